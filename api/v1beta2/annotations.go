@@ -1,0 +1,34 @@
+package v1beta2
+
+// Annotations that have a meaning.
+const (
+	// AnnotationSKRDomain on a Kyma is the DNS name of the runtime. It is in the certificate of the watcher, and its first
+	// part appears in metrics. Whoever creates Kymas sets it.
+	AnnotationSKRDomain = "skr-domain"
+	// AnnotationOCMComponentName on a Manifest is the name of the OCM component it comes from.
+	AnnotationOCMComponentName = "operator.kyma-project.io/ocm-component-name"
+	// AnnotationFQDN on a Manifest has the value of AnnotationOCMComponentName, for older clients.
+	AnnotationFQDN = "operator.kyma-project.io/fqdn"
+	// AnnotationIsUnmanaged with ValueTrue on a Manifest says that the module is handed over to the user.
+	AnnotationIsUnmanaged = "operator.kyma-project.io/is-unmanaged"
+	// AnnotationSyncOCIRef on a Manifest is the ref of the source that was applied completely, as the reference records it.
+	AnnotationSyncOCIRef = "sync-oci-ref"
+	// AnnotationIsClusterScoped with ValueTrue on a ModuleTemplate says that its default custom resource is cluster-scoped.
+	AnnotationIsClusterScoped = "operator.kyma-project.io/is-cluster-scoped"
+	// AnnotationOwnedBy on the Kyma and the objects of modules in a runtime is the namespace/name of the owner in the
+	// control plane: the Kyma, or the Manifest.
+	AnnotationOwnedBy = "deprecated-operator.kyma-project.io/owned-by"
+	// AnnotationBaseDigest is on the Kyma in a runtime: the digest of what the runtime got before its first module (namespace,
+	// CRDs). Ours; the reference does not have it.
+	AnnotationBaseDigest = "operator.kyma-project.io/base-digest"
+	// AnnotationDisclaimer on the objects of modules in a runtime tells people not to edit them. Its value is Disclaimer.
+	AnnotationDisclaimer = "operator.kyma-project.io/managed-by-reconciler-disclaimer"
+	// AnnotationInjectData with ValueTrue on a Secret of a module says that its data comes from the control plane.
+	AnnotationInjectData = "operator.kyma-project.io/inject-data-from-kcp"
+	// AnnotationCAAddedAt on the Secret of the gateway is when the newest CA was added to its bundle (RFC 3339).
+	AnnotationCAAddedAt = "caAddedToBundleAt"
+)
+
+// Disclaimer is the value of AnnotationDisclaimer.
+const Disclaimer = "DO NOT EDIT - This resource is managed by Kyma.\n" +
+	"Any modifications are discarded and the resource is reverted to the original state."

@@ -1,0 +1,105 @@
+package v1beta2
+
+// Types of the conditions of a Kyma.
+const (
+	// ConditionCRDsSync: the runtime has our custom resource definitions.
+	ConditionCRDsSync = "CRDsSync"
+	// ConditionModules: every module is Ready or Unmanaged.
+	ConditionModules = "Modules"
+	// ConditionModuleCatalog: the runtime has its catalog.
+	ConditionModuleCatalog = "ModuleCatalog"
+	// ConditionSKRWebhook: the runtime reports changes. Present if the watcher is on.
+	ConditionSKRWebhook = "SKRWebhook"
+	// ConditionSKRImagePullSecretSync: the runtime has the Secret to pull images with. Present if one is configured.
+	ConditionSKRImagePullSecretSync = "SKRImagePullSecretSync"
+)
+
+// Types of the conditions of a Manifest.
+const (
+	// ConditionResources: the objects of the module are fetched and understood.
+	ConditionResources = "Resources"
+	// ConditionInstallation: the module is installed and its workload is ready.
+	ConditionInstallation = "Installation"
+	// ConditionModuleCR: the default custom resource was created. Present if there is one and the policy is
+	// CreateAndDelete.
+	ConditionModuleCR = "ModuleCR"
+)
+
+// ConditionReady is the condition of a Kyma and of a Manifest that sums up the others. Its reason is the code of what stands in
+// the way, its message says what that is and what to do. Ours; the reference does not have it.
+const ConditionReady = "Ready"
+
+// ConditionVirtualService is the type of the condition of a Watcher: events have a way in.
+const ConditionVirtualService = "VirtualService"
+
+// Reasons of conditions whose status is True, or False without a known cause. What is in the way has a reason of its
+// own, see ReasonAccessSecretNotFound and those that follow it.
+const (
+	// ReasonReady is the reason of the conditions of Kyma and Watcher, and of ConditionInstallation.
+	ReasonReady = "Ready"
+	// ReasonResourcesAvailable is the reason of ConditionResources.
+	ReasonResourcesAvailable = "ResourcesAvailable"
+	// ReasonModuleCRCreated is the reason of ConditionModuleCR.
+	ReasonModuleCRCreated = "ModuleCRCreated"
+)
+
+// Messages of the conditions by status. A False condition with a known cause has the message of the cause instead.
+const (
+	MessageCRDsSyncTrue    = "CRDs are synchronized to the SKR"
+	MessageCRDsSyncFalse   = "CRDs are not synchronized to the SKR"
+	MessageCRDsSyncUnknown = "CRDs synchronization state is unknown"
+
+	MessageModulesTrue    = "all modules are in ready state"
+	MessageModulesFalse   = "not all modules are in ready state"
+	MessageModulesUnknown = "modules state is unknown"
+
+	MessageModuleCatalogTrue    = "module templates are synchronized"
+	MessageModuleCatalogFalse   = "module templates are out of sync and need to be resynchronized"
+	MessageModuleCatalogUnknown = "module templates synchronization state is unknown"
+
+	MessageSKRWebhookTrue  = "skrwebhook is synchronized"
+	MessageSKRWebhookFalse = "skrwebhook is out of sync and needs to be resynchronized"
+
+	MessageSKRImagePullSecretSyncTrue  = "skr image pull secret is synchronized"
+	MessageSKRImagePullSecretSyncFalse = "skr image pull secret is out of sync and needs to be resynchronized"
+
+	MessageResourcesTrue  = "resources are parsed and ready for use"
+	MessageResourcesFalse = "resources not parsed"
+
+	MessageInstallationTrue  = "installation is ready and resources can be used"
+	MessageInstallationFalse = "installation is not ready"
+
+	MessageModuleCRTrue  = "module CR was created"
+	MessageModuleCRFalse = "module CR has not been created to SKR"
+
+	MessageVirtualServiceTrue  = "VirtualService is configured"
+	MessageVirtualServiceFalse = "VirtualService is not configured"
+)
+
+// Texts of status.lastOperation.operation of a Kyma.
+const (
+	// OperationStarted goes with the first StateProcessing.
+	OperationStarted = "started processing"
+	// OperationWaitingForModules goes with Processing, Warning and Error that come from modules.
+	OperationWaitingForModules = "waiting for all modules to become ready"
+	// OperationReady goes with StateReady.
+	OperationReady = "kyma is ready"
+	// OperationDeleting goes with StateDeleting.
+	OperationDeleting = "waiting for modules to be deleted"
+)
+
+// Texts of status.lastOperation.operation of a Manifest.
+const (
+	// OperationManifestNew goes with the first StateProcessing.
+	OperationManifestNew = "object has an empty state"
+	// OperationManifestSyncing goes with StateProcessing while objects are applied.
+	OperationManifestSyncing = "resource syncTarget state diff detected"
+	// OperationManifestWaiting goes with StateProcessing while the workload is not ready.
+	OperationManifestWaiting = "waiting for resources to become ready"
+	// OperationManifestReady goes with StateReady.
+	OperationManifestReady = "resources are ready"
+	// OperationManifestDeletingCRs goes with StateDeleting while custom resources of the user are in the way.
+	OperationManifestDeletingCRs = "waiting for module crs deletion"
+	// OperationManifestManagerError goes with StateError when the workload of the module failed.
+	OperationManifestManagerError = "manager is in error state"
+)

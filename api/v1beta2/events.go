@@ -1,0 +1,61 @@
+package v1beta2
+
+// Reasons of events about a Kyma.
+const (
+	// EventRemoteInstallation: the Kyma was created in the runtime.
+	EventRemoteInstallation = "RemoteInstallation"
+	// EventMetadataSynchronization: labels or annotations of the Kyma in the runtime could not be written.
+	EventMetadataSynchronization = "MetadataSynchronization"
+	// EventStatusSynchronization: the status of the Kyma in the runtime could not be written.
+	EventStatusSynchronization = "StatusSynchronization"
+	// EventMetricsError: a label or annotation that metrics need is missing.
+	EventMetricsError = "MetricsError"
+	// EventUpdateSpecError: the Kyma could not be written.
+	EventUpdateSpecError = "UpdateSpecError"
+	// EventUpdateStatusError: the status of the Kyma could not be written.
+	EventUpdateStatusError = "UpdateStatusError"
+	// EventKymaDeletionStuck: all is removed, but a finalizer of somebody else keeps the Kyma.
+	EventKymaDeletionStuck = "KymaDeletionStuck"
+)
+
+// Reasons of events about the steps of removing a Kyma: Normal when the step is done, Warning when it failed.
+const (
+	EventSetKCPKymaStateDeleting          = "SetKcpKymaStateDeleting"
+	EventSetSKRKymaStateDeleting          = "SetSkrKymaStateDeleting"
+	EventDeleteManifests                  = "DeleteManifests"
+	EventDeleteCertificateSetup           = "DeleteCertificateSetup"
+	EventDeleteSKRWebhookResources        = "DeleteSkrWebhookResources"
+	EventDeleteSKRModuleTemplateCRD       = "DeleteSkrModuleTemplateCrd"
+	EventDeleteSKRModuleReleaseMetaCRD    = "DeleteSkrModuleReleaseMetaCrd"
+	EventDeleteSKRKyma                    = "DeleteSkrKyma"
+	EventDeleteSKRKymaCRD                 = "DeleteSkrKymaCrd"
+	EventDeleteMetrics                    = "DeleteMetrics"
+	EventEnsureManifestDeletion           = "EnsureManifestDeletion"
+	EventDropKymaFinalizer                = "DropKymaFinalizer"
+	EventSettingPurgeFinalizerFailed      = "SettingPurgeFinalizerFailed"
+	EventRemovingPurgeFinalizerFailed     = "RemovingPurgeFinalizerFailed"
+	EventSettingMandatoryFinalizerFailed  = "SettingMandatoryModuleTemplateFinalizerError"
+	EventDeletingMandatoryManifestsFailed = "DeletingMandatoryModuleManifestError"
+)
+
+// Reasons of events about a Manifest.
+const (
+	// EventUpdateObject: the Manifest could not be updated.
+	EventUpdateObject = "UpdateObject"
+	// EventPatchObject: the Manifest could not be patched.
+	EventPatchObject = "PatchObject"
+	// EventPatchStatus: the status of the Manifest, or of the Kyma, could not be patched.
+	EventPatchStatus = "PatchStatus"
+)
+
+// Reasons of events about a Watcher.
+const (
+	// EventAddFinalizer: the finalizer could not be added.
+	EventAddFinalizer = "AddFinalizerErr"
+	// EventRemoveFinalizer: the finalizer could not be removed.
+	EventRemoveFinalizer = "WatcherFinalizerErr"
+	// EventGatewayNotFound: no gateway is selected.
+	EventGatewayNotFound = "WatcherGatewayNotFound"
+	// EventWatcherStatusUpdate: the status of the Watcher could not be written.
+	EventWatcherStatusUpdate = "WatcherStatusUpdate"
+)

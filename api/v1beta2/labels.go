@@ -1,0 +1,86 @@
+package v1beta2
+
+// ValueTrue is the value of labels and annotations that say yes.
+const ValueTrue = "true"
+
+// Labels of the group operator.kyma-project.io.
+const (
+	// LabelKymaName ties an access Secret (set by people) and a Manifest (set by us) to the Kyma it names.
+	LabelKymaName = "operator.kyma-project.io/kyma-name"
+	// LabelManagedBy says who looks after an object: ManagedByLifecycleManager in the control plane, ManagedByKyma on all
+	// that we write to a runtime.
+	LabelManagedBy = "operator.kyma-project.io/managed-by"
+	// LabelWatchedBy marks objects of a runtime whose changes are reported. Its value is WatchedByKyma.
+	LabelWatchedBy = "operator.kyma-project.io/watched-by"
+	// LabelModuleName names the module of a Manifest or ModuleTemplate, and marks Secrets in the control plane whose data
+	// a module may receive.
+	LabelModuleName = "operator.kyma-project.io/module-name"
+	// LabelChannel is the release channel of a Manifest. Mandatory and pinned modules have none.
+	LabelChannel = "operator.kyma-project.io/channel"
+	// LabelControllerName is copied from a ModuleTemplate to its Manifests, for people.
+	LabelControllerName = "operator.kyma-project.io/controller-name"
+	// LabelMandatoryModule marks the Manifests of mandatory modules with ValueTrue.
+	LabelMandatoryModule = "operator.kyma-project.io/mandatory-module"
+	// LabelSkipReconciliation with ValueTrue says to leave a Kyma or Manifest alone. People set it.
+	LabelSkipReconciliation = "operator.kyma-project.io/skip-reconciliation"
+	// LabelInternal with ValueTrue marks a ModuleTemplate as internal, or allows a Kyma to have internal modules.
+	LabelInternal = "operator.kyma-project.io/internal"
+	// LabelBeta with ValueTrue marks a ModuleTemplate as beta, or allows a Kyma to have beta modules.
+	LabelBeta = "operator.kyma-project.io/beta"
+	// LabelPurpose says what a Secret is for. See PurposeWatcherCertificate.
+	LabelPurpose = "operator.kyma-project.io/purpose"
+	// LabelWatcherGateway is the label by which Watchers usually select Istio gateways. Its value is WatcherGatewayDefault.
+	LabelWatcherGateway = "operator.kyma-project.io/watcher-gateway"
+	// LabelPodRestartTrigger in a pod template changes with the certificate, so that pods are renewed.
+	LabelPodRestartTrigger = "operator.kyma-project.io/pod-restart-trigger"
+)
+
+// Values of the labels above.
+const (
+	// ManagedByLifecycleManager is the value of LabelManagedBy in the control plane. Kymas without it are left alone.
+	ManagedByLifecycleManager = "lifecycle-manager"
+	// ManagedByKyma is the value of LabelManagedBy in a runtime.
+	ManagedByKyma = "kyma"
+	// WatchedByKyma is the value of LabelWatchedBy.
+	WatchedByKyma = "kyma"
+	// PurposeWatcherCertificate is the LabelPurpose of the Secrets with certificates of the watcher.
+	PurposeWatcherCertificate = "klm-watcher-cert-manager"
+	// WatcherGatewayDefault is the value of LabelWatcherGateway.
+	WatcherGatewayDefault = "default"
+)
+
+// Labels that tell about a runtime. Whoever creates Kymas sets them.
+const (
+	// LabelRuntimeID is the ID of the runtime. It is the name in its certificate, and copied to the Kyma in the runtime.
+	LabelRuntimeID = "kyma-project.io/runtime-id"
+	// LabelGlobalAccountID is copied to the Kyma in the runtime, and matched by maintenance policies.
+	LabelGlobalAccountID = "kyma-project.io/global-account-id"
+	// LabelSubaccountID is copied to the Kyma in the runtime.
+	LabelSubaccountID = "kyma-project.io/subaccount-id"
+	// LabelRegion is matched by maintenance policies.
+	LabelRegion = "kyma-project.io/region"
+	// LabelPlatformRegion is matched by maintenance policies.
+	LabelPlatformRegion = "kyma-project.io/platform-region"
+	// LabelBrokerPlanName is matched by maintenance policies as the plan.
+	LabelBrokerPlanName = "kyma-project.io/broker-plan-name"
+	// LabelInstanceID appears in metrics.
+	LabelInstanceID = "kyma-project.io/instance-id"
+)
+
+// Labels of others that we put on objects in a runtime.
+const (
+	// LabelIstioInjection on the namespace of a runtime has the value IstioInjectionEnabled.
+	LabelIstioInjection = "istio-injection"
+	// IstioInjectionEnabled is the value of LabelIstioInjection.
+	IstioInjectionEnabled = "enabled"
+	// LabelWardenValidate on the namespace of a runtime has the value WardenValidateEnabled.
+	LabelWardenValidate = "namespaces.warden.kyma-project.io/validate"
+	// WardenValidateEnabled is the value of LabelWardenValidate.
+	WardenValidateEnabled = "enabled"
+	// LabelAppComponent on the objects of a module is the name of its Manifest.
+	LabelAppComponent = "app.kubernetes.io/component"
+	// LabelAppPartOf on the objects of a module has the value PartOfKyma.
+	LabelAppPartOf = "app.kubernetes.io/part-of"
+	// PartOfKyma is the value of LabelAppPartOf.
+	PartOfKyma = "Kyma"
+)

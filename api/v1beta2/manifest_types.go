@@ -1,0 +1,244 @@
+package v1beta2
+
+import (
+	"hash/fnv"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// RawManifest is the spec.install.name of every Manifest, and the name of the resource in the OCM component that holds
+// the objects of the module.
+const RawManifest = "raw-manifest"
+
+// Manifest is one version of one module on one runtime: what to install, what was installed, and how it is.
+// Lifecycle Manager creates it in the control plane; people read it.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:storageversion
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=manifests,singular=manifest,scope=Namespaced,categories=kyma
+// +kubebuilder:printcolumn:name="Runtime",type=string,JSONPath=`.metadata.labels.operator\.kyma-project\.io/kyma-name`
+// +kubebuilder:printcolumn:name="Module",type=string,JSONPath=`.metadata.labels.operator\.kyma-project\.io/module-name`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Installed",type=string,priority=1,JSONPath=`.status.version`,description="Version that is installed now"
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.lastOperation.operation`
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || has(self.spec)",optionalOldSelf=true,fieldPath=".spec",reason=FieldValueRequired,message="spec is required"
+type Manifest struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what to install. It is written by the part of Lifecycle Manager that resolves versions.
+	// +optional
+	Spec ManifestSpec `json:"spec,omitzero"`
+
+	// status is what is installed and how it is. It is written by the part of Lifecycle Manager that installs.
+	// +optional
+	Status ManifestStatus `json:"status,omitzero"`
+}
+
+// ManifestSpec says what to install.
+type ManifestSpec struct {
+	// remote is kept so that old objects and clients stay valid. It is always false and has no effect.
+	// +optional
+	// +kubebuilder:default:=false
+	Remote bool `json:"remote"`
+
+	// version is the version of the module that shall be installed. Empty: not known.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// customResourcePolicy says what happens to resource. CreateAndDelete creates it after everything else and deletes it
+	// first; Ignore leaves it to the user.
+	// +optional
+	// +kubebuilder:default:=CreateAndDelete
+	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
+
+	// config is kept so that old objects stay valid. It has no effect.
+	// +optional
+	Config *ManifestConfig `json:"config,omitempty"`
+
+	// install says where the objects of the module come from.
+	Install InstallInfo `json:"install"`
+
+	// resource is the default custom resource of the module. Empty: the module has none.
+	// +optional
+	// +nullable
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:EmbeddedResource
+	Resource *unstructured.Unstructured `json:"resource,omitempty"`
+
+	// localizedImages are image references that replace those in the objects of the module which have the same last path
+	// segment and tag. Empty: the images stay as they are.
+	// +optional
+	LocalizedImages []string `json:"localizedImages,omitempty"`
+
+	// manager names the workload that runs the operator of the module. Empty: not known.
+	// +optional
+	Manager *Manager `json:"manager,omitempty"`
+}
+
+// InstallInfo says where the objects of a module come from.
+type InstallInfo struct {
+	// name is the name of the source: raw-manifest.
+	Name string `json:"name"`
+
+	// source says where to find the objects. It is an ImageSpec as JSON: repo, name, ref, and type, which is oci-ref or
+	// oci-dir.
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Source runtime.RawExtension `json:"source"`
+}
+
+// ManifestConfig is a layer of configuration in an OCI registry that earlier releases knew.
+type ManifestConfig struct {
+	// repo is the registry and the path before the component.
+	// +optional
+	Repo string `json:"repo,omitempty"`
+
+	// name is the name of the component.
+	// +optional
+	Name string `json:"name,omitempty"`
+
+	// ref is a digest or a tag.
+	// +optional
+	Ref string `json:"ref,omitempty"`
+
+	// type is the kind of the layer.
+	// +optional
+	// +kubebuilder:validation:Enum=helm-chart;oci-ref;kustomize;""
+	Type string `json:"type,omitempty"`
+
+	// credSecretSelector selects the Secret with the credentials for the registry.
+	// +optional
+	CredSecretSelector *metav1.LabelSelector `json:"credSecretSelector,omitempty"`
+}
+
+// ManifestStatus says what is installed and how it is.
+type ManifestStatus struct {
+	// observedGeneration is the metadata.generation of the Manifest that this status belongs to. Zero: not known. An
+	// addition of this project.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// state sums up the module on this runtime. Empty: nobody has looked yet.
+	State State `json:"state"`
+
+	// version is the version of the module that is installed now. It differs from spec.version while an update is on its
+	// way. Empty: no version was installed completely yet. An addition of this project.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// appliedDigest is a digest of all that was last applied completely: the objects, what was put over them for this
+	// runtime, and the default custom resource. While it is equal to the digest of the wish, there is nothing to apply.
+	// Empty: nothing was applied completely yet. An addition of this project.
+	// +optional
+	AppliedDigest string `json:"appliedDigest,omitempty"`
+
+	// conditions say what is done and what is not, one of each type.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// synced is the inventory: the objects in the runtime that this Manifest created or is about to create, and that are
+	// not known to be gone. Only these are ever pruned or removed.
+	// +optional
+	// +listType=atomic
+	Synced []Resource `json:"synced,omitempty"`
+
+	// lastOperation says what was done or found last.
+	// +optional
+	LastOperation LastOperation `json:"lastOperation,omitzero"`
+}
+
+// Resource names one object in a runtime. All five fields are always written.
+type Resource struct {
+	// name is the name of the object.
+	Name string `json:"name"`
+
+	// namespace is the namespace of the object, "" if it is cluster-scoped.
+	Namespace string `json:"namespace"`
+
+	// group is the API group of the object, "" for the core group.
+	Group string `json:"group"`
+
+	// version is the API version with which the object was applied last.
+	Version string `json:"version"`
+
+	// kind is the kind of the object.
+	Kind string `json:"kind"`
+}
+
+// ManifestList is a list of Manifests.
+// +kubebuilder:object:root=true
+type ManifestList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Manifest `json:"items"`
+}
+
+// ManifestName returns the name of the Manifest of a module on a runtime: the name of the Kyma, the last path segment of
+// the OCM component name, and the FNV-1 hash (32 bit, decimal) of component and module, joined by dashes. A result of 63
+// characters or more is cut to 62; it then ends in neither a dash nor a dot.
+func ManifestName(kyma, component, module string) string {
+	hash := fnv.New32()
+	hash.Write([]byte(component + module)) // a hash never returns an error
+	segment := component[strings.LastIndexByte(component, '/')+1:]
+	name := kyma + "-" + segment + "-" + strconv.FormatUint(uint64(hash.Sum32()), 10)
+	if len(name) < 63 {
+		return name
+	}
+	return strings.TrimRight(name[:62], "-.")
+}
+
+// KymaName returns the name of the Kyma that the Manifest belongs to, "" if its label is missing.
+func (m *Manifest) KymaName() string { return m.label(LabelKymaName) }
+
+// ModuleName returns the name of the module, "" if its label is missing.
+func (m *Manifest) ModuleName() string { return m.label(LabelModuleName) }
+
+// Channel returns the release channel that the module follows, "" for mandatory and pinned modules.
+func (m *Manifest) Channel() string { return m.label(LabelChannel) }
+
+// IsMandatory tells whether the Manifest is one of a mandatory module.
+func (m *Manifest) IsMandatory() bool { return m.label(LabelMandatoryModule) == ValueTrue }
+
+// SkipsReconciliation tells whether the Manifest carries the label that says to leave it alone. Its value is exactly true.
+func (m *Manifest) SkipsReconciliation() bool { return m.label(LabelSkipReconciliation) == ValueTrue }
+
+// IsUnmanaged tells whether the module was handed over to the user.
+func (m *Manifest) IsUnmanaged() bool {
+	return m != nil && m.Annotations[AnnotationIsUnmanaged] == ValueTrue
+}
+
+// OCMComponentName returns the name of the OCM component that the Manifest comes from, "" if its annotation is missing.
+func (m *Manifest) OCMComponentName() string {
+	if m == nil {
+		return ""
+	}
+	if name := m.Annotations[AnnotationOCMComponentName]; name != "" {
+		return name
+	}
+	return m.Annotations[AnnotationFQDN]
+}
+
+// Policy returns the custom resource policy, CreateAndDelete if none is set.
+func (m *Manifest) Policy() CustomResourcePolicy {
+	if m == nil || m.Spec.CustomResourcePolicy == "" {
+		return CreateAndDelete
+	}
+	return m.Spec.CustomResourcePolicy
+}
+
+func (m *Manifest) label(key string) string {
+	if m == nil {
+		return ""
+	}
+	return m.Labels[key]
+}

@@ -1,0 +1,176 @@
+package v1beta2
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// ModuleTemplate is one version of one module. Its name is the name of the module, a dash and the version, and it is
+// found by this name.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:storageversion
+// +kubebuilder:resource:path=moduletemplates,singular=moduletemplate,scope=Namespaced,shortName=mt,categories=kyma
+// +kubebuilder:printcolumn:name="Module",type=string,JSONPath=`.spec.moduleName`
+// +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Mandatory",type=boolean,priority=1,JSONPath=`.spec.mandatory`
+// +kubebuilder:printcolumn:name="Downtime",type=boolean,priority=1,JSONPath=`.spec.requiresDowntime`
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || has(self.spec)",optionalOldSelf=true,fieldPath=".spec",reason=FieldValueRequired,message="spec is required"
+type ModuleTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec describes the version. It is written by the author of the module.
+	// +optional
+	Spec ModuleTemplateSpec `json:"spec,omitzero"`
+}
+
+// ModuleTemplateSpec describes one version of a module.
+type ModuleTemplateSpec struct {
+	// channel is kept so that old objects stay valid. Deprecated: a ModuleReleaseMeta maps channels to versions.
+	// +optional
+	// +kubebuilder:validation:Pattern:=`^$|^[a-z]{3,}$`
+	// +kubebuilder:validation:MaxLength:=32
+	Channel string `json:"channel,omitempty"`
+
+	// version is the version of the module: three numbers and, after a dash, at most one pre-release identifier.
+	// +optional
+	// +kubebuilder:validation:Pattern:=`^((0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?)?$`
+	// +kubebuilder:validation:MaxLength:=32
+	Version string `json:"version,omitempty"`
+
+	// moduleName is the name of the module: parts of at least three lower-case letters, joined by dashes.
+	// +optional
+	// +kubebuilder:validation:Pattern:=`^([a-z]{3,}(-[a-z]{3,})*)?$`
+	// +kubebuilder:validation:MaxLength:=64
+	ModuleName string `json:"moduleName,omitempty"`
+
+	// mandatory marks a version of a module that every runtime gets. Such a version is not shown in the catalog of a
+	// runtime, and users cannot ask for it. Empty: false.
+	// +optional
+	Mandatory bool `json:"mandatory,omitempty"`
+
+	// data is the default custom resource of the module. An empty name becomes that of the Manifest, an empty namespace
+	// becomes kyma-system. Empty: the module has none.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:EmbeddedResource
+	Data *unstructured.Unstructured `json:"data,omitempty"`
+
+	// descriptor is kept for clients that show it. The OCM component descriptor that counts comes from the registry.
+	// Empty: {}.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:default:={}
+	Descriptor runtime.RawExtension `json:"descriptor"`
+
+	// customStateCheck is kept so that old objects stay valid. Deprecated: it has no effect.
+	// +optional
+	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
+
+	// resources are links to more about this version, each named once. The one named rawManifest is what the Kyma CLI
+	// installs.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Resources []ResourceLink `json:"resources,omitempty"`
+
+	// info is what people see of the module in a catalog.
+	// +optional
+	Info *ModuleInfo `json:"info,omitempty"`
+
+	// associatedResources are the kinds that belong to the module. They are shown to people and have no effect.
+	// +optional
+	AssociatedResources []AssociatedResource `json:"associatedResources,omitempty"`
+
+	// manager names the workload that runs the operator of the module. Empty: not known.
+	// +optional
+	Manager *Manager `json:"manager,omitempty"`
+
+	// requiresDowntime says that an update to this version waits for a maintenance window. Empty: false.
+	// +optional
+	RequiresDowntime bool `json:"requiresDowntime,omitempty"`
+}
+
+// AssociatedResource is a kind that belongs to a module.
+type AssociatedResource struct {
+	// group is the API group of the kind, "" for the core group.
+	Group string `json:"group"`
+
+	// version is the API version of the kind.
+	Version string `json:"version"`
+
+	// kind is the name of the kind.
+	Kind string `json:"kind"`
+}
+
+// CustomStateCheck maps a value in a custom resource to a state. Deprecated: it has no effect.
+type CustomStateCheck struct {
+	// jsonPath says where the value is.
+	JSONPath string `json:"jsonPath"`
+
+	// value is the value to compare with.
+	Value string `json:"value"`
+
+	// mappedState is the state that the value stood for.
+	MappedState State `json:"mappedState"`
+}
+
+// ResourceLink is a named link.
+type ResourceLink struct {
+	// name says what the link leads to.
+	Name string `json:"name"`
+
+	// link is a URI.
+	// +kubebuilder:validation:Format:=uri
+	Link string `json:"link"`
+}
+
+// ModuleInfo is what people see of a module in a catalog.
+type ModuleInfo struct {
+	// repository is the address of the source code.
+	Repository string `json:"repository"`
+
+	// documentation is the address of the documentation.
+	Documentation string `json:"documentation"`
+
+	// icons are links to icons, each named once.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Icons []ModuleIcon `json:"icons,omitempty"`
+}
+
+// ModuleIcon is a link to an icon.
+type ModuleIcon struct {
+	// name is the name of the icon.
+	Name string `json:"name"`
+
+	// link is the address of the icon.
+	Link string `json:"link"`
+}
+
+// ModuleTemplateList is a list of ModuleTemplates.
+// +kubebuilder:object:root=true
+type ModuleTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ModuleTemplate `json:"items"`
+}
+
+// ModuleTemplateName returns the name of the ModuleTemplate of a version: module, dash, version.
+func ModuleTemplateName(module, version string) string { return module + "-" + version }
+
+// IsBeta tells whether only Kymas that are marked as beta may have this version.
+func (t *ModuleTemplate) IsBeta() bool { return t != nil && labelIsTrue(t.Labels, LabelBeta) }
+
+// IsInternal tells whether only Kymas that are marked as internal may have this version.
+func (t *ModuleTemplate) IsInternal() bool { return t != nil && labelIsTrue(t.Labels, LabelInternal) }
+
+// IsClusterScoped tells whether the default custom resource is cluster-scoped, by the word of the module's author.
+func (t *ModuleTemplate) IsClusterScoped() bool {
+	return t != nil && t.Annotations[AnnotationIsClusterScoped] == ValueTrue
+}

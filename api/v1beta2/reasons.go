@@ -1,0 +1,150 @@
+package v1beta2
+
+// Reasons say why something does not move on. They are stable: programs may branch on them. They are the reason of a
+// condition that is not True and of status.modules[].reason, and what Reason() of an error returns. The message next to
+// a reason names the object and says what to do.
+
+// Reasons about reaching a runtime.
+const (
+	// ReasonAccessSecretNotFound: no Secret carries the label operator.kyma-project.io/kyma-name with the name of the Kyma.
+	// Create it, with the kubeconfig under the key config.
+	ReasonAccessSecretNotFound = "AccessSecretNotFound"
+	// ReasonAccessSecretAmbiguous: more than one Secret names the Kyma. Remove the label from all but one.
+	ReasonAccessSecretAmbiguous = "AccessSecretAmbiguous"
+	// ReasonKubeconfigInvalid: the access Secret holds no kubeconfig that can be used. Write a valid one.
+	ReasonKubeconfigInvalid = "KubeconfigInvalid"
+	// ReasonKubeconfigRefused: the kubeconfig wants to run a command, use an auth provider or read a file. Put token or
+	// certificates into the kubeconfig itself.
+	ReasonKubeconfigRefused = "KubeconfigRefused"
+	// ReasonRuntimeUnreachable: the API server of the runtime does not answer. Check its address, its network and whether it
+	// runs. If the cluster is gone for good, delete the access Secret.
+	ReasonRuntimeUnreachable = "RuntimeUnreachable"
+	// ReasonRuntimeUnauthorized: the runtime does not accept the credentials. Renew the kubeconfig in the access Secret.
+	ReasonRuntimeUnauthorized = "RuntimeUnauthorized"
+	// ReasonRuntimeForbidden: the credentials lack a permission in the runtime. Grant the one that the message names.
+	ReasonRuntimeForbidden = "RuntimeForbidden"
+)
+
+// Reasons about artifacts in the registry.
+const (
+	// ReasonRegistryUnreachable: the registry does not answer. Check its address and its network.
+	ReasonRegistryUnreachable = "RegistryUnreachable"
+	// ReasonRegistryUnauthorized: the registry does not accept the credentials, or wants some. Check the Secret with the
+	// credentials.
+	ReasonRegistryUnauthorized = "RegistryUnauthorized"
+	// ReasonArtifactNotFound: the registry has no such component version or layer. Push it, or correct the version.
+	ReasonArtifactNotFound = "ArtifactNotFound"
+	// ReasonDigestMismatch: what the registry delivers is not what its digest says. Do not trust it: push the artifact anew.
+	ReasonDigestMismatch = "DigestMismatch"
+	// ReasonArtifactTooLarge: the descriptor or layer is larger than allowed. Make it smaller, or raise the limit.
+	ReasonArtifactTooLarge = "ArtifactTooLarge"
+	// ReasonUnsafeArchive: an archive has an entry that leaves its folder. Pack it without links and parent paths.
+	ReasonUnsafeArchive = "UnsafeArchive"
+	// ReasonArchiveTooLarge: an archive is larger, or has more files, than allowed when unpacked. Make it smaller, or raise
+	// the limit.
+	ReasonArchiveTooLarge = "ArchiveTooLarge"
+	// ReasonInvalidDescriptor: the OCM component descriptor is not valid, or names another component. Push a valid one.
+	ReasonInvalidDescriptor = "InvalidDescriptor"
+	// ReasonAccessTypeNotSupported: the descriptor refers to a resource in a way that is not supported. Push the resource as
+	// a local blob of the component.
+	ReasonAccessTypeNotSupported = "AccessTypeNotSupported"
+	// ReasonInvalidReference: a repository, tag or digest is not a valid reference. Correct it.
+	ReasonInvalidReference = "InvalidReference"
+)
+
+// Reasons about the content of a module.
+const (
+	// ReasonInvalidYAML: the manifest of the module is no valid YAML. Correct the document that the message names.
+	ReasonInvalidYAML = "InvalidYAML"
+	// ReasonInvalidObject: a document is no Kubernetes object, for example for lack of a kind or name. Correct it.
+	ReasonInvalidObject = "InvalidObject"
+	// ReasonDuplicateObject: the same object is there twice with different content. Remove one.
+	ReasonDuplicateObject = "DuplicateObject"
+	// ReasonInvalidImage: an image is no valid image reference. Correct it in the module.
+	ReasonInvalidImage = "InvalidImage"
+)
+
+// Reasons about the wish: which version of which module.
+const (
+	// ReasonInvalidWish: an entry of spec.modules contradicts itself. Correct it.
+	ReasonInvalidWish = "InvalidWish"
+	// ReasonModuleNotFound: there is no ModuleReleaseMeta of this name. Correct the name of the module.
+	ReasonModuleNotFound = "ModuleNotFound"
+	// ReasonChannelNotFound: the module has no such release channel. Choose one that the message lists.
+	ReasonChannelNotFound = "ChannelNotFound"
+	// ReasonVersionNotFound: the module has no such version. Choose one that the message lists.
+	ReasonVersionNotFound = "VersionNotFound"
+	// ReasonInvalidRelease: a ModuleReleaseMeta lacks what is needed to find a version. Complete it.
+	ReasonInvalidRelease = "InvalidRelease"
+	// ReasonTemplateNotFound: the ModuleTemplate of the version is missing. Create it, or let the channel point elsewhere.
+	ReasonTemplateNotFound = "TemplateNotFound"
+	// ReasonModuleNotAllowed: the module is beta, internal, mandatory or restricted, and this Kyma may not have it. Set the
+	// label on the Kyma, or remove the module.
+	ReasonModuleNotAllowed = "ModuleNotAllowed"
+	// ReasonDowngradeRefused: a higher version is installed. Wait until the channel has caught up, or remove the module and
+	// add it again.
+	ReasonDowngradeRefused = "DowngradeRefused"
+	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait, or set
+	// spec.skipMaintenanceWindows.
+	ReasonWaitingForWindow = "WaitingForWindow"
+	// ReasonWindowUnknown: the update needs a downtime and no maintenance window can be determined. Configure a maintenance
+	// policy.
+	ReasonWindowUnknown = "WindowUnknown"
+)
+
+// Reasons about applying objects to a runtime.
+const (
+	// ReasonApplying: objects are being applied. Wait.
+	ReasonApplying = "Applying"
+	// ReasonObjectRefused: the API server does not accept an object. Correct it in the module.
+	ReasonObjectRefused = "ObjectRefused"
+	// ReasonObjectConflict: an object exists that belongs to somebody else, or a field cannot be changed. Remove the
+	// object, or rename it in the module.
+	ReasonObjectConflict = "ObjectConflict"
+	// ReasonCRDNotEstablished: a custom resource definition of the module is not served yet. Wait; if it stays, look at its
+	// conditions.
+	ReasonCRDNotEstablished = "CRDNotEstablished"
+	// ReasonKindUnknown: the runtime does not know the kind of an object. Install what brings the kind, or correct it.
+	ReasonKindUnknown = "KindUnknown"
+)
+
+// Reasons about readiness.
+const (
+	// ReasonWorkloadNotReady: a workload of the module is not ready yet. Wait; if it stays, look at its pods.
+	ReasonWorkloadNotReady = "WorkloadNotReady"
+	// ReasonWorkloadFailed: a workload of the module cannot become ready. Look at its pods.
+	ReasonWorkloadFailed = "WorkloadFailed"
+	// ReasonCustomResourceNotReady: the custom resource of the module is not Ready. Look at its status.
+	ReasonCustomResourceNotReady = "CustomResourceNotReady"
+	// ReasonModulesNotReady: at least one module is neither Ready nor Unmanaged. Look at its entry in status.modules.
+	ReasonModulesNotReady = "ModulesNotReady"
+)
+
+// Reasons about removing.
+const (
+	// ReasonCustomResourceBlocksDeletion: custom resources of the module exist. Delete those that the message names.
+	ReasonCustomResourceBlocksDeletion = "CustomResourceBlocksDeletion"
+	// ReasonObjectsRemaining: objects of the module are being deleted but not gone. Wait; if it stays, look at their
+	// finalizers.
+	ReasonObjectsRemaining = "ObjectsRemaining"
+	// ReasonManifestsRemaining: Manifests of the Kyma are not gone yet. Wait; if it stays, look at their status.
+	ReasonManifestsRemaining = "ManifestsRemaining"
+	// ReasonFinalizersRemaining: all is removed, but a finalizer of somebody else keeps the object. Find its owner.
+	ReasonFinalizersRemaining = "FinalizersRemaining"
+)
+
+// Reasons about being told not to act.
+const (
+	// ReasonPaused: somebody paused the work. Resume it.
+	ReasonPaused = "Paused"
+	// ReasonSkipReconciliation: the label operator.kyma-project.io/skip-reconciliation is set. Remove it.
+	ReasonSkipReconciliation = "SkipReconciliation"
+	// ReasonUnmanaged: the module is left to the user. Set managed to true to have it looked after.
+	ReasonUnmanaged = "Unmanaged"
+	// ReasonOrphaned: the Kyma of the Manifest is gone, or does not know it. Delete the Manifest if the module shall go.
+	ReasonOrphaned = "Orphaned"
+)
+
+// ReasonInternalError: something failed that has no reason of its own. The message has the whole error; it is tried
+// again.
+const ReasonInternalError = "InternalError"

@@ -1,0 +1,56 @@
+package v1beta2
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// Selector selects objects by their labels. In JSON it is the label selector of Kubernetes; it is a type of its own so
+// that the API server refuses an expression that could never be evaluated.
+// +structType=atomic
+type Selector struct {
+	// matchLabels are labels that an object must have, with these values. Empty: no condition.
+	// +optional
+	MatchLabels map[string]string `json:"matchLabels,omitempty"`
+
+	// matchExpressions are conditions on labels that must all be met. Empty: no condition. At most 100.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=100
+	MatchExpressions []SelectorRequirement `json:"matchExpressions,omitempty"`
+}
+
+// SelectorRequirement is a condition on one label.
+// +kubebuilder:validation:XValidation:rule="self.operator in ['In', 'NotIn'] ? has(self.values) && size(self.values) > 0 : !has(self.values) || size(self.values) == 0",fieldPath=".values",message="values are needed with the operators In and NotIn, and not allowed with Exists and DoesNotExist"
+type SelectorRequirement struct {
+	// key is the key of the label.
+	Key string `json:"key"`
+
+	// operator says how the label and the values are compared: the label has one of the values (In), has none of them
+	// (NotIn), is there (Exists), or is not there (DoesNotExist).
+	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
+	Operator metav1.LabelSelectorOperator `json:"operator"`
+
+	// values are the values for In and NotIn. Empty for the other operators.
+	// +optional
+	// +listType=atomic
+	Values []string `json:"values,omitempty"`
+}
+
+// IsEmpty tells whether the selector has no condition. A nil selector is empty.
+func (s *Selector) IsEmpty() bool {
+	return s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0
+}
+
+// Compile returns the selector in the form that can be matched and listed with. A nil selector selects nothing, an
+// empty one everything. The error names the label key or value that is not valid.
+func (s *Selector) Compile() (labels.Selector, error) {
+	if s == nil {
+		return labels.Nothing(), nil
+	}
+	selector := &metav1.LabelSelector{MatchLabels: s.MatchLabels}
+	for _, e := range s.MatchExpressions {
+		selector.MatchExpressions = append(selector.MatchExpressions, metav1.LabelSelectorRequirement(e))
+	}
+	return metav1.LabelSelectorAsSelector(selector)
+}

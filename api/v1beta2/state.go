@@ -1,0 +1,65 @@
+package v1beta2
+
+import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+// State sums up in one word how an object or a module is. The empty string means that nobody has looked yet.
+// +kubebuilder:validation:Enum=Processing;Deleting;Ready;Error;"";Warning;Unmanaged
+type State string
+
+const (
+	// StateProcessing means that work is going on or waited for, and nothing is known to be wrong.
+	StateProcessing State = "Processing"
+	// StateDeleting means that the object is being removed, together with what it installed.
+	StateDeleting State = "Deleting"
+	// StateReady means that all is as wished.
+	StateReady State = "Ready"
+	// StateError means that something failed; it is tried again, and the message says what would help.
+	StateError State = "Error"
+	// StateWarning means that it runs, but a person has to act before all is as wished.
+	StateWarning State = "Warning"
+	// StateUnmanaged means that a module is left to the user: nothing is installed, updated or removed.
+	StateUnmanaged State = "Unmanaged"
+	// StateUnknown means that nobody has looked at the object yet.
+	StateUnknown State = ""
+)
+
+// LastOperation says in a sentence what was done or found last, and when this became true.
+type LastOperation struct {
+	// operation is one sentence for people: what was done, or what is in the way. Its text is no contract; branch on
+	// conditions instead.
+	Operation string `json:"operation"`
+
+	// lastUpdateTime is when operation last changed. It does not change while operation stays the same.
+	// +optional
+	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitzero"`
+}
+
+// CustomResourcePolicy says what happens to the default custom resource of a module.
+// +kubebuilder:validation:Enum=CreateAndDelete;Ignore
+type CustomResourcePolicy string
+
+const (
+	// CreateAndDelete creates the default custom resource with the module and deletes it before the module goes.
+	CreateAndDelete CustomResourcePolicy = "CreateAndDelete"
+	// Ignore leaves all custom resources of the module to the user. A module that is removed waits until they are gone.
+	Ignore CustomResourcePolicy = "Ignore"
+)
+
+// Manager names the workload that runs the operator of a module.
+type Manager struct {
+	// group is the API group of the workload, for example apps.
+	Group string `json:"group"`
+
+	// version is the API version of the workload, for example v1.
+	Version string `json:"version"`
+
+	// kind is the kind of the workload, for example Deployment.
+	Kind string `json:"kind"`
+
+	// namespace is the namespace of the workload in the runtime. Empty: any namespace; clients assume kyma-system.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+
+	// name is the name of the workload.
+	Name string `json:"name"`
+}

@@ -1,0 +1,159 @@
+package crds
+
+import (
+	"encoding/json"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	crdvalidation "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/validation"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apiextensions-apiserver/pkg/registry/customresource/tableconvertor"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
+	"sigs.k8s.io/yaml"
+)
+
+// server does to objects of one kind what an API server does before it stores them: prune, default, validate. It uses
+// the API server's own packages, in the API server's order.
+type server struct {
+	columns    []apiextensionsv1.CustomResourceColumnDefinition
+	structural *schema.Structural
+	schema     validation.SchemaValidator
+	cel        *cel.Validator
+}
+
+// newServers checks the definitions as an API server does when they are created, and returns a server for each kind.
+func newServers(t *testing.T) map[string]*server {
+	t.Helper()
+	servers := map[string]*server{}
+	for _, crd := range All() {
+		apiextensionsv1.SetDefaults_CustomResourceDefinition(crd)
+		apiextensionsv1.SetDefaults_CustomResourceDefinitionSpec(&crd.Spec)
+		internal := &apiextensions.CustomResourceDefinition{}
+		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil); err != nil {
+			t.Fatalf("converting %s: %v", crd.Name, err)
+		}
+		internal.Status.StoredVersions = []string{crd.Spec.Versions[0].Name}
+		if errs := crdvalidation.ValidateCustomResourceDefinition(t.Context(), internal); len(errs) > 0 {
+			t.Fatalf("the API server would refuse %s: %v", crd.Name, errs.ToAggregate())
+		}
+
+		// With a single version the internal form keeps the schema and the columns at the top.
+		openAPI := internal.Spec.Validation.OpenAPIV3Schema
+		structural, err := schema.NewStructural(openAPI)
+		if err != nil {
+			t.Fatalf("reading the schema of %s: %v", crd.Name, err)
+		}
+		schemaValidator, _, err := validation.NewSchemaValidator(openAPI)
+		if err != nil {
+			t.Fatalf("compiling the schema of %s: %v", crd.Name, err)
+		}
+		servers[crd.Spec.Names.Kind] = &server{
+			columns:    crd.Spec.Versions[0].AdditionalPrinterColumns,
+			structural: structural,
+			schema:     schemaValidator,
+			cel:        cel.NewValidator(structural, true, celconfig.PerCallLimit),
+		}
+	}
+	return servers
+}
+
+// admit prunes and defaults the object in place, which is all an API server does before it validates.
+func (s *server) admit(obj *unstructured.Unstructured) {
+	pruning.Prune(obj.Object, s.structural, true)
+	defaulting.PruneNonNullableNullsWithoutDefaults(obj.Object, s.structural)
+	defaulting.Default(obj.Object, s.structural)
+}
+
+// create admits the object and returns why it would be refused.
+func (s *server) create(t *testing.T, obj *unstructured.Unstructured) field.ErrorList {
+	s.admit(obj)
+	errs := validation.ValidateCustomResource(nil, obj.Object, s.schema)
+	errs = append(errs, objectmeta.Validate(t.Context(), nil, obj.Object, s.structural, false)...)
+	errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, obj.Object)...)
+	if blocking(errs) {
+		return errs
+	}
+	rules, _ := s.cel.Validate(t.Context(), nil, s.structural, obj.Object, nil, celconfig.RuntimeCELCostBudget)
+	return append(errs, rules...)
+}
+
+// update admits the object and returns why it would be refused in place of old, which is not validated.
+func (s *server) update(t *testing.T, obj, old *unstructured.Unstructured) field.ErrorList {
+	s.admit(obj)
+	same := common.NewCorrelatedObject(obj.Object, old.Object, &model.Structural{Structural: s.structural})
+	errs := validation.ValidateCustomResourceUpdate(nil, obj.Object, old.Object, s.schema, validation.WithRatcheting(same))
+	errs = append(errs, objectmeta.Validate(t.Context(), nil, obj.Object, s.structural, false)...)
+	if len(listtype.ValidateListSetsAndMaps(nil, s.structural, old.Object)) == 0 {
+		errs = append(errs, listtype.ValidateListSetsAndMaps(nil, s.structural, obj.Object)...)
+	}
+	if blocking(errs) {
+		return errs
+	}
+	rules, _ := s.cel.Validate(t.Context(), nil, s.structural, obj.Object, old.Object, celconfig.RuntimeCELCostBudget, cel.WithRatcheting(same))
+	return append(errs, rules...)
+}
+
+// blocking tells whether the API server leaves out the rules, because the object may be too large for them.
+func blocking(errs field.ErrorList) bool {
+	return slices.ContainsFunc(errs, func(err *field.Error) bool {
+		return err.Type == field.ErrorTypeNotSupported || err.Type == field.ErrorTypeRequired ||
+			err.Type == field.ErrorTypeTooLong || err.Type == field.ErrorTypeTooMany || err.Type == field.ErrorTypeTypeInvalid
+	})
+}
+
+// table returns what kubectl get shows of the object: column to cell.
+func (s *server) table(t *testing.T, obj *unstructured.Unstructured) map[string]any {
+	t.Helper()
+	convertor, err := tableconvertor.New(s.columns)
+	if err != nil {
+		t.Fatalf("compiling the printer columns: %v", err)
+	}
+	table, err := convertor.ConvertToTable(t.Context(), obj, nil)
+	if err != nil {
+		t.Fatalf("printing the object: %v", err)
+	}
+	cells := map[string]any{}
+	for i, column := range table.ColumnDefinitions {
+		cells[column.Name] = table.Rows[0].Cells[i]
+	}
+	return cells
+}
+
+// decode reads an object from YAML, with the API version and a name unless it has its own.
+func decode(t *testing.T, kind, text string) *unstructured.Unstructured {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte(strings.ReplaceAll(text, "\t", "  ")))
+	if err != nil {
+		t.Fatalf("parsing the object: %v", err)
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		t.Fatalf("parsing the object: %v", err)
+	}
+	fields["apiVersion"] = json.RawMessage(`"operator.kyma-project.io/v1beta2"`)
+	fields["kind"] = json.RawMessage(`"` + kind + `"`)
+	if fields["metadata"] == nil {
+		fields["metadata"] = json.RawMessage(`{"name":"sample","namespace":"kcp-system"}`)
+	}
+	if data, err = json.Marshal(fields); err != nil {
+		t.Fatalf("building the object: %v", err)
+	}
+	obj := &unstructured.Unstructured{}
+	if err := obj.UnmarshalJSON(data); err != nil {
+		t.Fatalf("building the object: %v", err)
+	}
+	return obj
+}
