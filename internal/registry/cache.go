@@ -1,0 +1,82 @@
+package registry
+
+import (
+	"container/list"
+	"sync"
+	"time"
+)
+
+// cache keeps values up to a total cost and forgets the least recently used first.
+type cache[V any] struct {
+	limit int64
+	now   func() time.Time
+
+	mu      sync.Mutex // guards what follows
+	used    int64
+	order   *list.List // of *entry[V], most recently used first
+	entries map[string]*list.Element
+}
+
+type entry[V any] struct {
+	key     string
+	value   V
+	cost    int64
+	expires time.Time // zero means never
+}
+
+func newCache[V any](limit int64, now func() time.Time) *cache[V] {
+	return &cache[V]{limit: limit, now: now, order: list.New(), entries: map[string]*list.Element{}}
+}
+
+func (c *cache[V]) get(key string) (V, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	element, ok := c.entries[key]
+	if !ok {
+		var none V
+		return none, false
+	}
+	e := element.Value.(*entry[V])
+	if !e.expires.IsZero() && !c.now().Before(e.expires) {
+		c.removeLocked(element)
+		var none V
+		return none, false
+	}
+	c.order.MoveToFront(element)
+	return e.value, true
+}
+
+// put keeps value for the given time, 0 for as long as there is room. What costs more than the whole cache is not kept.
+func (c *cache[V]) put(key string, value V, cost int64, keep time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if element, ok := c.entries[key]; ok {
+		c.removeLocked(element)
+	}
+	if cost > c.limit {
+		return
+	}
+	e := &entry[V]{key: key, value: value, cost: cost}
+	if keep > 0 {
+		e.expires = c.now().Add(keep)
+	}
+	c.entries[key] = c.order.PushFront(e)
+	c.used += cost
+	for c.used > c.limit {
+		c.removeLocked(c.order.Back())
+	}
+}
+
+func (c *cache[V]) remove(key string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if element, ok := c.entries[key]; ok {
+		c.removeLocked(element)
+	}
+}
+
+func (c *cache[V]) removeLocked(element *list.Element) {
+	e := c.order.Remove(element).(*entry[V])
+	delete(c.entries, e.key)
+	c.used -= e.cost
+}

@@ -1,0 +1,174 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// artifactAnnotation of a layer says which resource of the component it is.
+const artifactAnnotation = "software.ocm.artifact"
+
+// session reads from one repository, signed in as the keychain says. It lives for one pull.
+type session struct {
+	place
+	client *http.Client
+	scheme string
+}
+
+// open asks the registry how to sign in and does so.
+func (r *Registry) open(ctx context.Context, p place) (*session, error) {
+	auth, err := authn.Resolve(ctx, r.opts.Keychain, p.Repository)
+	if err != nil {
+		return nil, &Error{Ref: p.Name(), reason: RegistryUnauthorized, err: err,
+			problem: "finding the registry credentials failed: check the credential Secret: " + firstLine(err.Error())}
+	}
+	signed, err := transport.NewWithContext(ctx, p.Registry, auth, r.carrier(p), []string{p.Scope(transport.PullScope)})
+	if err != nil {
+		return nil, failed("pulling", p.Name(), err)
+	}
+	scheme := "https"
+	if p.plain {
+		scheme = "http"
+	}
+	return &session{place: p, scheme: scheme, client: &http.Client{Transport: signed, CheckRedirect: checkRedirect}}, nil
+}
+
+// carrier returns the transport for requests to p.
+func (r *Registry) carrier(p place) http.RoundTripper {
+	t := r.opts.Transport
+	if p.plain {
+		t = plainHTTP{host: p.RegistryStr(), next: t}
+	}
+	return transport.NewUserAgent(t, "lifecycle-manager")
+}
+
+// plainHTTP sends what is meant for host without TLS. The library would try TLS first.
+type plainHTTP struct {
+	host string
+	next http.RoundTripper
+}
+
+func (p plainHTTP) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.URL.Host == p.host && request.URL.Scheme == "https" {
+		request = request.Clone(request.Context())
+		request.URL.Scheme = "http"
+	}
+	return p.next.RoundTrip(request)
+}
+
+// checkRedirect lets registries send us to their blob storage, but not to a place without TLS if we came with it, nor
+// to a link-local address, where clouds keep the credentials of machines.
+func checkRedirect(request *http.Request, via []*http.Request) error {
+	if len(via) >= 5 {
+		return errors.New("more than 5 redirects")
+	}
+	if via[0].URL.Scheme == "https" && request.URL.Scheme != "https" {
+		return errors.New("redirected from https to " + request.URL.Scheme)
+	}
+	if ip, err := netip.ParseAddr(request.URL.Hostname()); err == nil && ip.IsLinkLocalUnicast() {
+		return errors.New("redirected to a link-local address")
+	}
+	return nil
+}
+
+// manifest reads the image manifest behind a tag.
+func (s *session) manifest(ctx context.Context, tag string) (*v1.Manifest, error) {
+	ref := s.Name() + ":" + tag
+	data, header, err := s.get(ctx, ref, "manifests/"+tag, maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	if stated := header.Get("Docker-Content-Digest"); strings.HasPrefix(stated, "sha256:") && stated != digestOf(data) {
+		return nil, invalid(DigestMismatch, ref, "the registry states %s for the manifest but sends %s: push the module again, or check what lies between",
+			stated, digestOf(data))
+	}
+	manifest, err := v1.ParseManifest(bytes.NewReader(data))
+	if err != nil {
+		return nil, invalid(InvalidDescriptor, ref, "the manifest is not JSON: %s: push the module again", firstLine(err.Error()))
+	}
+	if manifest.Config.Digest.Hex == "" {
+		return nil, invalid(InvalidDescriptor, ref, "not an image manifest but %q: push the module as a component version", manifest.MediaType)
+	}
+	return manifest, nil
+}
+
+// blob reads and verifies a blob of at most limit bytes.
+func (s *session) blob(ctx context.Context, digest string, limit int64) ([]byte, error) {
+	ref := s.Name() + "@" + digest
+	data, _, err := s.get(ctx, ref, "blobs/"+digest, limit)
+	if err != nil {
+		return nil, err
+	}
+	if got := digestOf(data); got != digest {
+		return nil, invalid(DigestMismatch, ref, "the registry sends bytes with digest %s: push the module again, or check what lies between", got)
+	}
+	return data, nil
+}
+
+func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byte, http.Header, error) {
+	url := fmt.Sprintf("%s://%s/v2/%s/%s", s.scheme, s.RegistryStr(), s.RepositoryStr(), path)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, nil, invalid(InvalidReference, ref, "it cannot be made a URL: check name and version")
+	}
+	request.Header.Set("Accept", strings.Join([]string{string(types.OCIManifestSchema1), string(types.DockerManifestSchema2), "*/*"}, ", "))
+	response, err := s.client.Do(request)
+	if err != nil {
+		return nil, nil, failed("pulling", ref, err)
+	}
+	defer response.Body.Close()
+	if err := transport.CheckError(response, http.StatusOK); err != nil {
+		return nil, nil, failed("pulling", ref, err)
+	}
+	tooLarge := invalid(ArtifactTooLarge, ref, "larger than %d bytes: make the module smaller or raise the limit", limit)
+	if response.ContentLength > limit {
+		return nil, nil, tooLarge
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, limit+1))
+	if err != nil {
+		return nil, nil, failed("pulling", ref, err)
+	}
+	if int64(len(data)) > limit {
+		return nil, nil, tooLarge
+	}
+	return data, response.Header, nil
+}
+
+// layerOf returns the digest of the layer that a tag stands for.
+func layerOf(manifest *v1.Manifest, resource, ref string) (string, error) {
+	for _, layer := range manifest.Layers {
+		var artifacts []struct {
+			Identity map[string]string `json:"identity"`
+		}
+		if json.Unmarshal([]byte(layer.Annotations[artifactAnnotation]), &artifacts) == nil {
+			for _, a := range artifacts {
+				if a.Identity["name"] == resource {
+					return layer.Digest.String(), nil
+				}
+			}
+		}
+	}
+	if len(manifest.Layers) == 1 {
+		return manifest.Layers[0].Digest.String(), nil
+	}
+	return "", invalid(InvalidReference, ref, "none of its %d layers is annotated as resource %q: give the digest of the layer", len(manifest.Layers), resource)
+}
+
+func digestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

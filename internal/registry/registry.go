@@ -1,0 +1,327 @@
+// Package registry reads and writes modules in an OCI registry: component descriptors of the Open Component Model, and the
+// layers that they name.
+//
+//	r, err := registry.New(registry.Options{Host: "europe-docker.pkg.dev", Subpath: "kyma-project/prod"})
+//	component, err := r.Component(ctx, "kyma-project.io/module/btp-operator", "1.4.0")
+//	data, digest, err := r.Fetch(ctx, component.Layers["raw-manifest"])
+//
+// # How it works
+//
+// A component version is an OCI image manifest <base>/component-descriptors/<name>:<version>, "+" in the version written as
+// ".build-". Its config names the layer with the component descriptor; the other layers are the local resources. Everything is read
+// with a limit on its size, and every manifest, config and layer is compared with the digest it was asked by; a manifest
+// asked by tag with the digest that the registry states.
+//
+// Results are cached in memory: components by name and version without expiry, since a released version never changes; layers
+// by digest, least recently used first out, verified again on each read; the digest behind a tag for a minute; an error for
+// three seconds, so that ten thousand clusters which miss one module do not become ten thousand requests. What is cached
+// costs no request. Callers that ask for the same thing at the same time share one pull; it runs for 30 seconds at the most and
+// goes on if its first caller gives up, so that no caller's cancelled context becomes an error for another.
+//
+// # What it does not do
+//
+// It never writes to a disk, does not interpret the layers' content (package render does), follows no component references,
+// and ignores repository contexts in descriptors: a component's blobs lie where its descriptor was found. It verifies no signatures.
+package registry
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"golang.org/x/sync/singleflight"
+)
+
+// Limits and times that nobody has needed to change.
+const (
+	pullTimeout    = 30 * time.Second // one shared pull, all its requests together
+	pushTimeout    = 2 * time.Minute
+	tagLifetime    = time.Minute     // how long the digest behind a tag is believed
+	failureTime    = 3 * time.Second // how long an error is repeated without asking again
+	maxComponents  = 4096            // cached components
+	maxManifest    = 4 << 20         // bytes; what the distribution specification asks registries to accept
+	maxConfig      = 64 << 10        // bytes of a component version's config
+	descriptorRoom = 1 << 20         // bytes by which a packed descriptor may exceed MaxDescriptorBytes
+)
+
+// Options configures a Registry. Only Host is required.
+type Options struct {
+	// Host is host[:port], with an optional path, without scheme or with https://; http:// means plain HTTP for all requests to it.
+	// Without scheme, loopback and private addresses are tried with HTTPS first and then with HTTP.
+	Host string
+	// Subpath is put between host and component-descriptors; empty means nothing is.
+	Subpath string
+	// Keychain finds the credentials for a repository; nil means anonymous.
+	Keychain authn.Keychain
+	// MaxDescriptorBytes bounds an unpacked component descriptor; 0 means 100 KiB.
+	MaxDescriptorBytes int64
+	// MaxLayerBytes bounds a layer as it is stored; 0 means 32 MiB.
+	MaxLayerBytes int64
+	// CacheBytes bounds the layers kept in memory; 0 means 128 MiB, a negative number no cache.
+	CacheBytes int64
+	// Transport carries the requests; nil means a copy of http.DefaultTransport, shared by all of them.
+	Transport http.RoundTripper
+}
+
+// Registry is a client for one registry, and for the repositories elsewhere that layers may name. It is safe for concurrent use.
+type Registry struct {
+	opts  Options
+	base  string // host[:port][/path], without scheme
+	host  string // host[:port]
+	plain bool   // http:// was asked for
+
+	pulls      singleflight.Group
+	components *cache[*Component]
+	layers     *cache[[]byte] // by digest
+	tags       *cache[string] // reference -> digest of the layer
+	failures   *cache[error]  // by key of the pull
+}
+
+// Layer types, as Manifests name them.
+const (
+	OCIRef = "oci-ref" // a file
+	OCIDir = "oci-dir" // a tar archive
+)
+
+// Layer says where the bytes of a resource lie.
+type Layer struct {
+	// Name of the resource: raw-manifest, config, crds, default-cr or another.
+	Name string
+	// Repo is host[:port][/path]; empty means the Registry's own. A leading http:// means plain HTTP.
+	Repo string
+	// Component is the name of the component. The layer's repository is <Repo>/component-descriptors/<Component>,
+	// or <Repo>/<Component> if there is none.
+	Component string
+	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag stands for the only layer of the image, or for the one that
+	// is annotated as the resource Name.
+	Ref string
+	// Type is OCIRef or OCIDir. It is for others to know; Fetch returns the bytes either way.
+	Type string
+}
+
+// New returns a Registry. It makes no request. The error has reason InvalidReference.
+func New(opts Options) (*Registry, error) {
+	return newRegistry(opts, time.Now)
+}
+
+func newRegistry(opts Options, now func() time.Time) (*Registry, error) {
+	base, plain, err := parseBase(opts.Host)
+	if err != nil {
+		return nil, err
+	}
+	if sub := strings.Trim(opts.Subpath, "/"); sub != "" {
+		base += "/" + sub
+	}
+	opts.MaxDescriptorBytes = cmp.Or(opts.MaxDescriptorBytes, 100<<10)
+	opts.MaxLayerBytes = cmp.Or(opts.MaxLayerBytes, 32<<20)
+	opts.CacheBytes = cmp.Or(opts.CacheBytes, 128<<20)
+	if opts.Keychain == nil {
+		opts.Keychain = anonymous{}
+	}
+	if opts.Transport == nil {
+		opts.Transport = http.DefaultTransport.(*http.Transport).Clone()
+	}
+	host, _, _ := strings.Cut(base, "/")
+	r := &Registry{
+		opts: opts, base: base, host: host, plain: plain,
+		components: newCache[*Component](maxComponents, now),
+		layers:     newCache[[]byte](opts.CacheBytes, now),
+		tags:       newCache[string](maxComponents, now),
+		failures:   newCache[error](maxComponents, now),
+	}
+	_, err = r.repository(base, plain, "component-descriptors")
+	return r, err
+}
+
+// Base is the registry and subpath that component versions are looked for in, as it stands in [Layer.Repo].
+func (r *Registry) Base() string { return r.base }
+
+// anonymous is a keychain without keys.
+type anonymous struct{}
+
+func (anonymous) Resolve(authn.Resource) (authn.Authenticator, error) { return authn.Anonymous, nil }
+
+// parseBase splits a scheme from host[:port][/path].
+func parseBase(text string) (base string, plain bool, err error) {
+	base, plain = strings.CutPrefix(text, "http://")
+	base = strings.Trim(strings.TrimPrefix(base, "https://"), "/")
+	host, _, _ := strings.Cut(base, "/")
+	if strings.Contains(base, "@") {
+		return "", false, invalid(InvalidReference, base[strings.LastIndex(base, "@")+1:], "credentials do not belong in the host: put them into the credential Secret")
+	}
+	if u, err := url.Parse("//" + host); host == "" || err != nil || u.Host != host {
+		return "", false, invalid(InvalidReference, fmt.Sprintf("%q", text), "not a registry: give it as host, host:port or http://host:port")
+	}
+	return base, plain, nil
+}
+
+// repository returns the repository at a path below base.
+func (r *Registry) repository(base string, plain bool, elements ...string) (place, error) {
+	full := strings.Join(append([]string{base}, elements...), "/")
+	repo, err := name.NewRepository(full, name.StrictValidation)
+	if err != nil || !pathForm.MatchString(repo.RepositoryStr()) {
+		return place{}, invalid(InvalidReference, full, "not a repository: a component's name is made of lower-case letters, digits, dots, dashes and slashes")
+	}
+	return place{Repository: repo, plain: plain || r.plain && repo.RegistryStr() == r.host}, nil
+}
+
+// The forms of the distribution specification. The library lets "..", which would be another URL, pass.
+var (
+	pathForm = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
+	tagForm  = regexp.MustCompile(`^\w[\w.-]{0,127}$`)
+)
+
+// place is a repository and how to get there.
+type place struct {
+	name.Repository
+	plain bool // plain HTTP was asked for
+}
+
+// tagOf returns the tag that stands for a component's version.
+func tagOf(version string) string { return strings.ReplaceAll(version, "+", ".build-") }
+
+func checkTag(p place, tag string) error {
+	if !tagForm.MatchString(tag) {
+		return invalid(InvalidReference, p.Name()+":"+tag, "not a tag: a version has at most 128 letters, digits, dots, dashes and underscores")
+	}
+	return nil
+}
+
+// Fetch returns the bytes of a layer and their digest. The bytes are shared and must not be changed.
+//
+// Errors are of type *Error with every reason but AccessTypeNotSupported, or the context's if it was cancelled.
+func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, error) {
+	base, plain := r.base, r.plain
+	if layer.Repo != "" {
+		var err error
+		if base, plain, err = parseBase(layer.Repo); err != nil {
+			return nil, "", err
+		}
+	}
+	var places []place
+	for _, prefix := range [][]string{{"component-descriptors", layer.Component}, {layer.Component}} {
+		p, err := r.repository(base, plain, prefix...)
+		if err != nil {
+			return nil, "", err
+		}
+		places = append(places, p)
+	}
+
+	digest, tag := layer.Ref, ""
+	if !strings.Contains(layer.Ref, ":") {
+		tag = tagOf(layer.Ref)
+		if err := checkTag(places[0], tag); err != nil {
+			return nil, "", err
+		}
+		digest, _ = r.tags.get(tagKey(places[0], tag, layer.Name))
+	} else if _, err := v1.NewHash(digest); err != nil {
+		return nil, "", invalid(InvalidReference, places[0].Name()+"@"+digest, "not a digest: it must be sha256: and 64 hexadecimal digits")
+	}
+	if data, ok := r.cached(digest); ok {
+		return data, digest, nil
+	}
+
+	type result struct {
+		data   []byte
+		digest string
+	}
+	key := strings.Join([]string{"layer", places[0].Name(), layer.Ref, layer.Name}, " ")
+	got, err := shared(ctx, r, key, places[0].Name()+" "+layer.Ref, func(ctx context.Context) (result, error) {
+		if data, ok := r.cached(digest); ok { // another pull was faster
+			return result{data, digest}, nil
+		}
+		var refused error // by the place that a person would look at first
+		for _, p := range places {
+			data, found, err := r.pullLayer(ctx, p, tag, digest, layer.Name)
+			if err == nil {
+				if tag != "" {
+					r.tags.put(tagKey(places[0], tag, layer.Name), found, 1, tagLifetime)
+				}
+				r.layers.put(found, data, int64(len(data)), 0)
+				return result{data, found}, nil
+			}
+			if !mayBeElsewhere(err) {
+				return result{}, err
+			}
+			refused = cmp.Or(refused, err)
+		}
+		return result{}, refused
+	})
+	return got.data, got.digest, err
+}
+
+func tagKey(p place, tag, resource string) string { return p.Name() + ":" + tag + " " + resource }
+
+// mayBeElsewhere reports whether it is worth looking in the next place: some registries say 401 or 403 for a repository
+// that does not exist.
+func mayBeElsewhere(err error) bool {
+	e, ok := errors.AsType[*Error](err)
+	return ok && (e.reason == ArtifactNotFound || e.reason == RegistryUnauthorized)
+}
+
+// cached returns a layer if it is kept and still what its digest says.
+func (r *Registry) cached(digest string) ([]byte, bool) {
+	data, ok := r.layers.get(digest)
+	if !ok {
+		return nil, false
+	}
+	if digestOf(data) != digest {
+		r.layers.remove(digest)
+		return nil, false
+	}
+	return data, true
+}
+
+// pullLayer reads a layer by digest or, if tag is not empty, the one that a tag stands for.
+func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource string) ([]byte, string, error) {
+	s, err := r.open(ctx, p)
+	if err != nil {
+		return nil, "", err
+	}
+	if tag != "" {
+		manifest, err := s.manifest(ctx, tag)
+		if err != nil {
+			return nil, "", err
+		}
+		if digest, err = layerOf(manifest, resource, p.Name()+":"+tag); err != nil {
+			return nil, "", err
+		}
+	}
+	data, err := s.blob(ctx, digest, r.opts.MaxLayerBytes)
+	return data, digest, err
+}
+
+// shared runs pull once for all callers with the same key, on a context of its own. Its errors are repeated for failureTime.
+func shared[T any](ctx context.Context, r *Registry, key, what string, pull func(context.Context) (T, error)) (T, error) {
+	var none T
+	if err, ok := r.failures.get(key); ok {
+		return none, err
+	}
+	results := r.pulls.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), pullTimeout)
+		defer cancel()
+		v, err := pull(ctx)
+		if err != nil {
+			r.failures.put(key, err, 1, failureTime)
+		}
+		return v, err
+	})
+	select {
+	case result := <-results:
+		if result.Err != nil {
+			return none, result.Err
+		}
+		return result.Val.(T), nil
+	case <-ctx.Done():
+		return none, failed("pulling", what, ctx.Err())
+	}
+}

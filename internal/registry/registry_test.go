@@ -1,0 +1,1150 @@
+package registry
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-containerregistry/pkg/authn"
+	fake "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// server is a real registry with a counter before it, and with faults where a test wants them.
+type server struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	requests []string
+	fault    func(http.ResponseWriter, *http.Request) bool // answers itself, or reports false
+	conns    int
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{}
+	next := fake.New(fake.Logger(log.New(io.Discard, "", 0)))
+	s.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.mu.Lock()
+		s.requests = append(s.requests, r.Method+" "+r.URL.Path)
+		fault := s.fault
+		s.mu.Unlock()
+		if fault != nil && fault(w, r) {
+			return
+		}
+		next.ServeHTTP(w, r)
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			s.mu.Lock()
+			s.conns++
+			s.mu.Unlock()
+		}
+	}
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.Start()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) host() string { return strings.TrimPrefix(s.URL, "http://") }
+
+// taken returns the requests so far and forgets them.
+func (s *server) taken() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.requests
+	s.requests = nil
+	return taken
+}
+
+func (s *server) setFault(f func(http.ResponseWriter, *http.Request) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.fault = f
+}
+
+// clock is a time that a test moves.
+type clock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *clock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *clock) forward(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
+}
+
+func open(t *testing.T, opts Options) (*Registry, *clock) {
+	t.Helper()
+	c := &clock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	if opts.Transport == nil {
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		t.Cleanup(transport.CloseIdleConnections)
+		opts.Transport = transport
+	}
+	r, err := newRegistry(opts, c.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, c
+}
+
+const component = "kyma-project.io/module/sample"
+
+const manifestYAML = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n"
+
+func sample() Archive {
+	return Archive{
+		Name: component, Version: "1.2.3", Tar: true, ManifestFile: "dir/sample.yaml",
+		RawManifest: []byte(manifestYAML), DefaultCR: []byte("kind: Sample\n"),
+		Labels: []Label{{"operator.kyma-project.io/beta", "false"}, {"responsibles", []map[string]string{{"teamname": "x"}}}},
+		Images: []string{"europe-docker.pkg.dev/p/op:1.2.3", "r.io/side@sha256:" + strings.Repeat("ab", 32)},
+	}
+}
+
+func push(t *testing.T, r *Registry, a Archive) string {
+	t.Helper()
+	digest, err := r.Push(t.Context(), a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+// reason returns the reason of an error, "" if it has none.
+func reason(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		Reason() string
+	}](err); ok {
+		return e.Reason()
+	}
+	return ""
+}
+
+func wantReason(t *testing.T, err error, want string) {
+	t.Helper()
+	if reason(err) != want {
+		t.Errorf("got %q (%v), want %q", reason(err), err, want)
+		return
+	}
+	if text := err.Error(); strings.ContainsAny(text, "\n\r") || !strings.HasPrefix(text, "pulling ") && !strings.HasPrefix(text, "pushing ") {
+		t.Errorf("not one line that says what was done: %q", text)
+	}
+}
+
+func TestPushAndRead(t *testing.T) {
+	for name, change := range map[string]func(*Archive, *Options){
+		"Tar":       func(*Archive, *Options) {},
+		"Plain":     func(a *Archive, _ *Options) { a.Tar = false },
+		"Subpath":   func(_ *Archive, o *Options) { o.Subpath = "/kyma/modules/" },
+		"Scheme":    func(_ *Archive, o *Options) { o.Host = "http://" + o.Host + "/" },
+		"PathInURL": func(_ *Archive, o *Options) { o.Host += "/kyma" },
+		"Build":     func(a *Archive, _ *Options) { a.Version = "1.2.3-rc1+build.5" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			archive, opts := sample(), Options{Host: s.host()}
+			change(&archive, &opts)
+			r, _ := open(t, opts)
+			push(t, r, archive)
+			got, err := r.Component(t.Context(), archive.Name, archive.Version)
+			if err != nil {
+				t.Fatal(err)
+			}
+			wantType, wantRaw := OCIDir, archive.RawManifest
+			if !archive.Tar {
+				wantType = OCIRef
+			} else if wantRaw, err = tarOf("sample.yaml", 0o644, wantRaw); err != nil {
+				t.Fatal(err)
+			}
+			repo := s.host()
+			if sub := strings.Trim(opts.Subpath, "/"); sub != "" {
+				repo += "/" + sub
+			}
+			if strings.HasSuffix(opts.Host, "/kyma") {
+				repo += "/kyma"
+			}
+			want := Layer{Name: "raw-manifest", Repo: repo, Component: component, Ref: digestOf(wantRaw), Type: wantType}
+			if diff := cmp.Diff(want, got.Layers["raw-manifest"]); diff != "" {
+				t.Errorf("raw-manifest (-want +got)\n%s", diff)
+			}
+			if diff := cmp.Diff(archive.Images, got.Images); diff != "" {
+				t.Errorf("images (-want +got)\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"default-cr", "raw-manifest"}, slices.Sorted(maps.Keys(got.Layers))); diff != "" {
+				t.Errorf("layers (-want +got)\n%s", diff)
+			}
+			data, digest, err := r.Fetch(t.Context(), got.Layers["raw-manifest"])
+			if err != nil || !bytes.Equal(data, wantRaw) || digest != want.Ref {
+				t.Errorf("got %q with %s, %v", data, digest, err)
+			}
+		})
+	}
+}
+
+// TestPushLayout holds what other tools expect to find.
+func TestPushLayout(t *testing.T) {
+	s := newServer(t)
+	r, _ := open(t, Options{Host: "http://" + s.host(), Subpath: "sub/path"})
+	digest := push(t, r, sample())
+	get := func(path string) []byte {
+		response, err := http.Get(s.URL + "/v2/sub/path/component-descriptors/" + component + "/" + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		data, err := io.ReadAll(response.Body)
+		if err != nil || response.StatusCode != http.StatusOK {
+			t.Fatal(path, response.Status, err)
+		}
+		return data
+	}
+	raw := get("manifests/1.2.3")
+	if digestOf(raw) != digest || digestOf(get("manifests/"+digest)) != digest {
+		t.Error("Push returns another digest than the manifest's")
+	}
+	manifest, err := v1.ParseManifest(bytes.NewReader(raw))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if manifest.MediaType != "application/vnd.oci.image.manifest.v1+json" || manifest.Config.MediaType != configType ||
+		manifest.Annotations["software.ocm.componentversion"] != component+":1.2.3" {
+		t.Errorf("manifest is %s", raw)
+	}
+	var config struct{ ComponentDescriptorLayer v1.Descriptor }
+	if err := json.Unmarshal(get("blobs/"+manifest.Config.Digest.String()), &config); err != nil {
+		t.Fatal(err)
+	}
+	first := manifest.Layers[0]
+	if config.ComponentDescriptorLayer.Digest != first.Digest || config.ComponentDescriptorLayer.MediaType != descriptorType || config.ComponentDescriptorLayer.Size != first.Size {
+		t.Errorf("config names %v, layer 0 is %v", config.ComponentDescriptorLayer, first)
+	}
+	notes := []string{"", `[{"identity":{"name":"raw-manifest"},"kind":"resource"}]`, `[{"identity":{"name":"default-cr"},"kind":"resource"}]`}
+	files := []string{descriptorFile, "sample.yaml", "default-cr.yaml"}
+	modes := []int64{0, 0o644, 0o644}
+	var text []byte
+	for i, layer := range manifest.Layers {
+		if layer.Annotations[artifactAnnotation] != notes[i] {
+			t.Errorf("layer %d has annotations %v", i, layer.Annotations)
+		}
+		archive := tar.NewReader(bytes.NewReader(get("blobs/" + layer.Digest.String())))
+		header, err := archive.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if header.Name != files[i] || header.Mode != modes[i] || header.Format != tar.FormatUSTAR || !header.ModTime.Equal(time.Date(2022, 1, 1, 0, 0, 0, 0, time.UTC)) {
+			t.Errorf("layer %d is %v", i, header)
+		}
+		if i == 0 {
+			if text, err = io.ReadAll(archive); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	var descriptor map[string]any
+	if err := yaml.Unmarshal(text, &descriptor); err != nil {
+		t.Fatal(err)
+	}
+	local := func(i int, name string) map[string]any {
+		layer := manifest.Layers[i].Digest
+		return map[string]any{
+			"name": name, "version": "1.2.3", "type": "directoryTree", "relation": "local",
+			"access": map[string]any{"type": "localBlob", "localReference": layer.String(), "mediaType": "application/x-tar"},
+			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": "genericBlobDigest/v1", "value": layer.Hex},
+		}
+	}
+	image := func(name, version, reference string) map[string]any {
+		return map[string]any{"name": name, "version": version, "type": "ociArtifact", "relation": "external",
+			"labels": []any{map[string]any{"name": "scan.security.kyma-project.io/type", "value": "third-party-image", "version": "v1"}},
+			"access": map[string]any{"type": "ociArtifact", "imageReference": reference}}
+	}
+	want := map[string]any{"meta": map[string]any{"schemaVersion": "v2"}, "component": map[string]any{
+		"name": component, "version": "1.2.3", "componentReferences": []any{}, "sources": []any{},
+		"provider": `{"labels":[{"name":"kyma-project.io/built-by","value":"lifecycle-manager","version":"v1"}],"name":"kyma-project.io"}`,
+		"labels": []any{map[string]any{"name": "operator.kyma-project.io/beta", "value": "false", "version": "v1"},
+			map[string]any{"name": "responsibles", "value": []any{map[string]any{"teamname": "x"}}, "version": "v1"}},
+		"repositoryContexts": []any{map[string]any{"type": "OCIRegistry", "baseUrl": s.URL, "subPath": "sub/path", "componentNameMapping": "urlPath"}},
+		"resources": []any{image("op", "1.2.3", "europe-docker.pkg.dev/p/op:1.2.3"),
+			image("side-abababab", "0.0.0+sha256.abababababab", "r.io/side@sha256:"+strings.Repeat("ab", 32)),
+			local(1, "raw-manifest"), local(2, "default-cr")},
+	}}
+	if diff := cmp.Diff(want, descriptor); diff != "" {
+		t.Errorf("descriptor (-want +got)\n%s", diff)
+	}
+}
+
+func TestPushReproducible(t *testing.T) {
+	var digests []string
+	for range 3 {
+		r, _ := open(t, Options{Host: newServer(t).host()})
+		a := sample()
+		a.RepositoryContext, a.Provider = "https://registry.example.com", "example.com"
+		digests = append(digests, push(t, r, a), push(t, r, a))
+	}
+	if len(slices.Compact(digests)) != 1 {
+		t.Errorf("digests differ: %v", digests)
+	}
+}
+
+func TestPushReplaces(t *testing.T) {
+	s := newServer(t)
+	r, _ := open(t, Options{Host: s.host()})
+	if _, err := r.Component(t.Context(), component, "1.2.3"); reason(err) != ArtifactNotFound {
+		t.Fatal(err)
+	}
+	a := sample()
+	for _, content := range []string{"first", "second"} {
+		a.RawManifest = []byte(content)
+		push(t, r, a)
+		c, err := r.Component(t.Context(), component, "1.2.3")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, _, err := r.Fetch(t.Context(), c.Layers["raw-manifest"]); err != nil || !strings.Contains(string(data), content) {
+			t.Errorf("after pushing %q: %v", content, err)
+		}
+	}
+}
+
+func TestPushErrors(t *testing.T) {
+	s := newServer(t)
+	r, _ := open(t, Options{Host: s.host()})
+	for name, tc := range map[string]struct {
+		change func(*Archive)
+		want   string
+	}{
+		"Name":       {func(a *Archive) { a.Name = "Upper/Case" }, InvalidReference},
+		"NoName":     {func(a *Archive) { a.Name = "" }, InvalidReference},
+		"Version":    {func(a *Archive) { a.Version = "a/b" }, InvalidReference},
+		"NoVersion":  {func(a *Archive) { a.Version = "" }, InvalidReference},
+		"NoManifest": {func(a *Archive) { a.RawManifest = nil }, InvalidDescriptor},
+		"LongFile":   {func(a *Archive) { a.ManifestFile = strings.Repeat("a", 300) }, InvalidDescriptor},
+		"Label":      {func(a *Archive) { a.Labels = []Label{{"x", func() {}}} }, InvalidDescriptor},
+	} {
+		a := sample()
+		tc.change(&a)
+		_, err := r.Push(t.Context(), a)
+		if reason(err) != tc.want {
+			t.Errorf("%s: got %v, want %s", name, err, tc.want)
+		}
+	}
+	if got := s.taken(); len(got) > 0 {
+		t.Errorf("requests were made: %v", got)
+	}
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		w.WriteHeader(http.StatusForbidden)
+		return r.Method != http.MethodGet
+	})
+	_, err := r.Push(t.Context(), sample())
+	wantReason(t, err, RegistryUnauthorized)
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		refused := strings.Contains(r.URL.Path, "/manifests/")
+		if refused {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return refused
+	})
+	_, err = r.Push(t.Context(), sample())
+	wantReason(t, err, RegistryUnauthorized)
+	r.opts.Keychain = brokenKeychain{}
+	_, err = r.Push(t.Context(), sample())
+	wantReason(t, err, RegistryUnauthorized)
+}
+
+func TestImageResource(t *testing.T) {
+	digest := "@sha256:" + strings.Repeat("0123456789abcdef", 4)
+	for reference, want := range map[string][2]string{
+		"r.io/a/op:1.2.3":               {"op", "1.2.3"},
+		"r.io/a/op:v1.2.3-rc.1":         {"op", "v1.2.3-rc.1"},
+		"localhost:5000/op:main_1":      {"op", "0.0.0-main-1"},
+		"localhost:5000/op":             {"op", "0.0.0-unknown"},
+		"r.io/op" + digest:              {"op-01234567", "0.0.0+sha256.0123456789ab"},
+		"r.io/op:1.2.3" + digest:        {"op-01234567", "1.2.3+sha256.0123456789ab"},
+		"r.io/op:v20240101-ab" + digest: {"op-01234567", "0.0.0-v20240101-ab+sha256.0123456789ab"},
+	} {
+		got := imageResource(reference)
+		if got["name"] != want[0] || got["version"] != want[1] {
+			t.Errorf("%s: got %v %v, want %v", reference, got["name"], got["version"], want)
+		}
+	}
+}
+
+// TestRequests counts at the registry: many callers cost one pull, and what is known costs nothing.
+func TestRequests(t *testing.T) {
+	s := newServer(t)
+	writer, _ := open(t, Options{Host: s.host()})
+	push(t, writer, sample())
+	s.taken()
+
+	r, _ := open(t, Options{Host: "http://" + s.host()})
+	pull := func() error {
+		c, err := r.Component(t.Context(), component, "1.2.3")
+		if err != nil {
+			return err
+		}
+		for _, name := range []string{"raw-manifest", "default-cr"} {
+			if _, _, err := r.Fetch(t.Context(), c.Layers[name]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	// Hold the first answer until all callers wait for it, so that none comes late by chance.
+	var callers sync.WaitGroup
+	var started sync.WaitGroup
+	started.Add(100)
+	s.setFault(func(http.ResponseWriter, *http.Request) bool { started.Wait(); return false })
+	for range 100 {
+		callers.Go(func() {
+			started.Done()
+			if err := pull(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	callers.Wait()
+	got := s.taken()
+	count := map[string]int{}
+	for _, request := range got {
+		count[strings.Split(strings.Split(request, "/v2/")[1], "@")[0]]++
+	}
+	// Signing in, manifest, config and descriptor; then signing in and the blob, for two layers.
+	if len(got) != 8 || count[""] != 3 {
+		t.Errorf("100 callers cost %d requests, want 8: %v", len(got), got)
+	}
+	for range 10 {
+		if err := pull(); err != nil {
+			t.Error(err)
+		}
+	}
+	if got := s.taken(); len(got) > 0 {
+		t.Errorf("what is known costs requests: %v", got)
+	}
+	if s.conns > 20 {
+		t.Errorf("%d connections", s.conns)
+	}
+}
+
+// TestFaults has the registry answer wrongly at one point of a pull.
+func TestFaults(t *testing.T) {
+	answer := func(status int, body string) func(http.ResponseWriter) {
+		return func(w http.ResponseWriter) {
+			w.WriteHeader(status)
+			_, _ = io.WriteString(w, body)
+		}
+	}
+	truncated := func(w http.ResponseWriter) {
+		w.Header().Set("Content-Length", "1000")
+		_, _ = io.WriteString(w, "short")
+	}
+	cut := func(http.ResponseWriter) { panic(http.ErrAbortHandler) }
+	endless := func(w http.ResponseWriter) {
+		for range 200 {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return
+			}
+		}
+	}
+	cases := map[string]struct {
+		part   string // of the path
+		answer func(http.ResponseWriter)
+		want   string
+		text   string
+	}{
+		"WrongManifest": {"/manifests/", func(w http.ResponseWriter) {
+			w.Header().Set("Docker-Content-Digest", digestOf(nil))
+			answer(200, "{}")(w)
+		}, DigestMismatch, "1.2.3"},
+		"ManifestText":    {"/manifests/", answer(200, "hello"), InvalidDescriptor, "not JSON"},
+		"ManifestIndex":   {"/manifests/", answer(200, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`), InvalidDescriptor, "index"},
+		"ManifestEndless": {"/manifests/", endless, ArtifactTooLarge, "4194304"},
+		"WrongBlob":       {"/blobs/", answer(200, "wrong bytes"), DigestMismatch, "@sha256:"},
+		"Truncated":       {"/blobs/", truncated, RegistryUnreachable, "EOF"},
+		"Cut":             {"/blobs/", cut, RegistryUnreachable, "EOF"},
+		"Endless":         {"/blobs/", endless, ArtifactTooLarge, "65536"},
+		"Announced":       {"/blobs/", func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99999999999") }, ArtifactTooLarge, "65536"},
+		"Unauthorized":    {"/blobs/", answer(401, `{"errors":[{"code":"UNAUTHORIZED","message":"who are you"}]}`), RegistryUnauthorized, "who are you"},
+		"Forbidden":       {"/blobs/", answer(403, ""), RegistryUnauthorized, "403 Forbidden"},
+		"Gone":            {"/blobs/", answer(404, ""), ArtifactNotFound, "404"},
+		"TooMany":         {"/blobs/", answer(429, ""), RegistryUnreachable, "429"},
+		"Internal":        {"/blobs/", answer(500, "<html>\nlong story</html>"), RegistryUnreachable, "500"},
+		"Unwilling":       {"/blobs/", answer(400, ""), InvalidReference, "400"},
+		"SignInFails":     {"/v2/", answer(503, ""), RegistryUnreachable, "503"},
+		"SignInOdd": {"/v2/", func(w http.ResponseWriter) {
+			w.Header().Set("WWW-Authenticate", "Bearer service=x")
+			w.WriteHeader(401)
+		}, RegistryUnreachable, "realm"},
+		"Chatter": {"/blobs/", answer(403, `{"errors":[{"code":"DENIED","message":"`+strings.Repeat("é\\n", 500)+`"}]}`), RegistryUnauthorized, "DENIED"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			r, c := open(t, Options{Host: "http://" + s.host()})
+			push(t, r, sample())
+			s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				hit := strings.Contains(r.URL.Path, tc.part) && (tc.part != "/v2/" || r.URL.Path == "/v2/")
+				if hit {
+					tc.answer(w)
+				}
+				return hit
+			})
+			_, err := r.Component(t.Context(), component, "1.2.3")
+			wantReason(t, err, tc.want)
+			if err != nil && (!strings.Contains(err.Error(), tc.text) || !strings.Contains(err.Error(), s.host()+"/component-descriptors/"+component)) || len(err.Error()) > 700 {
+				t.Errorf("the text is %q", err)
+			}
+			s.taken()
+			if _, again := r.Component(t.Context(), component, "1.2.3"); again == nil || len(s.taken()) > 0 {
+				t.Error("the same error again costs requests")
+			}
+			s.setFault(nil)
+			c.forward(failureTime)
+			if _, err := r.Component(t.Context(), component, "1.2.3"); err != nil {
+				t.Errorf("it does not heal: %v", err)
+			}
+		})
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for name, tc := range map[string]struct{ host, text string }{
+		"Refused": {"http://" + host, "refused"}, "RefusedLocal": {host, "refused"}, "Name": {"http://no.invalid", "invalid"}} {
+		t.Run(name, func(t *testing.T) {
+			r, _ := open(t, Options{Host: tc.host})
+			if name == "Name" { // no test asks a real name server
+				r.opts.Transport = &http.Transport{DialContext: func(context.Context, string, string) (net.Conn, error) {
+					return nil, &net.DNSError{Err: "no such host", Name: "no.invalid", IsNotFound: true}
+				}}
+			}
+			_, err := r.Component(t.Context(), component, "1.2.3")
+			wantReason(t, err, RegistryUnreachable)
+			if err == nil || !strings.Contains(err.Error(), tc.text) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
+// TestSlow has one caller give up while another waits for the same pull.
+func TestSlow(t *testing.T) {
+	s := newServer(t)
+	r, _ := open(t, Options{Host: "http://" + s.host()})
+	push(t, r, sample())
+	arrived, proceed := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	s.setFault(func(http.ResponseWriter, *http.Request) bool {
+		once.Do(func() { close(arrived) })
+		<-proceed
+		return false
+	})
+	impatient, cancel := context.WithCancel(t.Context())
+	deadline, stop := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer stop()
+	results := make(chan error, 3)
+	go func() { _, err := r.Component(impatient, component, "1.2.3"); results <- err }()
+	<-arrived
+	_, err := r.Component(deadline, component, "1.2.3")
+	wantReason(t, err, RegistryUnreachable)
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	cancel()
+	if err := <-results; !errors.Is(err, context.Canceled) || reason(err) != "" {
+		t.Errorf("a caller who gave up got %v", err)
+	}
+	go func() { _, err := r.Component(t.Context(), component, "1.2.3"); results <- err }()
+	close(proceed)
+	if err := <-results; err != nil {
+		t.Errorf("a cancelled caller's error reached another: %v", err)
+	}
+}
+
+// TestTimeout holds that a registry which never answers costs 30 seconds, not for ever.
+func TestTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, err := New(Options{Host: "http://registry.example.com", Transport: roundTripper(func(request *http.Request) (*http.Response, error) {
+			<-request.Context().Done()
+			return nil, request.Context().Err()
+		})})
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := time.Now()
+		_, err = r.Component(t.Context(), component, "1.2.3")
+		wantReason(t, err, RegistryUnreachable)
+		if waited := time.Since(start); waited != pullTimeout {
+			t.Errorf("waited %v", waited)
+		}
+	})
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestPlainHTTP holds that http:// is honoured for a host that is not local, for descriptor and layers, and that TLS is not tried.
+func TestPlainHTTP(t *testing.T) {
+	s := newServer(t)
+	var schemes []string
+	var mu sync.Mutex
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	t.Cleanup(transport.CloseIdleConnections)
+	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, network, s.host())
+	}
+	r, _ := open(t, Options{Host: "http://registry.example.com", Transport: roundTripper(func(request *http.Request) (*http.Response, error) {
+		mu.Lock()
+		schemes = append(schemes, request.URL.Scheme)
+		mu.Unlock()
+		return transport.RoundTrip(request)
+	})})
+	push(t, r, sample())
+	c, err := r.Component(t.Context(), component, "1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	layer := c.Layers["raw-manifest"]
+	if layer.Repo != "registry.example.com" {
+		t.Errorf("repo is %q", layer.Repo)
+	}
+	if _, _, err := r.Fetch(t.Context(), layer); err != nil {
+		t.Error(err)
+	}
+	layer = c.Layers["default-cr"]
+	layer.Repo = "http://other.example.com"
+	if _, _, err := r.Fetch(t.Context(), layer); err != nil {
+		t.Errorf("a layer with its own http:// repository: %v", err)
+	}
+	if slices.Contains(schemes, "https") {
+		t.Errorf("TLS was tried: %v", schemes)
+	}
+	layer.Repo, layer.Ref = "other.example.com", digestOf([]byte("not cached"))
+	_, _, err = r.Fetch(t.Context(), layer)
+	wantReason(t, err, RegistryUnreachable)
+	if !slices.Contains(schemes, "https") {
+		t.Error("another host inherits plain HTTP")
+	}
+}
+
+func TestFallbackRepository(t *testing.T) {
+	s := newServer(t)
+	r, _ := open(t, Options{Host: "http://" + s.host()})
+	blob := []byte("layer")
+	put(t, s, "charts/sample", blob)
+	layer := Layer{Repo: s.host(), Component: "charts/sample", Ref: digestOf(blob)}
+	if data, _, err := r.Fetch(t.Context(), layer); err != nil || string(data) != "layer" {
+		t.Errorf("got %q, %v", data, err)
+	}
+	// Some registries forbid what does not exist.
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		hidden := strings.Contains(r.URL.Path, "component-descriptors")
+		if hidden {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		return hidden
+	})
+	r, _ = open(t, Options{Host: "http://" + s.host()})
+	if _, _, err := r.Fetch(t.Context(), layer); err != nil {
+		t.Errorf("behind a forbidden repository: %v", err)
+	}
+	layer.Ref = digestOf([]byte("nowhere"))
+	_, _, err := r.Fetch(t.Context(), layer)
+	wantReason(t, err, RegistryUnauthorized)
+	s.setFault(nil)
+	layer.Ref = digestOf([]byte("nowhere else"))
+	_, _, err = r.Fetch(t.Context(), layer)
+	wantReason(t, err, ArtifactNotFound)
+	if !strings.Contains(err.Error(), "/component-descriptors/charts/sample@") {
+		t.Errorf("the first place is not named: %v", err)
+	}
+}
+
+// put stores a blob as any client would.
+func put(t *testing.T, s *server, repo string, data []byte) string {
+	t.Helper()
+	return send(t, http.MethodPost, s.URL+"/v2/"+repo+"/blobs/uploads/?digest="+url.QueryEscape(digestOf(data)), data)
+}
+
+func send(t *testing.T, method, url string, data []byte) string {
+	t.Helper()
+	request, err := http.NewRequest(method, url, bytes.NewReader(data))
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Header.Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusCreated {
+		t.Fatal(url, response.Status)
+	}
+	return digestOf(data)
+}
+
+// image stores an image manifest of some layers under a tag.
+func image(t *testing.T, s *server, repo, tag string, config []byte, layers ...v1.Descriptor) {
+	t.Helper()
+	hash, _ := v1.NewHash(put(t, s, repo, config))
+	if layers == nil {
+		layers = []v1.Descriptor{}
+	}
+	manifest, err := json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: "application/vnd.oci.image.manifest.v1+json",
+		Config: v1.Descriptor{MediaType: configType, Digest: hash, Size: int64(len(config))}, Layers: layers})
+	if err != nil {
+		t.Fatal(err)
+	}
+	send(t, http.MethodPut, s.URL+"/v2/"+repo+"/manifests/"+tag, manifest)
+}
+
+func layerOfBytes(t *testing.T, s *server, repo string, data []byte, resource string) v1.Descriptor {
+	t.Helper()
+	hash, _ := v1.NewHash(put(t, s, repo, data))
+	d := v1.Descriptor{MediaType: "application/x-tar", Digest: hash, Size: int64(len(data))}
+	if resource != "" {
+		d.Annotations = map[string]string{artifactAnnotation: `[{"kind":"resource","identity":{"name":"` + resource + `"}}]`}
+	}
+	return d
+}
+
+func TestTags(t *testing.T) {
+	s := newServer(t)
+	r, c := open(t, Options{Host: "http://" + s.host()})
+	fetch := func(component, ref, resource string) (string, error) {
+		data, digest, err := r.Fetch(t.Context(), Layer{Name: resource, Component: component, Ref: ref})
+		if err == nil && digest != digestOf(data) {
+			t.Errorf("the digest is %s", digest)
+		}
+		return string(data), err
+	}
+	image(t, s, "one", "1.0.build-5", []byte("{}"), layerOfBytes(t, s, "one", []byte("first"), ""))
+	if got, err := fetch("one", "1.0+5", "any"); err != nil || got != "first" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	image(t, s, "one", "1.0.build-5", []byte("{}"), layerOfBytes(t, s, "one", []byte("second"), ""))
+	s.taken()
+	if got, err := fetch("one", "1.0+5", "any"); err != nil || got != "first" || len(s.taken()) > 0 {
+		t.Errorf("within a minute: got %q, %v", got, err)
+	}
+	c.forward(tagLifetime)
+	if got, err := fetch("one", "1.0+5", "any"); err != nil || got != "second" {
+		t.Errorf("after a minute: got %q, %v", got, err)
+	}
+	image(t, s, "many", "1.0", []byte("{}"), layerOfBytes(t, s, "many", []byte("a"), "raw-manifest"), layerOfBytes(t, s, "many", []byte("b"), "config"))
+	if got, err := fetch("many", "1.0", "config"); err != nil || got != "b" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	_, err := fetch("many", "1.0", "other")
+	wantReason(t, err, InvalidReference)
+	_, err = fetch("many", "2.0", "config")
+	wantReason(t, err, ArtifactNotFound)
+}
+
+func TestReferences(t *testing.T) {
+	s := newServer(t)
+	r, _ := open(t, Options{Host: s.host()})
+	good := digestOf(nil)
+	for name, layer := range map[string]Layer{
+		"NoRef": {Component: "a"}, "Tag": {Component: "a", Ref: "a/b"}, "DotDotTag": {Component: "a", Ref: ".."}, "LongTag": {Component: "a", Ref: strings.Repeat("a", 129)},
+		"ShortDigest": {Component: "a", Ref: "sha256:12"}, "OtherDigest": {Component: "a", Ref: "md5:" + strings.Repeat("a", 32)}, "Upper": {Component: "a", Ref: strings.ToUpper(good)},
+		"NoName": {Ref: good}, "UpperName": {Component: "A", Ref: good}, "Traversal": {Component: "../../x", Ref: good}, "Query": {Component: "a?b", Ref: good},
+		"Repo": {Repo: "a b", Component: "a", Ref: good}, "NoHost": {Repo: "https://", Component: "a", Ref: good}, "Credentials": {Repo: "http://u:secret@" + s.host(), Component: "a", Ref: good},
+	} {
+		_, _, err := r.Fetch(t.Context(), layer)
+		if reason(err) != InvalidReference || strings.Contains(fmt.Sprint(err), "secret") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	for name, version := range map[string][2]string{"Name": {"A b", "1"}, "Traversal": {"a/../b", "1"}, "Version": {"a", ""}, "Slash": {"a", "1/2"}, "Lines": {"a", "1\n2"}} {
+		_, err := r.Component(t.Context(), version[0], version[1])
+		if reason(err) != InvalidReference || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+	if got := s.taken(); len(got) > 0 {
+		t.Errorf("requests were made: %v", got)
+	}
+	for name, opts := range map[string]Options{
+		"Empty": {}, "OnlyScheme": {Host: "http://"}, "Blank": {Host: "a b"}, "Credentials": {Host: "https://user:secret@r.io"}, "Subpath": {Host: "r.io", Subpath: "A/B"},
+		"DotDot": {Host: "r.io", Subpath: "../b"}, "Scheme": {Host: "ftp://r.io"},
+	} {
+		_, err := New(opts)
+		if reason(err) != InvalidReference || strings.Contains(fmt.Sprint(err), "secret") {
+			t.Errorf("%s: got %v", name, err)
+		}
+	}
+}
+
+func tarred(t *testing.T, entries ...string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i := 0; i < len(entries); i += 2 {
+		if err := w.WriteHeader(&tar.Header{Name: entries[i], Size: int64(len(entries[i+1])), Typeflag: tar.TypeReg}); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := w.Write([]byte(entries[i+1])); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func zipped(data []byte) []byte {
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	_, _ = w.Write(data)
+	_ = w.Close()
+	return b.Bytes()
+}
+
+const descriptorV2 = `
+meta: {schemaVersion: v2}
+component:
+  name: a
+  version: 1.0.0
+  resources:
+  - {name: raw-manifest, access: {type: localBlob/v1, localReference: "sha256:1", mediaType: application/x-tar}}
+  - {name: default-cr, access: {type: localOciBlob, digest: "sha256:2", mediaType: application/octet-stream}}
+  - {name: config, access: {type: localBlob}}
+  - {name: op, access: {type: ociArtifact, imageReference: r.io/op:1}}
+  - {name: op2, access: {type: ociArtifact/v1, imageReference: r.io/op2:1}}
+  - {name: op3, access: {type: ociRegistry, imageReference: r.io/op3:1}}
+  - {name: other, access: {type: s3, bucket: b}}
+`
+
+const descriptorV3 = `{"apiVersion":"ocm.software/v3alpha1","kind":"ComponentVersion","metadata":{"name":"a","version":"1.0.0"},"repositoryContexts":[],
+"spec":{"resources":[{"name":"raw-manifest","access":{"type":"localBlob","localReference":"sha256:1"}},{"name":"op","access":{"type":"ociArtifact","imageReference":"r.io/op:1"}}]}}`
+
+func TestDescriptors(t *testing.T) {
+	v2 := Component{Name: "a", Version: "1.0.0", Images: []string{"r.io/op:1"}, Layers: map[string]Layer{
+		"raw-manifest": {Name: "raw-manifest", Component: "a", Ref: "sha256:1", Type: OCIDir},
+		"default-cr":   {Name: "default-cr", Component: "a", Ref: "sha256:2", Type: OCIRef},
+		"config":       {Name: "config", Component: "a", Ref: "1.0.0", Type: OCIRef},
+	}}
+	v3 := Component{Name: "a", Version: "1.0.0", Images: v2.Images, Layers: map[string]Layer{"raw-manifest": {Name: "raw-manifest", Component: "a", Ref: "sha256:1", Type: OCIRef}}}
+	big := descriptorV2 + "#" + strings.Repeat("x", 200<<10)
+	for name, tc := range map[string]struct {
+		layer  []byte
+		config string // "" means the right one
+		want   *Component
+		reason string
+		text   string
+	}{
+		"Tar":           {tarred(t, descriptorFile, descriptorV2), "", &v2, "", ""},
+		"TarGzip":       {zipped(tarred(t, descriptorFile, descriptorV2)), "", &v2, "", ""},
+		"TarOther":      {tarred(t, "README", "x", "./"+descriptorFile, descriptorV2), "", &v2, "", ""},
+		"YAML":          {[]byte(descriptorV2), "", &v2, "", ""},
+		"YAMLGzip":      {zipped([]byte(descriptorV2)), "", &v2, "", ""},
+		"V3":            {tarred(t, descriptorFile, descriptorV3), "", &v3, "", ""},
+		"V3JSON":        {[]byte(descriptorV3), "", &v3, "", ""},
+		"NoFile":        {tarred(t, "other.yaml", descriptorV2), "", nil, InvalidDescriptor, descriptorFile},
+		"Escaping":      {tarred(t, "../"+descriptorFile, descriptorV2, "/"+descriptorFile, descriptorV2), "", nil, InvalidDescriptor, descriptorFile},
+		"DamagedTar":    {tarred(t, "a", "b", descriptorFile, descriptorV2)[:1100], "", nil, InvalidDescriptor, "damaged"},
+		"CutTar":        {tarred(t, descriptorFile, descriptorV2)[:700], "", nil, InvalidDescriptor, "damaged"},
+		"DamagedGzip":   {append([]byte{0x1f, 0x8b}, "xxxxxxxxxxxxxx"...), "", nil, InvalidDescriptor, "gzip"},
+		"Large":         {tarred(t, descriptorFile, big), "", nil, ArtifactTooLarge, "102400"},
+		"LargeText":     {[]byte(big), "", nil, ArtifactTooLarge, "102400"},
+		"LargeLayer":    {tarred(t, "a", strings.Repeat("x", 2<<20), descriptorFile, descriptorV2), "", nil, ArtifactTooLarge, "larger than"},
+		"Bomb":          {zipped(make([]byte, 20<<20)), "", nil, ArtifactTooLarge, "102400"},
+		"NotYAML":       {[]byte("a: b: c"), "", nil, InvalidDescriptor, "not YAML"},
+		"OldSchema":     {[]byte("meta: {schemaVersion: v1}"), "", nil, InvalidDescriptor, `"v1"`},
+		"OtherSchema":   {[]byte("apiVersion: ocm.software/v9"), "", nil, InvalidDescriptor, "v9"},
+		"OtherName":     {[]byte(strings.Replace(descriptorV2, "name: a", "name: b", 1)), "", nil, InvalidDescriptor, "b:1.0.0"},
+		"OtherVersion":  {[]byte(strings.Replace(descriptorV2, "1.0.0", "2.0.0", 1)), "", nil, InvalidDescriptor, "a:2.0.0"},
+		"Access":        {[]byte(strings.Replace(descriptorV2, "localOciBlob", "s3", 1)), "", nil, AccessTypeNotSupported, `"default-cr" has access type "s3"`},
+		"NoAccess":      {[]byte(descriptorV2 + "  - {name: crds}\n"), "", nil, AccessTypeNotSupported, `"crds"`},
+		"Twice":         {[]byte(descriptorV2 + "  - {name: config, access: {type: localBlob}}\n"), "", nil, InvalidDescriptor, `"config"`},
+		"Config":        {[]byte(descriptorV2), "garbage", nil, InvalidDescriptor, "componentDescriptorLayer"},
+		"ConfigNull":    {[]byte(descriptorV2), "{}", nil, InvalidDescriptor, "componentDescriptorLayer"},
+		"ConfigDigest":  {[]byte(descriptorV2), `{"componentDescriptorLayer":{"digest":"../x"}}`, nil, InvalidDescriptor, "no digest"},
+		"ConfigMissing": {[]byte(descriptorV2), `{"componentDescriptorLayer":{"digest":"` + digestOf([]byte("gone")) + `"}}`, nil, ArtifactNotFound, "@sha256:"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			repo := "component-descriptors/a"
+			layer := layerOfBytes(t, s, repo, tc.layer, "")
+			config := tc.config
+			if config == "" {
+				config = `{"componentDescriptorLayer":{"digest":"` + layer.Digest.String() + `"}}`
+			}
+			image(t, s, repo, "1.0.0", []byte(config), layer)
+			r, _ := open(t, Options{Host: "http://" + s.host()})
+			got, err := r.Component(t.Context(), "a", "1.0.0")
+			if tc.want == nil {
+				wantReason(t, err, tc.reason)
+				if err == nil || !strings.Contains(err.Error(), tc.text) {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := *tc.want
+			want.Layers = maps.Clone(want.Layers)
+			for name, layer := range want.Layers {
+				layer.Repo = s.host()
+				want.Layers[name] = layer
+			}
+			if diff := cmp.Diff(&want, got); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestLayerTooLarge(t *testing.T) {
+	s := newServer(t)
+	r, _ := open(t, Options{Host: "http://" + s.host(), MaxLayerBytes: 100})
+	for _, size := range []int{100, 101} {
+		data := bytes.Repeat([]byte("x"), size)
+		put(t, s, "component-descriptors/a", data)
+		_, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: digestOf(data)})
+		if size == 100 && err != nil {
+			t.Error(err)
+		}
+		if size == 101 {
+			wantReason(t, err, ArtifactTooLarge)
+		}
+	}
+}
+
+// TestCacheIsVerified changes cached bytes, as a bug elsewhere might.
+func TestCacheIsVerified(t *testing.T) {
+	s := newServer(t)
+	r, _ := open(t, Options{Host: "http://" + s.host()})
+	put(t, s, "component-descriptors/a", []byte("content"))
+	layer := Layer{Component: "a", Ref: digestOf([]byte("content"))}
+	data, _, err := r.Fetch(t.Context(), layer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[0] = 'X'
+	data, _, err = r.Fetch(t.Context(), layer)
+	if err != nil || string(data) != "content" {
+		t.Errorf("got %q, %v", data, err)
+	}
+}
+
+func TestCacheLimit(t *testing.T) {
+	s := newServer(t)
+	r, _ := open(t, Options{Host: "http://" + s.host(), CacheBytes: 25})
+	refs := map[string]string{}
+	for _, name := range []string{"a", "b", "c"} {
+		refs[name] = put(t, s, "component-descriptors/a", bytes.Repeat([]byte(name), 10))
+	}
+	refs["large"] = put(t, s, "component-descriptors/a", bytes.Repeat([]byte("l"), 30))
+	for i, step := range []struct {
+		ref  string
+		pull bool
+	}{{"a", true}, {"b", true}, {"a", false}, {"c", true}, {"a", false}, {"b", true}, {"large", true}, {"large", true}, {"b", false}} {
+		s.taken()
+		if _, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: refs[step.ref]}); err != nil {
+			t.Fatal(err)
+		}
+		if pulled := len(s.taken()) > 0; pulled != step.pull {
+			t.Errorf("step %d, %s: pulled %v, want %v", i, step.ref, pulled, step.pull)
+		}
+	}
+	if r.layers.used > 25 || r.layers.order.Len() != len(r.layers.entries) {
+		t.Errorf("%d bytes in %d entries", r.layers.used, r.layers.order.Len())
+	}
+	off, _ := open(t, Options{Host: "http://" + s.host(), CacheBytes: -1})
+	for range 2 {
+		s.taken()
+		if _, _, err := off.Fetch(t.Context(), Layer{Component: "a", Ref: refs["a"]}); err != nil || len(s.taken()) == 0 {
+			t.Errorf("without a cache: %v", err)
+		}
+	}
+}
+
+// TestSignIn uses a registry that wants a password, by each of the ways there are.
+func TestSignIn(t *testing.T) {
+	for name, bearer := range map[string]bool{"Basic": false, "Bearer": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+				user, password, basic := r.BasicAuth()
+				good := basic && user == "robot" && password == "s3cret"
+				switch {
+				case r.URL.Path == "/token" && good:
+					_, _ = io.WriteString(w, `{"token":"t0ken"}`)
+				case r.URL.Path != "/token" && (good && !bearer || bearer && r.Header.Get("Authorization") == "Bearer t0ken"):
+					return false
+				default:
+					w.Header().Set("WWW-Authenticate", "Basic")
+					if bearer && r.URL.Path != "/token" {
+						w.Header().Set("WWW-Authenticate", `Bearer realm="`+s.URL+`/token",service="s"`)
+					}
+					w.WriteHeader(http.StatusUnauthorized)
+				}
+				return true
+			})
+			keys := keychain{s.host(): {Username: "robot", Password: "s3cret"}}
+			r, _ := open(t, Options{Host: "http://" + s.host(), Keychain: keys})
+			push(t, r, sample())
+			if _, err := r.Component(t.Context(), component, "1.2.3"); err != nil {
+				t.Error(err)
+			}
+			for name, keys := range map[string]authn.Keychain{"None": nil, "Wrong": keychain{s.host(): {Username: "robot", Password: "wr0ng"}}, "Broken": brokenKeychain{}} {
+				r, _ := open(t, Options{Host: "http://" + s.host(), Keychain: keys})
+				_, err := r.Component(t.Context(), component, "1.2.3")
+				wantReason(t, err, RegistryUnauthorized)
+				if err != nil && (strings.Contains(err.Error(), "wr0ng") || strings.Contains(err.Error(), "token=")) {
+					t.Errorf("%s: credentials in %v", name, err)
+				}
+			}
+		})
+	}
+}
+
+type keychain map[string]authn.AuthConfig
+
+func (k keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	return authn.FromConfig(k[r.RegistryStr()]), nil
+}
+
+type brokenKeychain struct{}
+
+func (brokenKeychain) Resolve(authn.Resource) (authn.Authenticator, error) {
+	return nil, errors.New("the Secret has no key .dockerconfigjson\nsecond line")
+}
+
+// TestRedirect follows a registry to its blob storage, without its credentials, and not to every place.
+func TestRedirect(t *testing.T) {
+	data := []byte("stored elsewhere")
+	var seen http.Header
+	storage := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		seen = r.Header
+		_, _ = w.Write(data)
+	}))
+	t.Cleanup(storage.Close)
+	s := newServer(t)
+	to := ""
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Header.Get("Authorization") == "" {
+			w.Header().Set("WWW-Authenticate", "Basic")
+			w.WriteHeader(http.StatusUnauthorized)
+			return true
+		}
+		http.Redirect(w, r, to+"?X-Signature=s1gned", http.StatusTemporaryRedirect)
+		return true
+	})
+	r, _ := open(t, Options{Host: "http://" + s.host(), Keychain: keychain{s.host(): {Username: "u", Password: "p"}}})
+	to = strings.Replace(storage.URL, "127.0.0.1", "localhost", 1) + "/blob"
+	got, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: digestOf(data)})
+	if err != nil || !bytes.Equal(got, data) {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if seen.Get("Authorization") != "" {
+		t.Error("the registry's credentials went elsewhere")
+	}
+	for i, target := range []string{"http://169.254.169.254/latest", s.URL + "/v2/again", "http://127.0.0.1:1/refused"} {
+		to = target
+		_, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: digestOf([]byte{byte(i)})})
+		wantReason(t, err, RegistryUnreachable)
+		if err == nil || strings.Contains(err.Error(), "s1gned") {
+			t.Errorf("%s: got %v", target, err)
+		}
+	}
+	request := func(u string) *http.Request {
+		r, err := http.NewRequest(http.MethodGet, u, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	if checkRedirect(request("http://a"), []*http.Request{request("https://b")}) == nil {
+		t.Error("a redirect from https to http is followed")
+	}
+}
+
+// TestConnections holds that failures leave no connections behind.
+func TestConnections(t *testing.T) {
+	s := newServer(t)
+	r, c := open(t, Options{Host: "http://" + s.host()})
+	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path == "/v2/" {
+			return false
+		}
+		w.WriteHeader(http.StatusInternalServerError)
+		_, _ = io.WriteString(w, "no")
+		return true
+	})
+	for range 50 {
+		_, err := r.Component(t.Context(), component, "1.2.3")
+		wantReason(t, err, RegistryUnreachable)
+		c.forward(failureTime)
+	}
+	if s.conns > 2 {
+		t.Errorf("50 failures one after another took %d connections", s.conns)
+	}
+}
+
+func TestDigestOf(t *testing.T) {
+	sum := sha256.Sum256([]byte("a"))
+	if got, want := digestOf([]byte("a")), "sha256:"+hex.EncodeToString(sum[:]); got != want {
+		t.Errorf("got %s", got)
+	}
+}
+
+func FuzzDescriptor(f *testing.F) {
+	f.Add([]byte(descriptorV2))
+	f.Add([]byte(descriptorV3))
+	f.Add(zipped([]byte(descriptorV2)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		text, err := unpackDescriptor(data, 1000, "r.io/a:1")
+		if err == nil {
+			if len(text) > 1000 {
+				t.Fatalf("%d bytes", len(text))
+			}
+			_, err = parseDescriptor(text, "r.io", "r.io/a:1")
+		}
+		if err != nil && (reason(err) == "" || strings.Contains(err.Error(), "\n")) {
+			t.Fatalf("not a proper error: %q", err)
+		}
+	})
+}

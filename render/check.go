@@ -1,0 +1,70 @@
+package render
+
+import (
+	"maps"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// check refuses what cannot be one object of a cluster. Whether a cluster knows and accepts it is for the cluster to say.
+func check(tree map[string]any) error {
+	refuse := func(problem string) error {
+		return &Error{reason: InvalidObject, Object: describe(tree), problem: problem}
+	}
+	for _, field := range []string{"apiVersion", "kind"} {
+		if s, _ := tree[field].(string); s == "" {
+			return refuse(field + " is missing or not a string: every document must be a Kubernetes object")
+		}
+	}
+	if _, err := schema.ParseGroupVersion(tree["apiVersion"].(string)); err != nil {
+		return refuse("apiVersion is not of the form group/version or version")
+	}
+	metadata, ok := tree["metadata"].(map[string]any)
+	if !ok {
+		return refuse("metadata is missing or not a map: give it one with a name")
+	}
+	if s, _ := metadata["name"].(string); s == "" {
+		return refuse("metadata.name is missing or not a string (generateName cannot be applied): give it a name")
+	}
+	if ns, ok := metadata["namespace"]; ok && ns != nil {
+		if _, ok := ns.(string); !ok {
+			return refuse("metadata.namespace is not a string: put it in quotes")
+		}
+	}
+	for _, field := range []string{"labels", "annotations"} {
+		switch set := metadata[field].(type) {
+		case nil:
+		case map[string]any:
+			for _, key := range slices.Sorted(maps.Keys(set)) {
+				if _, ok := set[key].(string); !ok {
+					return refuse("the value of metadata." + field + "[" + strconv.Quote(key) + "] is not a string: put it in quotes")
+				}
+			}
+		default:
+			return refuse("metadata." + field + " is not a map")
+		}
+	}
+	return nil
+}
+
+// describe names an object for a person, as far as it has a name: kind, then namespace and name.
+func describe(tree map[string]any) string {
+	text := func(m map[string]any, key string) string { s, _ := m[key].(string); return s }
+	metadata, _ := tree["metadata"].(map[string]any)
+	kind, namespace, name := text(tree, "kind"), text(metadata, "namespace"), text(metadata, "name")
+	switch {
+	case kind == "" && name == "":
+		return ""
+	case kind == "":
+		kind = "object"
+	}
+	if name == "" {
+		return kind + " without name"
+	}
+	if namespace != "" {
+		name = namespace + "/" + name
+	}
+	return kind + " " + name
+}

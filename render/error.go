@@ -1,0 +1,86 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+)
+
+// Reasons of an Error. They are stable: conditions and events carry them.
+const (
+	// InvalidYAML: a document is not YAML or JSON, or not such as an object can be made of.
+	InvalidYAML = "InvalidYAML"
+	// InvalidObject: a document is not a Kubernetes object that can be applied.
+	InvalidObject = "InvalidObject"
+	// DuplicateObject: one object is there twice, with different content.
+	DuplicateObject = "DuplicateObject"
+	// InvalidImage: an image reference cannot be understood, so it cannot be rewritten.
+	InvalidImage = "InvalidImage"
+	// InvalidArchive: a compressed stream or tar archive is damaged or holds no manifest.
+	InvalidArchive = "InvalidArchive"
+	// ArchiveTooLarge: an artefact is larger than Limits when unpacked.
+	ArchiveTooLarge = "ArchiveTooLarge"
+	// UnsafeArchive: an archive has an entry that points out of its folder.
+	UnsafeArchive = "UnsafeArchive"
+)
+
+// Error says what is wrong with an artefact, where, and what to do. Its text is one line.
+type Error struct {
+	// File is the path inside the archive, "" outside an archive.
+	File string
+	// Document counts from 1 within its file; 0 if the error is not about a document.
+	Document int
+	// Line counts from 1 within its file; 0 if it is not known.
+	Line int
+	// Object names the object as "Kind namespace/name", "" if it is not known.
+	Object string
+
+	reason  string
+	problem string
+	err     error
+}
+
+// Reason is one of the reasons above.
+func (e *Error) Reason() string { return e.reason }
+
+// Unwrap returns the cause, if another package saw it first.
+func (e *Error) Unwrap() error { return e.err }
+
+func (e *Error) Error() string {
+	var where []string
+	if e.File != "" {
+		where = append(where, fmt.Sprintf("file %q", e.File))
+	}
+	if e.Document > 0 {
+		where = append(where, fmt.Sprintf("document %d", e.Document))
+	}
+	if e.Line > 0 {
+		where = append(where, fmt.Sprintf("line %d", e.Line))
+	}
+	if e.Object != "" {
+		where = append(where, e.Object)
+	}
+	text := e.problem
+	if e.err != nil {
+		text += ": " + e.err.Error()
+	}
+	place := strings.Join(where, ", ")
+	if place != "" {
+		place += ": "
+	}
+	return oneLine("reading the artefact: " + place + text)
+}
+
+// oneLine makes of a text with parts that others wrote what fits into a condition.
+func oneLine(s string) string {
+	s = strings.Map(func(r rune) rune {
+		if unicode.IsControl(r) {
+			return ' '
+		}
+		return r
+	}, s)
+	if len(s) > 1000 {
+		s = strings.ToValidUTF8(s[:1000], "") + "…"
+	}
+	return s
+}

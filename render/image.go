@@ -1,0 +1,188 @@
+package render
+
+import (
+	"fmt"
+	"regexp"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// pullSecretEnv tells a module's manager which Secret its own workloads shall pull with.
+const pullSecretEnv = "SKR_IMG_PULL_SECRET"
+
+// reference is the grammar of an image reference: [host[:port]/]path[:tag][@digest]; it captures the last path segment, tag and digest.
+var reference = regexp.MustCompile(`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?` +
+	`(?:[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*/)*([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)` +
+	`(?::(\w[\w.-]{0,127}))?(?:@([a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-fA-F]{32,}))?$`)
+
+// image is what decides whether two references are the same image in different places.
+type image struct{ name, tag, digest string }
+
+func parseImage(text string) (image, bool) {
+	m := reference.FindStringSubmatch(text)
+	if m == nil || len(text) > 512 {
+		return image{}, false
+	}
+	return image{name: m[1], tag: m[2], digest: m[3]}, true
+}
+
+// target is one reference of Options.Images.
+type target struct {
+	image
+	text string
+}
+
+func parseTargets(texts []string) ([]target, error) {
+	targets := make([]target, 0, len(texts))
+	for _, text := range texts {
+		parsed, ok := parseImage(text)
+		if !ok {
+			return nil, &Error{reason: InvalidImage, problem: fmt.Sprintf("%q in the list of localised images is not an image reference: "+
+				"correct the module's component descriptor", text)}
+		}
+		targets = append(targets, target{parsed, text})
+	}
+	return targets, nil
+}
+
+// localise returns the reference to use in place of an image. Equal are last path segment and tag; without a tag on
+// either side there is only the digest to tell one image from another.
+func localise(targets []target, have image, text string) string {
+	for _, t := range targets {
+		if t.name == have.name && t.tag == have.tag && (t.tag != "" || t.digest == have.digest) {
+			return t.text
+		}
+	}
+	return text
+}
+
+// customise rewrites images and adds the pull secret. It returns in itself where nothing is to be done, else a copy.
+func customise(in *unstructured.Unstructured, images []target, opts Options) (*unstructured.Unstructured, error) {
+	kind := in.GroupVersionKind()
+	if len(images) == 0 && opts.PullSecret == "" || kind.Group != "apps" || kind.Kind != "Deployment" && kind.Kind != "StatefulSet" {
+		return in, nil
+	}
+	out := &unstructured.Unstructured{Object: clone(in.Object).(map[string]any)}
+	spec, ok := descend(out.Object, "spec", "template", "spec")
+	if !ok {
+		return in, nil // without pods there is nothing to do; the API server will say what is missing
+	}
+	if opts.PullSecret != "" {
+		addPullSecret(spec, opts.PullSecret)
+	}
+	for _, field := range []string{"initContainers", "containers"} {
+		containers, _ := spec[field].([]any)
+		for _, c := range containers {
+			container, ok := c.(map[string]any)
+			if !ok {
+				continue
+			}
+			if err := localiseContainer(container, images); err != nil {
+				err.Object = describe(out.Object)
+				return nil, err
+			}
+			if opts.PullSecret == "" || field == "initContainers" || !opts.Manager.is(out) {
+				continue
+			}
+			if err := addEnv(container, opts.PullSecret); err != nil {
+				err.Object = describe(out.Object)
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// clone copies maps and lists and keeps everything else, whatever its type.
+func clone(value any) any {
+	switch value := value.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(value))
+		for k, v := range value {
+			out[k] = clone(v)
+		}
+		return out
+	case []any:
+		out := make([]any, len(value))
+		for i, v := range value {
+			out[i] = clone(v)
+		}
+		return out
+	}
+	return value
+}
+
+// descend follows keys through maps.
+func descend(tree map[string]any, keys ...string) (map[string]any, bool) {
+	for _, key := range keys {
+		next, ok := tree[key].(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		tree = next
+	}
+	return tree, true
+}
+
+// localiseContainer rewrites the image of a container and the environment values that are images.
+func localiseContainer(container map[string]any, targets []target) *Error {
+	if len(targets) == 0 {
+		return nil
+	}
+	if text, _ := container["image"].(string); text != "" {
+		parsed, ok := parseImage(text)
+		if !ok {
+			return &Error{reason: InvalidImage, problem: fmt.Sprintf("image %q of container %q is not an image reference: correct it in the module's manifest",
+				text, container["name"])}
+		}
+		container["image"] = localise(targets, parsed, text)
+	}
+	env, _ := container["env"].([]any)
+	for _, e := range env {
+		variable, _ := e.(map[string]any)
+		text, _ := variable["value"].(string)
+		// A plain word is a valid reference too; only what names a tag or digest is meant as an image.
+		if parsed, ok := parseImage(text); ok && strings.ContainsAny(text, ":@") {
+			variable["value"] = localise(targets, parsed, text)
+		}
+	}
+	return nil
+}
+
+func addPullSecret(spec map[string]any, name string) {
+	secrets, _ := spec["imagePullSecrets"].([]any)
+	for _, s := range secrets {
+		if secret, _ := s.(map[string]any); secret["name"] == name {
+			return
+		}
+	}
+	spec["imagePullSecrets"] = append(secrets, map[string]any{"name": name})
+}
+
+func addEnv(container map[string]any, secret string) *Error {
+	env, _ := container["env"].([]any)
+	for _, e := range env {
+		variable, _ := e.(map[string]any)
+		if variable["name"] != pullSecretEnv {
+			continue
+		}
+		if variable["value"] == secret {
+			return nil
+		}
+		return &Error{reason: InvalidObject, problem: fmt.Sprintf("container %q sets the environment variable %s, which is set for it: remove it from the module's manifest",
+			container["name"], pullSecretEnv)}
+	}
+	container["env"] = append(env, map[string]any{"name": pullSecretEnv, "value": secret})
+	return nil
+}
+
+// is reports whether o is the manager. Every workload is if none is named.
+func (m *Manager) is(o *unstructured.Unstructured) bool {
+	if m == nil {
+		return true
+	}
+	kind := o.GroupVersionKind()
+	return kind.Group == m.Group && kind.Version == m.Version && kind.Kind == m.Kind && o.GetName() == m.Name &&
+		(m.Namespace == "" || o.GetNamespace() == "" || o.GetNamespace() == m.Namespace)
+}

@@ -1,0 +1,277 @@
+package render
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Object is one Kubernetes object, encoded once. It must not be changed; it is safe for concurrent use.
+type Object struct {
+	// GVK is group, version and kind.
+	GVK schema.GroupVersionKind
+	// Namespace is the one in the artefact, "" if it names none.
+	Namespace string
+	// Name of the object, never "".
+	Name string
+
+	labels, annotations []pair // sorted by key
+	digest              string
+	crd                 *CRD
+
+	// data is the whole object as JSON without its namespace. AppendJSON puts in its own parts at the cuts:
+	//
+	//	{"apiVersion":"v1","kind":"Pod","metadata":{ "annotations":{…},"labels":{…}, "name":"a" ,"finalizers":[…]},"spec":…}
+	//	                                            ^maps                             ^name      ^tail
+	data             []byte
+	maps, name, tail int
+}
+
+// pair is one label or annotation.
+type pair struct{ key, value string }
+
+// Overlay is what differs by runtime in the metadata of an object. It goes over what the object has.
+type Overlay struct {
+	Labels, Annotations map[string]string
+}
+
+// CRD is what a CustomResourceDefinition serves.
+type CRD struct {
+	Group, Kind, Plural string
+	// Namespaced is false for kinds of cluster scope.
+	Namespaced bool
+	// Versions that are served, in the order of the artefact. They must not be changed.
+	Versions []string
+}
+
+// dropped are the metadata fields that only an API server sets; applying them is an error or does harm. See the package comment.
+var dropped = []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+	"ownerReferences", "resourceVersion", "selfLink", "uid"}
+
+// newObject encodes tree, which has passed check.
+func newObject(tree map[string]any, opts Options) (*Object, error) {
+	metadata := tree["metadata"].(map[string]any)
+	group, _ := schema.ParseGroupVersion(tree["apiVersion"].(string)) // check has parsed it
+	o := &Object{
+		GVK:         group.WithKind(tree["kind"].(string)),
+		Name:        metadata["name"].(string),
+		labels:      merge(metadata["labels"], opts.Labels),
+		annotations: merge(metadata["annotations"], opts.Annotations),
+		crd:         crdOf(tree),
+	}
+	o.Namespace, _ = metadata["namespace"].(string)
+
+	rest, err := encode(clean(metadata, append([]string{"name", "namespace", "labels", "annotations"}, dropped...)...))
+	if err != nil {
+		return nil, &Error{reason: InvalidObject, Object: describe(tree), problem: "metadata cannot be written as JSON", err: err}
+	}
+	body, err := encode(clean(tree, "apiVersion", "kind", "metadata", "status"))
+	if err != nil {
+		return nil, &Error{reason: InvalidObject, Object: describe(tree), problem: "its content cannot be written as JSON", err: err}
+	}
+
+	b := append([]byte(nil), `{"apiVersion":`...)
+	b = appendString(b, tree["apiVersion"].(string))
+	b = append(b, `,"kind":`...)
+	b = appendString(b, o.GVK.Kind)
+	b = append(b, `,"metadata":{`...)
+	o.maps = len(b)
+	b = appendMap(b, "annotations", o.annotations, nil)
+	b = appendMap(b, "labels", o.labels, nil)
+	o.name = len(b)
+	b = append(b, `"name":`...)
+	b = appendString(b, o.Name)
+	o.tail = len(b)
+	b = append(b, rest...)
+	b = append(b, '}')
+	b = append(b, body...)
+	o.data = slices.Clip(append(b, '}'))
+	sum := sha256.Sum256(o.data)
+	o.digest = "sha256:" + hex.EncodeToString(sum[:])
+	return o, nil
+}
+
+// merge returns the labels or annotations that an object has and those over them, sorted by key.
+func merge(have any, over map[string]string) []pair {
+	set := map[string]string{}
+	if tree, ok := have.(map[string]any); ok {
+		for key, value := range tree {
+			set[key], _ = value.(string)
+		}
+	}
+	maps.Copy(set, over)
+	if len(set) == 0 {
+		return nil
+	}
+	pairs := make([]pair, 0, len(set))
+	for _, key := range slices.Sorted(maps.Keys(set)) {
+		pairs = append(pairs, pair{key, set[key]})
+	}
+	return pairs
+}
+
+// clean returns tree without some keys; nothing is copied but the map itself.
+func clean(tree map[string]any, drop ...string) map[string]any {
+	out := make(map[string]any, len(tree))
+	for key, value := range tree {
+		if !slices.Contains(drop, key) {
+			out[key] = value
+		}
+	}
+	return out
+}
+
+// encode returns the members of tree, each with a comma before it, so that they can follow others. Keys are sorted.
+func encode(tree map[string]any) ([]byte, error) {
+	if len(tree) == 0 {
+		return nil, nil
+	}
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(tree); err != nil {
+		return nil, err
+	}
+	members := bytes.TrimRight(b.Bytes(), "\n")
+	members = members[:len(members)-1] // the closing brace
+	members[0] = ','                   // the opening one
+	return members, nil
+}
+
+// Label returns the value of a label, "" if the object has none of that key.
+func (o *Object) Label(key string) string { return lookup(o.labels, key) }
+
+// Annotation returns the value of an annotation, "" if the object has none of that key.
+func (o *Object) Annotation(key string) string { return lookup(o.annotations, key) }
+
+func lookup(pairs []pair, key string) string {
+	i, found := slices.BinarySearchFunc(pairs, key, func(p pair, key string) int { return strings.Compare(p.key, key) })
+	if !found {
+		return ""
+	}
+	return pairs[i].value
+}
+
+// Digest identifies the content as "sha256:<hex>", without Overlay and namespace.
+func (o *Object) Digest() string { return o.digest }
+
+// CRD returns, for a CustomResourceDefinition, what it will serve, and false for every other object.
+func (o *Object) CRD() (CRD, bool) {
+	if o.crd == nil {
+		return CRD{}, false
+	}
+	return *o.crd, true
+}
+
+// Size is the length of the encoded object in bytes, without Overlay and namespace.
+func (o *Object) Size() int { return len(o.data) }
+
+// AppendJSON appends the object as JSON to dst and returns the longer slice. The caller decides the namespace, because
+// only a cluster knows which kinds have one; "" writes none. Keys are sorted within each map, so equal arguments give
+// equal bytes. It allocates nothing but what dst needs to grow.
+func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
+	dst = slices.Grow(dst, len(o.data)+len(namespace)+16)
+	if len(over.Labels) == 0 && len(over.Annotations) == 0 {
+		dst = append(dst, o.data[:o.tail]...)
+	} else {
+		dst = append(dst, o.data[:o.maps]...)
+		dst = appendMap(dst, "annotations", o.annotations, over.Annotations)
+		dst = appendMap(dst, "labels", o.labels, over.Labels)
+		dst = append(dst, o.data[o.name:o.tail]...)
+	}
+	if namespace != "" {
+		dst = append(dst, `,"namespace":`...)
+		dst = appendString(dst, namespace)
+	}
+	return append(dst, o.data[o.tail:]...)
+}
+
+// appendMap appends `"name":{…},` with pairs and over merged in order of keys, or nothing if both are empty.
+func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []byte {
+	if len(pairs)+len(over) == 0 {
+		return dst
+	}
+	var room [16]string // an overlay has one or two keys; more than this many go to the heap
+	keys := room[:0]
+	for key := range over {
+		keys = append(keys, key)
+	}
+	slices.Sort(keys)
+
+	dst = appendString(dst, name)
+	dst = append(dst, ':', '{')
+	for len(pairs) > 0 || len(keys) > 0 {
+		switch {
+		case len(keys) == 0 || len(pairs) > 0 && pairs[0].key < keys[0]:
+			dst = appendMember(dst, pairs[0].key, pairs[0].value)
+			pairs = pairs[1:]
+		default:
+			if len(pairs) > 0 && pairs[0].key == keys[0] {
+				pairs = pairs[1:]
+			}
+			dst = appendMember(dst, keys[0], over[keys[0]])
+			keys = keys[1:]
+		}
+	}
+	dst[len(dst)-1] = '}' // over the last comma
+	return append(dst, ',')
+}
+
+func appendMember(dst []byte, key, value string) []byte {
+	dst = appendString(dst, key)
+	dst = append(dst, ':')
+	dst = appendString(dst, value)
+	return append(dst, ',')
+}
+
+// appendString appends s as a JSON string. Bytes that are not UTF-8 become U+FFFD, as encoding/json does it.
+func appendString(dst []byte, s string) []byte {
+	const digits = "0123456789abcdef"
+	dst = append(dst, '"')
+	for i, r := range s {
+		switch {
+		case r == '"' || r == '\\':
+			dst = append(dst, '\\', byte(r))
+		case r < 0x20:
+			dst = append(dst, '\\', 'u', '0', '0', digits[r>>4], digits[r&0xf])
+		case r < utf8.RuneSelf:
+			dst = append(dst, s[i])
+		default:
+			dst = utf8.AppendRune(dst, r)
+		}
+	}
+	return append(dst, '"')
+}
+
+// crdOf reads what a CustomResourceDefinition of v1 serves; nil if tree is none or does not say it.
+func crdOf(tree map[string]any) *CRD {
+	version, _ := tree["apiVersion"].(string)
+	if tree["kind"] != "CustomResourceDefinition" || !strings.HasPrefix(version, "apiextensions.k8s.io/") {
+		return nil
+	}
+	spec, _ := tree["spec"].(map[string]any)
+	names, _ := spec["names"].(map[string]any)
+	var crd CRD
+	crd.Group, _ = spec["group"].(string)
+	crd.Kind, _ = names["kind"].(string)
+	crd.Plural, _ = names["plural"].(string)
+	crd.Namespaced = spec["scope"] == "Namespaced"
+	versions, _ := spec["versions"].([]any)
+	for _, v := range versions {
+		version, _ := v.(map[string]any)
+		if name, _ := version["name"].(string); name != "" && version["served"] == true {
+			crd.Versions = append(crd.Versions, name)
+		}
+	}
+	if crd.Group == "" || crd.Kind == "" || crd.Plural == "" {
+		return nil
+	}
+	return &crd
+}

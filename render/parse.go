@@ -1,0 +1,401 @@
+package render
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+const (
+	maxDepth   = 500    // nesting of maps and lists in one document; API servers refuse less than they read
+	maxAliased = 50_000 // values that one document may repeat through YAML aliases
+)
+
+// Parse decodes a stream of YAML or JSON documents into objects. Lists (kind List, or kind …List with items) are
+// replaced by their items, at any depth; documents that are empty or hold only comments are left out.
+//
+// Scalars mean what they mean to kubectl (YAML 1.1: a plain yes, on or y is true, 0644 is octal, a date is a string),
+// but for two traps: a plain key stays as it is written, and an integer too large for 64 bits keeps its digits.
+//
+// Errors are of type *Error with reason InvalidYAML or InvalidObject; all documents up to the first bad one are read.
+func Parse(data []byte) ([]*unstructured.Unstructured, error) {
+	data = bytes.TrimPrefix(data, []byte("\ufeff"))
+	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // files put together each bring their own
+	if objects, ok, err := parseJSON(data); ok {
+		return objects, err
+	}
+	var objects []*unstructured.Unstructured
+	stream := yaml.NewDecoder(bytes.NewReader(data))
+	for number := 1; ; number++ {
+		var document yaml.Node
+		err := stream.Decode(&document)
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, &Error{reason: InvalidYAML, Document: number, problem: "it is not YAML, correct it", err: syntaxError{err}}
+		}
+		tree, err := (&converter{}).value(&document, 0)
+		if err == nil {
+			objects, err = collect(objects, tree)
+		}
+		if err != nil {
+			return nil, at(err, number, document.Content[0].Line, tree)
+		}
+	}
+}
+
+// syntaxError words an error of the YAML reader. The line it gives may be the one on which the construct begins, or the one before.
+type syntaxError struct{ error }
+
+func (e syntaxError) Error() string {
+	return strings.TrimPrefix(strings.Replace(e.error.Error(), "yaml: line", "near line", 1), "yaml: ")
+}
+
+// Unwrap returns the reader's own error.
+func (e syntaxError) Unwrap() error { return e.error }
+
+// at completes an error with where it happened, as far as it does not know better.
+func at(err error, document, line int, tree any) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.Document = document
+		if e.Line == 0 {
+			e.Line = line
+		}
+		if e.Object == "" {
+			object, _ := tree.(map[string]any)
+			e.Object = describe(object)
+		}
+	}
+	return err
+}
+
+// collect appends the objects that one document holds.
+func collect(objects []*unstructured.Unstructured, value any) ([]*unstructured.Unstructured, error) {
+	if value == nil {
+		return objects, nil
+	}
+	tree, ok := value.(map[string]any)
+	if !ok {
+		return nil, &Error{reason: InvalidObject, problem: "the document is not a map: every document must be a Kubernetes object"}
+	}
+	kind, _ := tree["kind"].(string)
+	items, isList := tree["items"].([]any)
+	if itemKind, ok := strings.CutSuffix(kind, "List"); ok && (isList || tree["items"] == nil && itemKind == "") {
+		for _, item := range items {
+			if object, ok := item.(map[string]any); ok && itemKind != "" && object["kind"] == nil {
+				object["apiVersion"], object["kind"] = tree["apiVersion"], itemKind // a typed list may leave them to the reader
+			}
+			var err error
+			if objects, err = collect(objects, item); err != nil {
+				return nil, err
+			}
+		}
+		return objects, nil
+	}
+	if err := check(tree); err != nil {
+		return nil, err
+	}
+	return append(objects, &unstructured.Unstructured{Object: tree}), nil
+}
+
+// converter makes a JSON value of a YAML document. Its counters are what bounds aliases.
+type converter struct {
+	aliased int // values reached through an alias so far
+	inside  int // how many aliases are being followed
+}
+
+func (c *converter) value(n *yaml.Node, depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, invalid(n, "nested deeper than %d levels", maxDepth)
+	}
+	if c.inside > 0 {
+		if c.aliased++; c.aliased > maxAliased {
+			return nil, invalid(n, "aliases repeat more than %d values: write them out", maxAliased)
+		}
+	}
+	switch n.Kind {
+	case yaml.DocumentNode:
+		return c.value(n.Content[0], depth)
+	case yaml.AliasNode:
+		c.inside++
+		defer func() { c.inside-- }()
+		return c.value(n.Alias, depth+1)
+	case yaml.SequenceNode:
+		list := make([]any, 0, len(n.Content))
+		for _, item := range n.Content {
+			v, err := c.value(item, depth+1)
+			if err != nil {
+				return nil, err
+			}
+			list = append(list, v)
+		}
+		return list, nil
+	case yaml.MappingNode:
+		return c.mapping(n, depth)
+	default:
+		return scalar(n)
+	}
+}
+
+func (c *converter) mapping(n *yaml.Node, depth int) (any, error) {
+	out := make(map[string]any, len(n.Content)/2)
+	lines := make(map[string]int, len(n.Content)/2)
+	var merges []*yaml.Node
+	for i := 0; i < len(n.Content); i += 2 {
+		keyNode, valueNode := n.Content[i], n.Content[i+1]
+		if keyNode.ShortTag() == "!!merge" {
+			merges = append(merges, valueNode)
+			continue
+		}
+		key, err := keyOf(keyNode)
+		if err != nil {
+			return out, err
+		}
+		if first, ok := lines[key]; ok {
+			return out, invalid(keyNode, "key %q is there twice, first on line %d: remove one", key, first)
+		}
+		lines[key] = keyNode.Line
+		if out[key], err = c.value(valueNode, depth+1); err != nil {
+			return out, err // what there is so far names the object
+		}
+	}
+	for _, m := range merges { // explicit keys win, then the source that comes first
+		v, err := c.value(m, depth+1)
+		if err != nil {
+			return out, err
+		}
+		sources, isList := v.([]any)
+		if !isList {
+			sources = []any{v}
+		}
+		for _, source := range sources {
+			tree, ok := source.(map[string]any)
+			if !ok {
+				return out, invalid(m, "a merge key << needs a map, or a list of maps")
+			}
+			for key, value := range tree {
+				if _, ok := out[key]; !ok {
+					out[key] = value
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// keyOf returns the key of a map as JSON needs it. A plain key is taken as it is written: on stays "on" and 8080 "8080".
+func keyOf(n *yaml.Node) (string, error) {
+	if n.Kind == yaml.AliasNode {
+		n = n.Alias
+	}
+	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
+		return "", invalid(n, "the key %q is not a string: put it in quotes", n.Value)
+	}
+	return n.Value, nil
+}
+
+// scalar returns the JSON value of a scalar.
+func scalar(n *yaml.Node) (any, error) {
+	switch n.ShortTag() {
+	case "!!null":
+		return nil, nil
+	case "!!bool":
+		if v, ok := boolOf(n.Value); ok {
+			return v, nil
+		}
+		return nil, invalid(n, "%q is not a bool", n.Value)
+	case "!!str", "!!timestamp", "!!merge":
+		if v, ok := boolOf(n.Value); ok && n.Style == 0 { // plain, without a tag
+			return v, nil
+		}
+		return n.Value, nil
+	case "!!binary":
+		text, err := base64.StdEncoding.DecodeString(n.Value)
+		if err != nil {
+			return nil, invalid(n, "the value of !!binary is not base64")
+		}
+		return string(text), nil
+	case "!!int", "!!float":
+		return number(n)
+	}
+	return nil, invalid(n, "tag %s means nothing in a Kubernetes object: remove it", n.Tag)
+}
+
+// boolOf returns the bool that text stands for in YAML 1.1.
+func boolOf(text string) (value, ok bool) {
+	switch text {
+	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE":
+		return true, true
+	case "n", "N", "no", "No", "NO", "off", "Off", "OFF", "false", "False", "FALSE":
+		return false, true
+	}
+	return false, false
+}
+
+func number(n *yaml.Node) (any, error) {
+	if isInteger(n.Value) {
+		v, _ := numberOf(n.Value)
+		return v, nil
+	}
+	var v any
+	if err := n.Decode(&v); err != nil {
+		return nil, invalid(n, "%q is not a number", n.Value)
+	}
+	switch v := v.(type) {
+	case int:
+		return int64(v), nil
+	case uint64:
+		return json.Number(strconv.FormatUint(v, 10)), nil
+	case float64:
+		if !math.IsInf(v, 0) && !math.IsNaN(v) {
+			return v, nil
+		}
+	}
+	return nil, invalid(n, "%s cannot be written as a JSON number", n.Value)
+}
+
+func invalid(n *yaml.Node, format string, args ...any) error {
+	return &Error{reason: InvalidYAML, Line: n.Line, problem: fmt.Sprintf(format, args...)}
+}
+
+// numberOf returns the value of a JSON number: int64 where that is exact, every digit of a larger integer, else float64.
+// It reports false for what no JSON number can say.
+func numberOf(text string) (any, bool) {
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return n, true
+	}
+	if isInteger(text) {
+		return json.Number(text), true
+	}
+	f, err := strconv.ParseFloat(text, 64)
+	return f, err == nil
+}
+
+// isInteger reports whether text is a decimal integer of the form that JSON allows: no plus sign, no leading zero.
+func isInteger(text string) bool {
+	if len(text) > 1 && text[0] == '-' {
+		text = text[1:]
+	}
+	if text == "" || text[0] < '1' || text[0] > '9' {
+		return false
+	}
+	for i := range len(text) {
+		if text[i] < '0' || text[i] > '9' {
+			return false
+		}
+	}
+	return true
+}
+
+// parseJSON reads a stream of JSON documents. It reports false if data is not one: most JSON is YAML too, but not JSON
+// indented with tabs, nor documents without a separator.
+func parseJSON(data []byte) (objects []*unstructured.Unstructured, ok bool, err error) {
+	if text := bytes.TrimLeft(data, " \t\r\n"); len(text) == 0 || text[0] != '{' {
+		return nil, false, nil
+	}
+	stream := json.NewDecoder(bytes.NewReader(data))
+	var documents []json.RawMessage
+	for {
+		var document json.RawMessage
+		if err := stream.Decode(&document); errors.Is(err, io.EOF) {
+			break
+		} else if err != nil {
+			return nil, false, nil // YAML's reader has the better message
+		}
+		documents = append(documents, document)
+	}
+	end := 0
+	for i, document := range documents {
+		end += bytes.Index(data[end:], document)
+		line := 1 + bytes.Count(data[:end], []byte("\n"))
+		end += len(document)
+		reader := &jsonReader{tokens: json.NewDecoder(bytes.NewReader(document)), text: document, line: line}
+		reader.tokens.UseNumber()
+		tree, err := reader.value(0)
+		if err == nil {
+			objects, err = collect(objects, tree)
+		}
+		if err != nil {
+			return nil, true, at(err, i+1, line, tree)
+		}
+	}
+	return objects, true, nil
+}
+
+// jsonReader makes values of one valid JSON document; encoding/json alone would let duplicate keys pass.
+type jsonReader struct {
+	tokens *json.Decoder
+	text   []byte
+	line   int // on which the document begins
+}
+
+func (r *jsonReader) value(depth int) (any, error) {
+	if depth > maxDepth {
+		return nil, r.invalid("nested deeper than %d levels", maxDepth)
+	}
+	switch token := r.token().(type) {
+	case json.Number:
+		v, ok := numberOf(token.String())
+		if !ok {
+			return nil, r.invalid("%s is too large a number", token)
+		}
+		return v, nil
+	case json.Delim:
+		if token == '[' {
+			return r.list(depth)
+		}
+		return r.object(depth)
+	default:
+		return token, nil // string, bool or nil
+	}
+}
+
+// token returns the next token. The document is known to be valid, so there is one.
+func (r *jsonReader) token() json.Token {
+	token, _ := r.tokens.Token()
+	return token
+}
+
+func (r *jsonReader) list(depth int) (any, error) {
+	list := []any{}
+	for r.tokens.More() {
+		v, err := r.value(depth + 1)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, v)
+	}
+	r.token() // the closing bracket
+	return list, nil
+}
+
+func (r *jsonReader) object(depth int) (any, error) {
+	out := map[string]any{}
+	for r.tokens.More() {
+		key, _ := r.token().(string)
+		if _, ok := out[key]; ok {
+			return out, r.invalid("key %q is there twice: remove one", key)
+		}
+		v, err := r.value(depth + 1)
+		if out[key] = v; err != nil {
+			return out, err
+		}
+	}
+	r.token() // the closing brace
+	return out, nil
+}
+
+func (r *jsonReader) invalid(format string, args ...any) error {
+	line := r.line + bytes.Count(r.text[:r.tokens.InputOffset()], []byte("\n"))
+	return &Error{reason: InvalidYAML, Line: line, problem: fmt.Sprintf(format, args...)}
+}

@@ -1,0 +1,193 @@
+package render
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"github.com/klauspost/compress/zstd"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// Limits bounds what Read unpacks. The zero value means the defaults.
+type Limits struct {
+	// Bytes is the most that each step of unpacking may yield, all files of an archive taken together; 0 means 64 MiB.
+	Bytes int64
+	// Files is the most entries an archive may have, of any kind; 0 means 4096.
+	Files int
+}
+
+// The defaults of Limits.
+const (
+	DefaultBytes = 64 << 20
+	DefaultFiles = 4096
+)
+
+// nesting is how many times a layer may be compressed. A tar is compressed once; an archiver and a registry client may each do it.
+const nesting = 2
+
+// Read returns the objects of an OCI layer. What the layer is, its content says: plain YAML or JSON, a tar archive, or
+// either of them compressed with gzip or zstd. Of an archive it reads all regular files whose name ends in .yaml, .yml or .json
+// and does not begin with "._", in the order of their paths; an archive with a single regular file may call it as it likes.
+// Nothing is written anywhere.
+//
+// Errors are those of Parse, and InvalidArchive, ArchiveTooLarge (see Limits) and UnsafeArchive: an entry with an absolute path,
+// or a path or link that leaves the archive's folder.
+func Read(layer []byte, limits Limits) ([]*unstructured.Unstructured, error) {
+	limits.Bytes = cmp.Or(limits.Bytes, DefaultBytes)
+	limits.Files = cmp.Or(limits.Files, DefaultFiles)
+	data, err := decompress(layer, limits.Bytes)
+	if err != nil {
+		return nil, err
+	}
+	if !isTar(data) {
+		return Parse(data)
+	}
+	files, err := untar(data, limits)
+	if err != nil {
+		return nil, err
+	}
+	var objects []*unstructured.Unstructured
+	for _, f := range files {
+		more, err := Parse(f.data)
+		if err != nil {
+			if e, ok := errors.AsType[*Error](err); ok {
+				e.File = f.path
+			}
+			return nil, err
+		}
+		objects = append(objects, more...)
+	}
+	return objects, nil
+}
+
+func decompress(data []byte, limit int64) ([]byte, error) {
+	for range nesting {
+		var stream io.Reader
+		switch {
+		case bytes.HasPrefix(data, []byte{0x1f, 0x8b}):
+			unzip, err := gzip.NewReader(bytes.NewReader(data))
+			if err != nil {
+				return nil, damaged("gzip", err)
+			}
+			stream = unzip
+		case bytes.HasPrefix(data, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+			// Without goroutines. A window may be larger than the content: 8 MiB is what every reader should bear.
+			unzip, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(limit, 8<<20))))
+			if err != nil {
+				return nil, damaged("zstd", err)
+			}
+			defer unzip.Close()
+			stream = unzip
+		default:
+			return data, checkSize(int64(len(data)), limit)
+		}
+		out, err := io.ReadAll(io.LimitReader(stream, limit+1))
+		if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) || int64(len(out)) > limit {
+			return nil, checkSize(limit+1, limit)
+		}
+		if err != nil {
+			return nil, damaged("compressed data", err)
+		}
+		data = out
+	}
+	return data, checkSize(int64(len(data)), limit)
+}
+
+func damaged(what string, err error) error {
+	return &Error{reason: InvalidArchive, problem: "the " + what + " is damaged: package the module again", err: err}
+}
+
+func checkSize(have, limit int64) error {
+	if have <= limit {
+		return nil
+	}
+	return &Error{reason: ArchiveTooLarge, problem: fmt.Sprintf("unpacked it is larger than %d bytes: split the module or raise the limit", limit)}
+}
+
+// isTar reports whether data begins with a tar header; its checksum makes a mistake all but impossible.
+func isTar(data []byte) bool {
+	if len(data) < 512 {
+		return false
+	}
+	_, err := tar.NewReader(bytes.NewReader(data[:512])).Next()
+	// A header that continues in the next block (long names, extensions) ends this short input, but is a tar.
+	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || bytes.Equal(data[257:262], []byte("ustar"))
+}
+
+// file is one regular file of an archive.
+type file struct {
+	path string
+	data []byte
+}
+
+// untar returns the manifests of an archive in the order of their paths.
+func untar(data []byte, limits Limits) ([]file, error) {
+	var files []file
+	left := limits.Bytes
+	archive := tar.NewReader(bytes.NewReader(data))
+	for entries := 0; ; entries++ {
+		header, err := archive.Next()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
+			return nil, damaged("tar archive", err)
+		}
+		if entries >= limits.Files {
+			return nil, &Error{reason: ArchiveTooLarge, problem: fmt.Sprintf("the archive has more than %d entries", limits.Files)}
+		}
+		name, err := inside(header)
+		if err != nil {
+			return nil, err
+		}
+		if header.Typeflag != tar.TypeReg || strings.HasPrefix(path.Base(name), "._") {
+			continue
+		}
+		content, err := io.ReadAll(io.LimitReader(archive, left+1))
+		if err != nil {
+			return nil, damaged("tar archive", err)
+		}
+		if left -= int64(len(content)); left < 0 {
+			return nil, checkSize(limits.Bytes+1, limits.Bytes)
+		}
+		files = append(files, file{name, content})
+	}
+	if len(files) > 1 {
+		files = slices.DeleteFunc(files, func(f file) bool {
+			return !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(f.path))
+		})
+	}
+	if len(files) == 0 {
+		return nil, &Error{reason: InvalidArchive, problem: "the archive holds no *.yaml, *.yml or *.json file: package the module's manifest into it"}
+	}
+	slices.SortStableFunc(files, func(a, b file) int { return strings.Compare(a.path, b.path) })
+	return files, nil
+}
+
+// inside returns the clean path of an entry, or an error if the entry or what it links to lies outside the archive's folder.
+func inside(header *tar.Header) (string, error) {
+	outside := func(p string) bool {
+		p = strings.ReplaceAll(p, `\`, "/")
+		clean := path.Clean(p)
+		return path.IsAbs(p) || clean == ".." || strings.HasPrefix(clean, "../") || len(p) > 1 && p[1] == ':'
+	}
+	target := header.Linkname
+	switch {
+	case header.Typeflag == tar.TypeSymlink && !path.IsAbs(target):
+		target = path.Join(path.Dir(header.Name), target)
+	case header.Typeflag != tar.TypeSymlink && header.Typeflag != tar.TypeLink:
+		target = ""
+	}
+	if outside(header.Name) || outside(target) {
+		return "", &Error{reason: UnsafeArchive, File: header.Name, problem: "the entry leaves the archive's folder: package the module again without it"}
+	}
+	return path.Clean(header.Name), nil
+}

@@ -1,0 +1,218 @@
+package render
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/klauspost/compress/zstd"
+)
+
+// archive packs entries, given as name and content in turns.
+func archive(t testing.TB, entries ...string) []byte {
+	t.Helper()
+	var headers []*tar.Header
+	for i := 0; i < len(entries); i += 2 {
+		headers = append(headers, &tar.Header{Name: entries[i], Typeflag: tar.TypeReg, Size: int64(len(entries[i+1])), Mode: 0o644})
+	}
+	return archiveOf(t, headers, entries)
+}
+
+func archiveOf(t testing.TB, headers []*tar.Header, entries []string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for i, header := range headers {
+		if err := w.WriteHeader(header); err != nil {
+			t.Fatal(err)
+		}
+		if header.Size > 0 {
+			if _, err := w.Write([]byte(entries[2*i+1])); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func zip(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func zst(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w, err := zstd.NewWriter(&b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func TestRead(t *testing.T) {
+	yaml := object("a", "")
+	json := `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"j"}}`
+	long := strings.Repeat("long/", 60) + "a.yaml"
+	cases := map[string]struct {
+		reason string
+		layer  []byte
+		want   string
+	}{
+		"Plain":       {"", []byte(yaml), "ConfigMap/a"},
+		"Empty":       {"no bytes are no objects", nil, ""},
+		"Gzip":        {"", zip(t, []byte(yaml)), "ConfigMap/a"},
+		"Zstd":        {"", zst(t, []byte(yaml)), "ConfigMap/a"},
+		"ZstdGzip":    {"compressed twice", zst(t, zip(t, []byte(yaml))), "ConfigMap/a"},
+		"Tar":         {"", archive(t, "a.yaml", yaml), "ConfigMap/a"},
+		"TarGzip":     {"", zip(t, archive(t, "a.yaml", yaml)), "ConfigMap/a"},
+		"TarZstd":     {"", zst(t, archive(t, "a.yaml", yaml)), "ConfigMap/a"},
+		"OneFile":     {"a single file may have any name", archive(t, "raw-manifest", yaml), "ConfigMap/a"},
+		"PathOrder":   {"not the order of the archive", archive(t, "b.yaml", object("b", ""), "./a.yml", object("a", ""), "a/z.json", json), "ConfigMap/a ConfigMap/j ConfigMap/b"},
+		"OtherFiles":  {"only manifests are read", archive(t, "README.md", "hello: [", "a.yaml", yaml), "ConfigMap/a"},
+		"AppleDouble": {"macOS adds files that begin with ._", archive(t, "._a.yaml", "\x00\x05", "a.yaml", yaml, "d/._b.yaml", "\x00"), "ConfigMap/a"},
+		"AppleAlone":  {"they do not count as files", archive(t, "._manifest", "\x00", "manifest", yaml), "ConfigMap/a"},
+		"LongName":    {"the header has an extension", archive(t, long, yaml), "ConfigMap/a"},
+		"DotDotName":  {"two dots in a name leave nothing", archive(t, "..a.yaml", yaml, "a/../b.yaml", object("b", "")), "ConfigMap/a ConfigMap/b"},
+		"Links": {"links that stay inside are not followed", archiveOf(t, []*tar.Header{
+			{Name: "d/", Typeflag: tar.TypeDir, Mode: 0o755}, {Name: "a.yaml", Typeflag: tar.TypeReg, Size: int64(len(yaml)), Mode: 0o644},
+			{Name: "d/l.yaml", Typeflag: tar.TypeSymlink, Linkname: "../a.yaml"}, {Name: "h.yaml", Typeflag: tar.TypeLink, Linkname: "a.yaml"},
+		}, []string{"", "", "", yaml}), "ConfigMap/a"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := Read(tc.layer, Limits{})
+			if err != nil || names(got) != tc.want {
+				t.Errorf("%s: got %q, %v, want %q", tc.reason, names(got), err, tc.want)
+			}
+		})
+	}
+}
+
+func TestReadErrors(t *testing.T) {
+	yaml := object("a", "")
+	link := func(kind byte, name, target string) []byte {
+		return archiveOf(t, []*tar.Header{{Name: name, Typeflag: kind, Linkname: target}}, nil)
+	}
+	damagedTar := archive(t, "a.yaml", yaml)
+	damagedTar[0] ^= 0xff
+	cutZip := zip(t, []byte(strings.Repeat(yaml, 100)))
+	badZstd := append(zst(t, []byte(yaml))[:4], 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff)
+	var bomb []string
+	for i := range 20 {
+		bomb = append(bomb, fmt.Sprintf("f%d.txt", i), strings.Repeat(" ", 1000))
+	}
+	cases := map[string]struct {
+		why    string
+		layer  []byte
+		limits Limits
+		reason string
+		file   string
+	}{
+		"TooLarge":       {"plain", []byte(yaml), Limits{Bytes: 10}, ArchiveTooLarge, ""},
+		"GzipBomb":       {"it is never unpacked whole", zip(t, make([]byte, 10<<20)), Limits{Bytes: 1 << 20}, ArchiveTooLarge, ""},
+		"ZstdBomb":       {"", zst(t, make([]byte, 10<<20)), Limits{Bytes: 1 << 20}, ArchiveTooLarge, ""},
+		"Nested":         {"compressed three times", zip(t, zip(t, zip(t, []byte(yaml)))), Limits{}, InvalidYAML, ""},
+		"NestedTooLarge": {"", zip(t, zip(t, make([]byte, 10<<20))), Limits{Bytes: 1 << 20}, ArchiveTooLarge, ""},
+		"AllFiles":       {"files count together, also those that are not read", zip(t, archive(t, bomb...)), Limits{Bytes: 19_000}, ArchiveTooLarge, ""},
+		"FilesTogether":  {"", archive(t, bomb...), Limits{Bytes: 1 << 20, Files: 19}, ArchiveTooLarge, ""},
+		"Absolute":       {"", archive(t, "/etc/passwd", yaml), Limits{}, UnsafeArchive, "/etc/passwd"},
+		"Parent":         {"", archive(t, "../a.yaml", yaml), Limits{}, UnsafeArchive, "../a.yaml"},
+		"HiddenParent":   {"", archive(t, "a/../../b.yaml", yaml), Limits{}, UnsafeArchive, "a/../../b.yaml"},
+		"ParentItself":   {"", archive(t, "a/../..", yaml), Limits{}, UnsafeArchive, "a/../.."},
+		"WindowsParent":  {"", archive(t, `..\a.yaml`, yaml), Limits{}, UnsafeArchive, `..\a.yaml`},
+		"WindowsDrive":   {"", archive(t, `c:\a.yaml`, yaml), Limits{}, UnsafeArchive, `c:\a.yaml`},
+		"Symlink":        {"", link(tar.TypeSymlink, "a/l.yaml", "../../x"), Limits{}, UnsafeArchive, "a/l.yaml"},
+		"SymlinkRoot":    {"", link(tar.TypeSymlink, "l.yaml", "/etc/passwd"), Limits{}, UnsafeArchive, "l.yaml"},
+		"Hardlink":       {"a hard link's target counts from the archive's folder", link(tar.TypeLink, "a/l.yaml", "../x"), Limits{}, UnsafeArchive, "a/l.yaml"},
+		"NoManifest":     {"", archive(t, "a.txt", "a", "b.txt", "b"), Limits{}, InvalidArchive, ""},
+		"EmptyTar":       {"", archive(t), Limits{}, InvalidArchive, ""},
+		"DamagedTar":     {"", damagedTar, Limits{}, InvalidArchive, ""},
+		"CutTar":         {"", archive(t, "a.yaml", strings.Repeat(yaml, 100))[:1024], Limits{}, InvalidArchive, ""},
+		"CutGzip":        {"", cutZip[:len(cutZip)-10], Limits{}, InvalidArchive, ""},
+		"GzipHeader":     {"", []byte{0x1f, 0x8b, 0}, Limits{}, InvalidArchive, ""},
+		"BadZstd":        {"", badZstd, Limits{}, InvalidArchive, ""},
+		"InFile":         {"the file is named", archive(t, "a.yaml", yaml, "b.yaml", "kind: A\n"), Limits{}, InvalidObject, "b.yaml"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := Read(tc.layer, tc.limits)
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Reason() != tc.reason || e.File != tc.file {
+				t.Fatalf("%s: got %v, want %s", tc.why, err, tc.reason)
+			}
+			if text := e.Error(); strings.Contains(text, "\n") || !strings.HasPrefix(text, "reading the artefact: ") {
+				t.Errorf("not one line that says what was done: %q", text)
+			}
+		})
+	}
+}
+
+// FuzzRead builds an archive from the fuzzer's choices, damages it, and holds Read to its limits.
+func FuzzRead(f *testing.F) {
+	f.Add("a.yaml", "", byte('0'), []byte(object("a", "")), uint16(0), byte(0), uint16(1000))
+	f.Add("../a.yaml", "/x", byte('2'), []byte("x"), uint16(300), byte(1), uint16(1))
+	f.Add("a/b.json", "../..", byte('1'), []byte("{}"), uint16(100), byte(2), uint16(60000))
+	f.Fuzz(func(t *testing.T, name, target string, kind byte, content []byte, damage uint16, pack byte, limit uint16) {
+		var b bytes.Buffer
+		w := tar.NewWriter(&b)
+		for _, header := range []*tar.Header{{Name: name, Linkname: target, Typeflag: kind, Size: int64(len(content))}, {Name: "z.yaml", Typeflag: tar.TypeReg, Size: int64(len(content))}} {
+			if err := w.WriteHeader(header); err == nil {
+				_, _ = w.Write(content)
+			}
+		}
+		_ = w.Close()
+		layer := b.Bytes()
+		if len(layer) > 0 {
+			layer[int(damage)%len(layer)] ^= byte(damage >> 8)
+		}
+		switch pack % 3 {
+		case 1:
+			layer = zip(t, layer)
+		case 2:
+			layer = zst(t, layer)
+		}
+		limits := Limits{Bytes: int64(limit) + 1, Files: 1 + int(pack)}
+		for _, layer := range [][]byte{layer, content} {
+			objects, err := Read(layer, limits)
+			if err != nil {
+				if e, ok := errors.AsType[*Error](err); !ok || e.Reason() == "" {
+					t.Fatalf("not a proper error: %v", err)
+				}
+				continue
+			}
+			bundle, err := Build(objects, Options{})
+			if err != nil {
+				continue
+			}
+			size := 0
+			for _, o := range bundle.Objects {
+				size += o.Size()
+			}
+			if size > int(limits.Bytes)*8+maxAliased*8 { // escapes make six bytes of one
+				t.Fatalf("%d bytes from a limit of %d", size, limits.Bytes)
+			}
+		}
+	})
+}
