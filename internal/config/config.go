@@ -1,0 +1,199 @@
+// Package config holds the flags and the environment of every binary: one struct each, registered with [pflag] and validated
+// before anything starts.
+//
+// Use: make a struct with its defaults ([NewManager]), let Register add its flags, parse, then call Validate and show the user
+// what it says. No other package reads the environment.
+//
+// Names: where the Kyma project's lifecycle-manager has a flag for the same thing, ours has the same name and takes the same
+// values. A flag is the kebab-case of its field.
+package config
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// Modes of the manager, values of --mode.
+const (
+	// ModeControlPlane serves runtimes that are reached by access Secrets.
+	ModeControlPlane = "control-plane"
+	// ModeInCluster serves the cluster that the manager runs on, which needs no Secret.
+	ModeInCluster = "in-cluster"
+)
+
+// Watch modes of the manager, values of --watch-mode.
+const (
+	// WatchHub holds watches on each runtime from the control plane: changes are seen at once, one connection per runtime stays open.
+	WatchHub = "hub"
+	// WatchPoll holds no watch; each runtime is looked at every --poll-interval.
+	WatchPoll = "poll"
+)
+
+// Manager is the configuration of cmd/lifecycle-manager.
+type Manager struct {
+	// Mode is ModeControlPlane (default) or ModeInCluster.
+	Mode string
+	// Namespace holds Kymas, Manifests, templates and access Secrets. Default: kcp-system, in-cluster kyma-system.
+	Namespace string
+	// Kubeconfig is the file of the cluster the manager works on. Default: $KUBECONFIG, else the service account of the pod.
+	Kubeconfig string
+	// LogLevel is the verbosity: 0 (default) says what happened, 1 also what is waited for, 2 everything.
+	LogLevel int
+
+	// MetricsBindAddress serves /metrics over TLS to whoever the API server lets read it; "0" switches it off. Default :8443.
+	MetricsBindAddress string
+	// MetricsSecure asks for TLS and an authorised token on the metrics endpoint. Default true.
+	MetricsSecure bool
+	// HealthProbeBindAddress serves /healthz and /readyz; "0" switches it off. Default :8081.
+	HealthProbeBindAddress string
+	// RuntimeMetrics adds the metrics with one series per runtime and module. Default true.
+	RuntimeMetrics bool
+
+	// LeaderElect lets several replicas agree on the one that works. Default true.
+	LeaderElect bool
+	// LeaderElectionLeaseDuration, LeaderElectionRenewDeadline and LeaderElectionRetryPeriod time the lease. The lease is given
+	// up on exit, so that they matter only when the manager is killed. Defaults 15 s, 10 s, 2 s.
+	LeaderElectionLeaseDuration time.Duration
+	LeaderElectionRenewDeadline time.Duration
+	LeaderElectionRetryPeriod   time.Duration
+
+	// MaxConcurrentKymaReconciles is the number of Kymas worked on at the same time. Default 64: they mostly wait for answers.
+	MaxConcurrentKymaReconciles int
+	// MaxConcurrentManifestReconciles is the number of Manifests worked on at the same time. Default 128.
+	MaxConcurrentManifestReconciles int
+	// FailureBaseDelay and FailureMaxDelay bound the back-off after an error. Defaults 250 ms, 5 m.
+	FailureBaseDelay time.Duration
+	FailureMaxDelay  time.Duration
+	// K8sClientQPS limits requests per second to the control plane; 0 is no limit but the server's own. Default 0.
+	K8sClientQPS float32
+
+	// OCIRegistryHost is the registry of modules: host[:port], http:// in front of it for plain HTTP.
+	OCIRegistryHost string
+	// OCIRegistryCredSecret names a Secret of type kubernetes.io/dockerconfigjson in Namespace; its single entry says registry and login.
+	OCIRegistryCredSecret string
+	// ModulesRepositorySubpath is put between registry and component-descriptors. Default empty.
+	ModulesRepositorySubpath string
+	// RegistryCacheBytes bounds the memory for artefacts. Default 256 MiB.
+	RegistryCacheBytes int64
+
+	// WatchMode is WatchHub (default) or WatchPoll.
+	WatchMode string
+	// PollInterval is how often a runtime that is not watched is looked at. Default 1 m.
+	PollInterval time.Duration
+	// AuditInterval is how often every object of a module is compared with what it should be. Audits of a fleet are spread over it. Default 1 h.
+	AuditInterval time.Duration
+	// RuntimeTimeout is the deadline of one request to a runtime. Default 15 s.
+	RuntimeTimeout time.Duration
+	// RuntimeConcurrency is the number of requests to one runtime at the same time. Default 8.
+	RuntimeConcurrency int
+}
+
+// NewManager returns the defaults.
+func NewManager() *Manager {
+	return &Manager{
+		Mode:                            ModeControlPlane,
+		Kubeconfig:                      os.Getenv("KUBECONFIG"),
+		MetricsBindAddress:              ":8443",
+		MetricsSecure:                   true,
+		HealthProbeBindAddress:          ":8081",
+		RuntimeMetrics:                  true,
+		LeaderElect:                     true,
+		LeaderElectionLeaseDuration:     15 * time.Second,
+		LeaderElectionRenewDeadline:     10 * time.Second,
+		LeaderElectionRetryPeriod:       2 * time.Second,
+		MaxConcurrentKymaReconciles:     64,
+		MaxConcurrentManifestReconciles: 128,
+		FailureBaseDelay:                250 * time.Millisecond,
+		FailureMaxDelay:                 5 * time.Minute,
+		RegistryCacheBytes:              256 << 20,
+		WatchMode:                       WatchHub,
+		PollInterval:                    time.Minute,
+		AuditInterval:                   time.Hour,
+		RuntimeTimeout:                  15 * time.Second,
+		RuntimeConcurrency:              8,
+	}
+}
+
+// Register adds a flag for every field, with the field's value as default.
+func (m *Manager) Register(f *pflag.FlagSet) {
+	f.StringVar(&m.Mode, "mode", m.Mode, "control-plane: runtimes are reached by access Secrets; in-cluster: modules are installed on this cluster")
+	f.StringVar(&m.Namespace, "namespace", m.Namespace, "namespace of Kymas, Manifests, templates and access Secrets (default kcp-system; in-cluster kyma-system)")
+	f.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig, "kubeconfig of the cluster to work on (default: $KUBECONFIG, else the pod's service account)")
+	f.IntVar(&m.LogLevel, "log-level", m.LogLevel, "verbosity: 0 what happened, 1 what is waited for, 2 everything")
+	f.StringVar(&m.MetricsBindAddress, "metrics-bind-address", m.MetricsBindAddress, "address of /metrics; 0 switches it off")
+	f.BoolVar(&m.MetricsSecure, "metrics-secure", m.MetricsSecure, "serve metrics over TLS and only to who may GET /metrics")
+	f.StringVar(&m.HealthProbeBindAddress, "health-probe-bind-address", m.HealthProbeBindAddress, "address of /healthz and /readyz; 0 switches it off")
+	f.BoolVar(&m.RuntimeMetrics, "runtime-metrics", m.RuntimeMetrics, "serve the metrics with one series per runtime and module")
+	f.BoolVar(&m.LeaderElect, "leader-elect", m.LeaderElect, "agree with other replicas on the one that works")
+	f.DurationVar(&m.LeaderElectionLeaseDuration, "leader-election-lease-duration", m.LeaderElectionLeaseDuration, "how long others wait for a leader that was killed")
+	f.DurationVar(&m.LeaderElectionRenewDeadline, "leader-election-renew-deadline", m.LeaderElectionRenewDeadline, "how long the leader tries to renew before it gives up; less than the lease")
+	f.DurationVar(&m.LeaderElectionRetryPeriod, "leader-election-retry-period", m.LeaderElectionRetryPeriod, "how often replicas try")
+	f.IntVar(&m.MaxConcurrentKymaReconciles, "max-concurrent-kyma-reconciles", m.MaxConcurrentKymaReconciles, "Kymas worked on at the same time")
+	f.IntVar(&m.MaxConcurrentManifestReconciles, "max-concurrent-manifest-reconciles", m.MaxConcurrentManifestReconciles, "Manifests worked on at the same time")
+	f.DurationVar(&m.FailureBaseDelay, "failure-base-delay", m.FailureBaseDelay, "first delay after an error; it doubles")
+	f.DurationVar(&m.FailureMaxDelay, "failure-max-delay", m.FailureMaxDelay, "longest delay after an error")
+	f.Float32Var(&m.K8sClientQPS, "k8s-client-qps", m.K8sClientQPS, "requests per second to the control plane; 0 is no limit but the server's own")
+	f.StringVar(&m.OCIRegistryHost, "oci-registry-host", m.OCIRegistryHost, "registry of modules, host[:port]; http:// in front for plain HTTP")
+	f.StringVar(&m.OCIRegistryCredSecret, "oci-registry-cred-secret", m.OCIRegistryCredSecret, "Secret of type kubernetes.io/dockerconfigjson that names registry and login")
+	f.StringVar(&m.ModulesRepositorySubpath, "modules-repository-subpath", m.ModulesRepositorySubpath, "path in the registry before component-descriptors")
+	f.Int64Var(&m.RegistryCacheBytes, "registry-cache-bytes", m.RegistryCacheBytes, "memory for artefacts, in bytes")
+	f.StringVar(&m.WatchMode, "watch-mode", m.WatchMode, "hub: watch each runtime; poll: look at each runtime every --poll-interval")
+	f.DurationVar(&m.PollInterval, "poll-interval", m.PollInterval, "how often a runtime that is not watched is looked at")
+	f.DurationVar(&m.AuditInterval, "audit-interval", m.AuditInterval, "how often every object of a module is compared with what it should be; spread over the fleet")
+	f.DurationVar(&m.RuntimeTimeout, "runtime-timeout", m.RuntimeTimeout, "deadline of one request to a runtime")
+	f.IntVar(&m.RuntimeConcurrency, "runtime-concurrency", m.RuntimeConcurrency, "requests to one runtime at the same time")
+}
+
+var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+// Validate fills in what depends on other fields and returns every mistake, each naming its flag.
+func (m *Manager) Validate() error {
+	if m.Namespace == "" {
+		m.Namespace = "kcp-system"
+		if m.Mode == ModeInCluster {
+			m.Namespace = "kyma-system"
+		}
+	}
+	var errs []error
+	check := func(ok bool, flag, format string, args ...any) {
+		if !ok {
+			errs = append(errs, fmt.Errorf("--%s: %s", flag, fmt.Sprintf(format, args...)))
+		}
+	}
+	check(m.Mode == ModeControlPlane || m.Mode == ModeInCluster, "mode", "%q is neither control-plane nor in-cluster", m.Mode)
+	check(m.WatchMode == WatchHub || m.WatchMode == WatchPoll, "watch-mode", "%q is neither hub nor poll", m.WatchMode)
+	check(dnsLabel.MatchString(m.Namespace), "namespace", "%q is no name of a namespace", m.Namespace)
+	check(m.OCIRegistryHost == "" || m.OCIRegistryCredSecret == "", "oci-registry-host", "give either this or --oci-registry-cred-secret, not both")
+	check(m.OCIRegistryHost != "" || m.OCIRegistryCredSecret != "", "oci-registry-host", "say where modules are: this, or --oci-registry-cred-secret")
+	check(!strings.ContainsAny(m.OCIRegistryHost, " \t\n@"), "oci-registry-host", "%q is no host", m.OCIRegistryHost)
+	check(m.LeaderElectionRetryPeriod > 0 && m.LeaderElectionRetryPeriod < m.LeaderElectionRenewDeadline, "leader-election-retry-period", "must be positive and less than the renew deadline")
+	check(m.LeaderElectionRenewDeadline < m.LeaderElectionLeaseDuration, "leader-election-renew-deadline", "must be less than the lease duration")
+	check(m.MaxConcurrentKymaReconciles > 0, "max-concurrent-kyma-reconciles", "must be at least 1")
+	check(m.MaxConcurrentManifestReconciles > 0, "max-concurrent-manifest-reconciles", "must be at least 1")
+	check(m.FailureBaseDelay > 0 && m.FailureBaseDelay <= m.FailureMaxDelay, "failure-base-delay", "must be positive and at most --failure-max-delay")
+	check(m.K8sClientQPS >= 0, "k8s-client-qps", "must not be negative")
+	check(m.RegistryCacheBytes > 0, "registry-cache-bytes", "must be positive")
+	check(m.PollInterval >= time.Second, "poll-interval", "must be at least 1s")
+	check(m.AuditInterval >= 10*time.Second, "audit-interval", "must be at least 10s")
+	check(m.RuntimeTimeout >= time.Second, "runtime-timeout", "must be at least 1s")
+	check(m.RuntimeConcurrency > 0, "runtime-concurrency", "must be at least 1")
+	check(isAddress(m.MetricsBindAddress), "metrics-bind-address", "%q is neither host:port nor 0", m.MetricsBindAddress)
+	check(isAddress(m.HealthProbeBindAddress), "health-probe-bind-address", "%q is neither host:port nor 0", m.HealthProbeBindAddress)
+	return errors.Join(errs...)
+}
+
+// isAddress tells whether s is host:port, with host possibly empty, or "0" for off.
+func isAddress(s string) bool {
+	if s == "0" {
+		return true
+	}
+	_, port, err := net.SplitHostPort(s)
+	return err == nil && port != ""
+}

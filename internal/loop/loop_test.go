@@ -1,0 +1,200 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// bench is a control plane with one Kyma that counts status patches.
+type bench struct {
+	client.Client
+	kyma    *v1beta2.Kyma
+	patches int
+}
+
+func newBench(t *testing.T) *bench {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{kyma: &v1beta2.Kyma{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a"},
+		Spec:       v1beta2.KymaSpec{Channel: "regular"},
+	}}
+	b.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(b.kyma).WithStatusSubresource(b.kyma).
+		WithInterceptorFuncs(interceptor.Funcs{SubResourcePatch: func(ctx context.Context, c client.Client, sub string, o client.Object, p client.Patch, opts ...client.SubResourcePatchOption) error {
+			b.patches++
+			return c.SubResource(sub).Patch(ctx, o, p, opts...)
+		}}).Build()
+	if err := b.Get(t.Context(), client.ObjectKeyFromObject(b.kyma), b.kyma); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestRun(t *testing.T) {
+	boom := errors.New("boom")
+	type want struct {
+		Ran     []string
+		Outcome Outcome
+		After   time.Duration
+		Failed  bool
+	}
+	cases := map[string]struct {
+		reason string
+		steps  map[string]error // by name; run in the order a, b, c
+		want   want
+	}{
+		"AllDone":      {"steps without error all run", nil, want{Ran: []string{"a", "b", "c"}}},
+		"LaterStops":   {"not yet ends the story and comes back", map[string]error{"b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Minute}},
+		"LookGoesOn":   {"a wish to look again does not end the story", map[string]error{"a": Look(time.Hour), "b": Look(time.Minute)}, want{Ran: []string{"a", "b", "c"}, After: time.Minute}},
+		"LookAndLater": {"the earlier of both counts", map[string]error{"a": Look(time.Second), "b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Second}},
+		"DoneStops":    {"done ends the story well", map[string]error{"b": Done()}, want{Ran: []string{"a", "b"}}},
+		"ErrorStops":   {"an error is returned for back-off", map[string]error{"b": boom}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Err: boom}, Failed: true}},
+		"Terminal":     {"a terminal error is told as such, without its wrapper", map[string]error{"a": reconcile.TerminalError(boom)}, want{Ran: []string{"a"}, Outcome: Outcome{Step: "a", Err: boom, Terminal: true}, Failed: true}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			var got want
+			var steps []Step
+			for _, step := range []string{"a", "b", "c"} {
+				steps = append(steps, Step{Name: step, Do: func(context.Context) error {
+					got.Ran = append(got.Ran, step)
+					return c.steps[step]
+				}})
+			}
+			result, err := Run(t.Context(), Pass{Client: b, Controller: "test", Object: b.kyma, Report: func(o Outcome) { got.Outcome = o }}, steps...)
+			got.After, got.Failed = result.RequeueAfter, err != nil
+			if diff := cmp.Diff(c.want, got, cmp.Comparer(func(x, y error) bool { return errors.Is(x, y) })); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
+	b := newBench(t)
+	pass := Pass{Client: b, Controller: "test", Object: b.kyma, Report: func(Outcome) { b.kyma.Status.State = v1beta2.StateReady }}
+	for range 3 {
+		if _, err := Run(t.Context(), pass); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if b.patches != 1 {
+		t.Errorf("%d status patches for one change in three passes, want 1", b.patches)
+	}
+	saved := &v1beta2.Kyma{}
+	if err := b.Get(t.Context(), client.ObjectKeyFromObject(b.kyma), saved); err != nil || saved.Status.State != v1beta2.StateReady {
+		t.Errorf("saved state is %q (%v), want Ready", saved.Status.State, err)
+	}
+}
+
+func TestSaveComesBeforeTheNextStep(t *testing.T) {
+	b := newBench(t)
+	var seen v1beta2.State
+	_, err := Run(t.Context(), Pass{Client: b, Controller: "test", Object: b.kyma},
+		Step{Name: "record", Save: true, Do: func(context.Context) error {
+			b.kyma.Status.State = v1beta2.StateProcessing
+			return nil
+		}},
+		Step{Name: "act", Do: func(ctx context.Context) error {
+			saved := &v1beta2.Kyma{}
+			err := b.Get(ctx, client.ObjectKeyFromObject(b.kyma), saved)
+			seen = saved.Status.State
+			return err
+		}})
+	if err != nil || seen != v1beta2.StateProcessing {
+		t.Errorf("the step after a saved one finds state %q (%v), want Processing", seen, err)
+	}
+}
+
+func TestSpecIsNotToBeTouched(t *testing.T) {
+	b := newBench(t)
+	_, err := Run(t.Context(), Pass{Client: b, Controller: "test", Object: b.kyma}, Step{Name: "bad", Do: func(context.Context) error {
+		b.kyma.Spec.Channel = "fast"
+		return nil
+	}})
+	if !isTerminal(err) {
+		t.Errorf("a step that changes the spec gives %v, want a terminal error", err)
+	}
+}
+
+func TestPublish(t *testing.T) {
+	boom, other := errors.New("boom"), errors.New("other")
+	cases := map[string]struct {
+		reason        string
+		step, publish error
+		want          error
+	}{
+		"AfterAFailure":   {"the earlier error is not hidden", boom, other, boom},
+		"ItsOwnFailure":   {"its error counts", nil, other, other},
+		"AfterATrickle":   {"a wait is ended by a failure to publish", nil, nil, nil},
+		"WaitIsNotHidden": {"a conflict is read again soon, not a failure", nil, apierrors.NewConflict(schema.GroupResource{}, "a", boom), nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t)
+			called := false
+			result, err := Run(t.Context(), Pass{Client: b, Controller: "test", Object: b.kyma, Publish: func(context.Context) error {
+				called = true
+				return c.publish
+			}}, Step{Name: "a", Do: func(context.Context) error { return c.step }})
+			if !called || !errors.Is(err, c.want) {
+				t.Errorf("%s: published %v, error %v, want %v", c.reason, called, err, c.want)
+			}
+			if apierrors.IsConflict(c.publish) && (result.RequeueAfter < 50*time.Millisecond || result.RequeueAfter > 100*time.Millisecond) {
+				t.Errorf("%s: comes back after %s, want 50 to 100 ms", c.reason, result.RequeueAfter)
+			}
+		})
+	}
+}
+
+type reasoned struct{}
+
+func (reasoned) Error() string  { return "no" }
+func (reasoned) Reason() string { return "Because" }
+
+func TestReason(t *testing.T) {
+	if got := Reason(fmt.Errorf("a: %w", errors.Join(errors.New("b"), reasoned{}))); got != "Because" {
+		t.Errorf("reason of a wrapped error is %q, want Because", got)
+	}
+	if got := Reason(errors.New("plain")); got != "" {
+		t.Errorf("reason of a plain error is %q, want none", got)
+	}
+}
+
+func TestWait(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct{ since, want time.Duration }{
+		"JustNow":   {0, 200 * time.Millisecond},
+		"AWhile":    {8 * time.Second, 2 * time.Second},
+		"AnHour":    {time.Hour, 30 * time.Second},
+		"InFuture":  {-time.Hour, 200 * time.Millisecond},
+		"NotSaidAt": {-1, 200 * time.Millisecond},
+	} {
+		since := now.Add(-c.since)
+		if c.since == -1 {
+			since = time.Time{}
+		}
+		if got := Wait(now, since); got != c.want {
+			t.Errorf("%s: Wait is %s, want %s", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,80 @@
+// Package metrics holds every metric of the manager in one list, so that a reader of dashboards finds name, help and labels in
+// one place and so that cardinality is decided here and nowhere else.
+//
+// Use: call [Register] once with the registry that is served, then add to the variables from where things happen.
+//
+// Cardinality: labels are controllers, steps, results, modules, versions and states; none of them grows with the number of
+// runtimes. Only the two gauges with the names of the Kyma project (lifecycle_mgr_kyma_state, lifecycle_mgr_module_state)
+// carry a runtime, because existing dashboards join on it; flag --runtime-metrics=false switches them off.
+//
+// What it does not do: it never reads a registry back and it keeps no state of its own.
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Results of a step, the values of label "result" of [Steps].
+const (
+	// ResultDone says that the step had nothing left to do.
+	ResultDone = "done"
+	// ResultLater says that the step waits for something and will be tried again.
+	ResultLater = "later"
+	// ResultError says that the step failed and is retried with back-off.
+	ResultError = "error"
+	// ResultTerminal says that the step failed and nothing but a change will help.
+	ResultTerminal = "terminal"
+)
+
+var (
+	// Steps measures the steps of every reconciler, in seconds, by controller, step and result.
+	// Cardinality: controllers (5) x steps (about 8 each) x 4 results.
+	Steps = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "lifecycle_mgr_step_duration_seconds",
+		Help:    "Duration of one step of a reconcile pass in seconds.",
+		Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10},
+	}, []string{"controller", "step", "result"})
+
+	// StatusWrites counts patches of status in the control plane, by controller. It does not move while nothing changes.
+	StatusWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_status_writes_total",
+		Help: "Status patches sent to the control plane.",
+	}, []string{"controller"})
+
+	// Objects counts what was done to objects in runtimes, by action: applied, deleted, failed.
+	Objects = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_runtime_objects_total",
+		Help: "Objects applied to, deleted from, or refused by runtimes.",
+	}, []string{"action"})
+
+	// Ready measures the time from a change of a Manifest's spec to the moment it was seen ready, in seconds.
+	Ready = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "lifecycle_mgr_module_ready_seconds",
+		Help:    "Seconds from the change of a module's wish to the module being ready.",
+		Buckets: []float64{0.25, 0.5, 1, 2, 5, 10, 30, 60, 300, 1800},
+	}, []string{"module"})
+
+	// Runtimes counts connections to runtimes by state: connected, broken.
+	Runtimes = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_runtimes",
+		Help: "Connections to runtimes by state of their circuit breaker.",
+	}, []string{"state"})
+
+	// KymaState is 1 for the current state of a Kyma and 0 for the others. Cardinality: Kymas x 5 states.
+	KymaState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_kyma_state",
+		Help: "Current state of a Kyma: 1 for the state that holds.",
+	}, []string{"kyma_name", "state", "shoot", "instance_id"})
+
+	// ModuleState is 1 for the current state of a module of a Kyma and 0 for the others. Cardinality: Kymas x modules x 6 states.
+	ModuleState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_module_state",
+		Help: "Current state of a module of a Kyma: 1 for the state that holds.",
+	}, []string{"module_name", "kyma_name", "state", "shoot", "instance_id"})
+)
+
+// Register adds every metric of this package to the registry r. It panics when called twice with the same registry, as
+// [prometheus.Registerer.MustRegister] does.
+func Register(r prometheus.Registerer) {
+	r.MustRegister(Steps, StatusWrites, Objects, Ready, Runtimes, KymaState, ModuleState)
+}
