@@ -33,8 +33,8 @@ func TestAll(t *testing.T) {
 		if crd.Spec.Scope != apiextensionsv1.NamespaceScoped || !v.Served || !v.Storage || v.Name != "v1beta2" || crd.Spec.Group != "operator.kyma-project.io" {
 			t.Errorf("%s: scope, group or version is wrong", crd.Name)
 		}
-		if !slices.Equal(n.Categories, []string{"kyma"}) {
-			t.Errorf("%s: categories are %q, want kyma", crd.Name, n.Categories)
+		if !slices.Equal(n.Categories, []string{"klm"}) {
+			t.Errorf("%s: categories are %q, want klm", crd.Name, n.Categories)
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

@@ -22,7 +22,7 @@ const NoChannel = "none"
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:path=kymas,singular=kyma,scope=Namespaced,categories=kyma
+// +kubebuilder:resource:path=kymas,singular=kyma,scope=Namespaced,categories=klm
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Channel",type=string,JSONPath=`.spec.channel`
 // +kubebuilder:printcolumn:name="Modules",type=string,JSONPath=`.status.modulesReady`,description="Modules that are Ready or Unmanaged, of all modules"

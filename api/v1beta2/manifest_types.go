@@ -20,7 +20,7 @@ const RawManifest = "raw-manifest"
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:path=manifests,singular=manifest,scope=Namespaced,categories=kyma
+// +kubebuilder:resource:path=manifests,singular=manifest,scope=Namespaced,categories=klm
 // +kubebuilder:printcolumn:name="Runtime",type=string,JSONPath=`.metadata.labels.operator\.kyma-project\.io/kyma-name`
 // +kubebuilder:printcolumn:name="Module",type=string,JSONPath=`.metadata.labels.operator\.kyma-project\.io/module-name`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`

@@ -7,7 +7,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
-// +kubebuilder:resource:path=modulereleasemetas,singular=modulereleasemeta,scope=Namespaced,shortName=mrm,categories=kyma
+// +kubebuilder:resource:path=modulereleasemetas,singular=modulereleasemeta,scope=Namespaced,shortName=mrm,categories=klm
 // +kubebuilder:printcolumn:name="Module",type=string,JSONPath=`.spec.moduleName`
 // +kubebuilder:printcolumn:name="Mandatory",type=string,JSONPath=`.spec.mandatory.version`,description="Version that every runtime gets"
 // +kubebuilder:printcolumn:name="Channels",type=string,JSONPath=`.spec.channels`,description="Version of each release channel"

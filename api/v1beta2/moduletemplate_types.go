@@ -11,7 +11,7 @@ import (
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
-// +kubebuilder:resource:path=moduletemplates,singular=moduletemplate,scope=Namespaced,shortName=mt,categories=kyma
+// +kubebuilder:resource:path=moduletemplates,singular=moduletemplate,scope=Namespaced,shortName=mt,categories=klm
 // +kubebuilder:printcolumn:name="Module",type=string,JSONPath=`.spec.moduleName`
 // +kubebuilder:printcolumn:name="Version",type=string,JSONPath=`.spec.version`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`

@@ -7,7 +7,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:subresource:status
-// +kubebuilder:resource:path=watchers,singular=watcher,scope=Namespaced,categories=kyma
+// +kubebuilder:resource:path=watchers,singular=watcher,scope=Namespaced,categories=klm
 // +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
 // +kubebuilder:printcolumn:name="Manager",type=string,JSONPath=`.spec.manager`
 // +kubebuilder:printcolumn:name="Resource",type=string,JSONPath=`.spec.resourceToWatch.resource`
