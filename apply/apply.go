@@ -1,0 +1,383 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/maphash"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// Result is what one call of Apply came to. Every object of the Set is in exactly one list, unless Apply returned an error.
+type Result struct {
+	// Applied were sent now and accepted.
+	Applied []Ref
+	// Unchanged were not sent, because Progress says that the same content was applied before.
+	Unchanged []Ref
+	// Failed were refused, each with the object's Ref, a Reason and the API server's message.
+	Failed []*Error
+	// Waiting were not sent, or not accepted yet, because something else must happen first.
+	Waiting []Wait
+}
+
+// Done reports whether the cluster has all objects of the Set as they should be.
+func (r *Result) Done() bool { return len(r.Failed) == 0 && len(r.Waiting) == 0 }
+
+// Wait is an object that has to wait.
+type Wait struct {
+	Ref Ref
+	// Reason is one of CRDNotEstablished, DependencyFailed, ObjectTerminating, ChangedMeanwhile.
+	Reason string
+	// Message says what it waits for. It is stable as long as that is.
+	Message string
+}
+
+// Reasons of Wait.
+const (
+	// CRDNotEstablished: the cluster does not serve the kind yet that a CustomResourceDefinition of the same bundle defines. It will in a moment.
+	CRDNotEstablished = "CRDNotEstablished"
+	// DependencyFailed: an object that this one needs has failed or waits itself.
+	DependencyFailed = "DependencyFailed"
+	// ObjectTerminating: the object exists and is being deleted; it is created again when it is gone.
+	ObjectTerminating = "ObjectTerminating"
+	// ChangedMeanwhile: somebody else has changed the object right after it was applied; it is applied again.
+	ChangedMeanwhile = "ChangedMeanwhile"
+)
+
+// item is one object of a Set, resolved for a cluster.
+type item struct {
+	ref      Ref
+	object   *render.Object
+	resource resource
+	role     role
+	content  uint64
+	crd      Ref // CustomResourceDefinition of the same bundle that defines its kind; zero if none
+}
+
+// namespace is what the object's bytes must name.
+func (i *item) namespace() string { return i.ref.Namespace }
+
+// plan resolves the objects of a Set in the order of the bundle. Objects that the cluster cannot have come back as failed.
+// An error means that the cluster could not be asked.
+func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Error, err error) {
+	type definition struct {
+		render.CRD
+		ref Ref
+	}
+	definitions := map[schema.GroupKind]definition{}
+	for _, o := range set.Bundle.Objects {
+		if crd, ok := o.CRD(); ok {
+			c.learn(crd)
+			definitions[schema.GroupKind{Group: crd.Group, Kind: crd.Kind}] = definition{crd, refOf(o, "")}
+		}
+	}
+	fingerprint := set.fingerprint()
+	items = make([]item, 0, len(set.Bundle.Objects))
+	seen := make(map[Ref]bool, len(set.Bundle.Objects))
+	for _, o := range set.Bundle.Objects {
+		it := item{object: o, role: roleOf(o.GVK.GroupKind())}
+		if d, ok := definitions[o.GVK.GroupKind()]; ok {
+			it.crd, it.resource = d.ref, resource{d.Plural, d.Namespaced}
+		} else if it.resource, err = c.resolve(ctx, o.GVK); err != nil {
+			e, ok := errors.AsType[*Error](err)
+			if !ok || stops(err) {
+				return nil, nil, err
+			}
+			failure := *e
+			failure.Doing, failure.Ref = "applying", refOf(o, o.Namespace)
+			failed = append(failed, &failure)
+			continue
+		}
+		namespace := ""
+		if it.resource.namespaced {
+			namespace = cmp.Or(o.Namespace, set.namespace())
+		}
+		it.ref = refOf(o, namespace)
+		it.content = maphash.Comparable(seed, [...]string{o.Digest(), namespace, fingerprint})
+		if err := checkPath(it.ref); err != nil {
+			failed = append(failed, err.(*Error))
+			continue
+		}
+		if seen[it.ref.object()] {
+			failed = append(failed, &Error{Doing: "applying", Ref: it.ref, Message: "the module has this object twice, with and without its namespace or in two versions", reason: ObjectRefused})
+			continue
+		}
+		seen[it.ref.object()] = true
+		items = append(items, it)
+	}
+	return items, failed, nil
+}
+
+func refOf(o *render.Object, namespace string) Ref {
+	return Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: namespace, Name: o.Name}
+}
+
+// fingerprint identifies what goes over every object of the Set.
+func (s Set) fingerprint() string {
+	var b strings.Builder
+	b.WriteString(s.owner())
+	for _, over := range []map[string]string{s.Overlay.Labels, s.Overlay.Annotations} {
+		b.WriteByte('\n')
+		for _, key := range slices.Sorted(maps.Keys(over)) {
+			fmt.Fprintf(&b, "%q=%q,", key, over[key])
+		}
+	}
+	return b.String()
+}
+
+// Refs returns the inventory of a Set in the order of its bundle: what Apply would create. Write it down before Apply.
+// Kinds that are neither built in nor defined by the bundle cost one discovery request per group and version, once.
+//
+// Objects that the cluster cannot have are left out, and Apply will not create them; the error then joins one Error for each,
+// mostly with reason KindUnknown, and the Refs of the others are valid. If the cluster cannot be asked, there are no Refs.
+func (c *Cluster) Refs(ctx context.Context, set Set) ([]Ref, error) {
+	items, failed, err := c.plan(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	refs := make([]Ref, len(items))
+	for i := range items {
+		refs[i] = items[i].ref
+	}
+	var errs []error
+	for _, f := range failed {
+		errs = append(errs, f)
+	}
+	return refs, errors.Join(errs...)
+}
+
+// Apply brings the objects of a Set into the cluster: one PATCH for each that done does not have yet. See the package
+// comment for order and dependencies. It does not wait: as long as Result has Failed or Waiting objects, call it again
+// later; it then sends only what is left.
+//
+// The error says that the cluster as a whole cannot be worked with now (unreachable, unauthorized, throttled, or the end of
+// ctx); the rest was not sent and is in no list. Failures of single objects are in the Result only.
+func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, error) {
+	items, failed, err := c.plan(ctx, set)
+	if err != nil {
+		return Result{}, err
+	}
+	if done == nil {
+		done = new(Progress)
+	}
+	a := application{Cluster: c, set: set, done: done, result: Result{Failed: failed}, blocked: map[Ref]bool{},
+		query: "fieldManager=" + url.QueryEscape(set.owner()) + "&force=true"}
+	for _, f := range failed {
+		a.block(f.Ref)
+	}
+
+	var todo [phases][]item
+	for _, it := range items {
+		if done.has(it.ref, it.content) {
+			a.result.Unchanged = append(a.result.Unchanged, it.ref)
+			continue
+		}
+		todo[it.role.phase()] = append(todo[it.role.phase()], it)
+	}
+	for phase := range todo {
+		if err := a.run(ctx, phase, todo[phase]); err != nil {
+			a.sort()
+			return a.result, err
+		}
+	}
+	a.sort()
+	return a.result, nil
+}
+
+// application is one call of Apply.
+type application struct {
+	*Cluster
+	set   Set
+	done  *Progress
+	query string
+
+	mu      sync.Mutex
+	result  Result       // guarded by mu
+	blocked map[Ref]bool // namespaces and definitions that cannot be relied on; guarded by mu
+	weak    [phases]Ref  // first object of a phase that failed or waits; guarded by mu
+}
+
+// run sends the objects of one phase that depend on nothing that failed.
+func (a *application) run(ctx context.Context, phase int, items []item) error {
+	if len(items) == 0 {
+		return nil
+	}
+	if phase == phaseCustom {
+		if err := a.checkServed(ctx, items); err != nil {
+			return err
+		}
+	}
+	return a.each(len(items), func(i int) error {
+		it := &items[i]
+		if w, wait := a.mustWait(phase, it); wait {
+			a.wait(it, w)
+			return nil
+		}
+		return a.send(ctx, it)
+	})
+}
+
+// mustWait says what an object has to wait for:
+//
+//	its namespace is of this bundle and is not there           DependencyFailed
+//	its definition is of this bundle and failed                DependencyFailed
+//	its definition is of this bundle and is not served yet     CRDNotEstablished
+//	a workload, and configuration or access rights failed      DependencyFailed
+//	a webhook, and what it calls failed                        DependencyFailed
+func (a *application) mustWait(phase int, it *item) (Wait, bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	var needs Ref
+	switch home := (Ref{Kind: "Namespace", Name: it.ref.Namespace}); {
+	case it.ref.Namespace != "" && a.blocked[home]:
+		needs = home
+	case it.crd.Name != "" && a.blocked[it.crd.object()]:
+		needs = it.crd
+	case it.crd.Name != "" && a.done.get(it.crd).fresh:
+		return notEstablished(it), true
+	case phase == phaseWorkloads:
+		needs = cmp.Or(a.weak[phaseConfiguration], a.weak[phaseBindings])
+	case phase == phaseAdmission:
+		needs = cmp.Or(a.weak[phaseConfiguration], a.weak[phaseBindings], a.weak[phaseWorkloads])
+	}
+	if needs == (Ref{}) {
+		return Wait{}, false
+	}
+	return Wait{Ref: it.ref, Reason: DependencyFailed, Message: "waits until " + needs.String() + " is applied"}, true
+}
+
+func notEstablished(it *item) Wait {
+	return Wait{Ref: it.ref, Reason: CRDNotEstablished, Message: "waits until the cluster serves " + it.crd.String()}
+}
+
+// checkServed asks once per group and version whether kinds are served whose definitions are new. It saves PATCHes that could
+// only fail.
+func (a *application) checkServed(ctx context.Context, items []item) error {
+	asked := map[schema.GroupVersion]map[string]resource{}
+	for i := range items {
+		it := &items[i]
+		if it.crd.Name == "" || !a.done.get(it.crd).fresh || a.blocked[it.crd.object()] {
+			continue
+		}
+		version := it.ref.GVK().GroupVersion()
+		kinds, ok := asked[version]
+		if !ok {
+			var err error
+			if kinds, err = a.served(ctx, version); err != nil && stops(err) {
+				return err
+			}
+			asked[version] = kinds // none after an error: they wait
+		}
+		if _, ok := kinds[it.ref.Kind]; ok {
+			a.done.setFresh(it.crd, false)
+		}
+	}
+	return nil
+}
+
+// send applies one object. It returns an error only for the sake of each: results are recorded here.
+func (a *application) send(ctx context.Context, it *item) error {
+	body := newBuffer()
+	body.data = it.object.AppendJSON(body.data, it.namespace(), a.set.Overlay)
+	r := request{method: http.MethodPatch, path: it.resource.path(it.ref.GVK().GroupVersion(), it.ref.Namespace, it.ref.Name), query: a.query,
+		accept: metadataType, contentType: applyType, body: body, doing: "applying", ref: it.ref}
+
+	a.done.begin(it.ref)
+	var answer object
+	created := false
+	err := a.do(ctx, &r, func(code int, body []byte) error {
+		created = code == http.StatusCreated
+		return json.Unmarshal(body, &answer)
+	})
+	switch {
+	case err != nil:
+		a.done.failed(it.ref)
+		return a.fail(it, err)
+	case answer.Metadata.DeletionTimestamp != nil:
+		a.done.failed(it.ref)
+		a.wait(it, Wait{Ref: it.ref, Reason: ObjectTerminating, Message: terminating(&answer.Metadata)})
+	case !a.done.applied(it.ref, it.content, &answer.Metadata, a.set.owner(), created):
+		a.wait(it, Wait{Ref: it.ref, Reason: ChangedMeanwhile, Message: "was changed by somebody else right after it was applied"})
+	default:
+		a.mu.Lock()
+		a.result.Applied = append(a.result.Applied, it.ref)
+		a.mu.Unlock()
+	}
+	return nil
+}
+
+// fail records why an object could not be applied.
+func (a *application) fail(it *item, err error) error {
+	e, ok := errors.AsType[*Error](err)
+	if !ok || stops(err) {
+		return err
+	}
+	if e.reason == KindUnknown {
+		if it.crd.Name != "" {
+			a.done.setFresh(it.crd, true)
+			a.wait(it, notEstablished(it))
+			return nil
+		}
+		a.forget(it.ref.GVK())
+		e.Message = "the cluster does not serve " + it.ref.Kind + " in " + it.ref.GVK().GroupVersion().String()
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Failed = append(a.result.Failed, e)
+	a.blockLocked(it.ref)
+	return nil
+}
+
+// wait records that an object has to wait.
+func (a *application) wait(it *item, w Wait) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.result.Waiting = append(a.result.Waiting, w)
+	if w.Reason != ChangedMeanwhile {
+		a.blockLocked(it.ref)
+	}
+}
+
+func (a *application) block(ref Ref) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.blockLocked(ref)
+}
+
+// blockLocked notes that others cannot rely on ref. The first by name stands for its phase, so that messages are stable.
+func (a *application) blockLocked(ref Ref) {
+	role := roleOf(ref.groupKind())
+	if role == roleNamespace || role == roleDefinition {
+		a.blocked[ref.object()] = true
+	}
+	phase := role.phase()
+	if a.weak[phase] == (Ref{}) || compareRefs(ref, a.weak[phase]) < 0 {
+		a.weak[phase] = ref
+	}
+}
+
+// sort puts the lists, which were filled by many goroutines, in a stable order.
+func (a *application) sort() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	slices.SortFunc(a.result.Applied, compareRefs)
+	slices.SortFunc(a.result.Failed, func(x, y *Error) int { return compareRefs(x.Ref, y.Ref) })
+	slices.SortFunc(a.result.Waiting, func(x, y Wait) int { return compareRefs(x.Ref, y.Ref) })
+}
+
+func compareRefs(x, y Ref) int {
+	return cmp.Or(
+		cmp.Compare(x.Group, y.Group), cmp.Compare(x.Kind, y.Kind),
+		cmp.Compare(x.Namespace, y.Namespace), cmp.Compare(x.Name, y.Name), cmp.Compare(x.Version, y.Version))
+}

@@ -1,0 +1,498 @@
+package apply
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+func TestRefs(t *testing.T) {
+	s := newServer(t)
+	s.serve("cert.example.org/v1 Issuer issuers cluster")
+	c := s.cluster(ClusterOptions{})
+	set := Set{Namespace: "home", Bundle: bundleOf(t, module+`
+---
+{apiVersion: cert.example.org/v1, kind: Issuer, metadata: {name: ca, namespace: stray}}
+---
+{apiVersion: other.example.org/v1, kind: Gone, metadata: {name: x}}
+`)}
+	for pass := range 2 {
+		refs, err := c.Refs(t.Context(), set)
+		if !reasonIs(err, KindUnknown) || ClassOf(err) != Transient {
+			t.Fatalf("pass %d: got error %v, want one with reason KindUnknown", pass, err)
+		}
+		var got []string
+		for _, r := range refs {
+			got = append(got, r.String())
+		}
+		want := []string{"Thing.example.com home/default", "ValidatingWebhookConfiguration.admissionregistration.k8s.io hook", "Deployment.apps mod/manager",
+			"ClusterRoleBinding.rbac.authorization.k8s.io binding", "Service mod/service", "ConfigMap mod/config", "ServiceAccount home/account",
+			"ClusterRole.rbac.authorization.k8s.io role", "CustomResourceDefinition.apiextensions.k8s.io things.example.com", "Namespace mod",
+			"Issuer.cert.example.org ca"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("pass %d: refs (-want +got):\n%s", pass, diff)
+		}
+	}
+	// Nothing is asked for built-in kinds, for kinds of the bundle, or twice.
+	if diff := cmp.Diff([]string{"GET /apis/cert.example.org/v1", "GET /apis/other.example.org/v1"}, s.take()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+	c.now = func() time.Time { return time.Now().Add(remember) }
+	s.serve("other.example.org/v1 Gone gones")
+	if refs, err := c.Refs(t.Context(), set); err != nil || len(refs) != 12 {
+		t.Errorf("after the kind has come: got %d refs and error %v, want 12 and none", len(refs), err)
+	}
+}
+
+func TestRemoved(t *testing.T) {
+	a := Ref{Group: "apps", Version: "v1beta1", Kind: "Deployment", Namespace: "n", Name: "a"}
+	moved := a
+	moved.Version = "v1"
+	other, elsewhere := a, a
+	other.Name, elsewhere.Namespace = "b", "m"
+	tests := map[string]struct {
+		reason       string
+		old, updated []Ref
+		want         []Ref
+	}{
+		"VersionChanged": {"a change of apiVersion is not a removal", []Ref{a}, []Ref{moved}, nil},
+		"Removed":        {"what is not in the new set goes", []Ref{other, a}, []Ref{a}, []Ref{other}},
+		"Moved":          {"another namespace is another object", []Ref{elsewhere}, []Ref{a}, []Ref{elsewhere}},
+		"AllGone":        {"an empty set removes everything, in order", []Ref{other, a}, nil, []Ref{other, a}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, Removed(tc.old, tc.updated)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+	if !a.SameObject(moved) || a.SameObject(other) {
+		t.Error("SameObject must ignore the version, and nothing else")
+	}
+}
+
+// TestApplyOrder follows one installation: phases in order, one PATCH an object, nothing on the second call, an upgrade that
+// sends what has changed.
+func TestApplyOrder(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	set := Set{Bundle: bundleOf(t, module), Overlay: render.Overlay{Annotations: map[string]string{"owned-by": "me"}}}
+	var done Progress
+
+	result, err := c.Apply(t.Context(), set, &done)
+	if err != nil || len(result.Failed) != 0 {
+		t.Fatalf("applying: %v, failed %v", err, result.Failed)
+	}
+	// The definition is new: one discovery request says that its kind is not served yet, and its custom resource waits.
+	want := [][]string{
+		patches(namespacePath, definitionPath), patches(accountPath, configPath, rolePath, servicePath), patches(bindingPath),
+		patches(managerPath), patches(hookPath), {"GET /apis/example.com/v1"},
+	}
+	checkPhases(t, want, s.take())
+	if len(result.Waiting) != 1 || result.Waiting[0].Reason != CRDNotEstablished || result.Waiting[0].Ref.Kind != "Thing" || result.Done() {
+		t.Errorf("got waiting %v, want the custom resource alone", result.Waiting)
+	}
+	if len(result.Applied) != 9 {
+		t.Errorf("got %d applied, want 9", len(result.Applied))
+	}
+
+	s.serve(thingKind)
+	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Unchanged) != 9 {
+		t.Fatalf("second call: %v, %+v", err, result)
+	}
+	checkPhases(t, [][]string{{"GET /apis/example.com/v1"}, patches(thingPath)}, s.take())
+
+	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Unchanged) != 10 {
+		t.Fatalf("third call: %v, %+v", err, result)
+	}
+	checkPhases(t, nil, s.take())
+
+	set.Bundle = bundleOf(t, strings.ReplaceAll(strings.ReplaceAll(module, `a: "1"`, `a: "2"`), "size: 1", "size: 2"))
+	if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Applied) != 2 {
+		t.Fatalf("upgrade: %v, %+v", err, result)
+	}
+	checkPhases(t, [][]string{patches(configPath), patches(thingPath)}, s.take())
+
+	set.Overlay.Labels = map[string]string{"l": "v"}
+	if result, err = c.Apply(t.Context(), set, &done); err != nil || len(result.Applied) != 10 {
+		t.Fatalf("another overlay concerns every object: %v, %+v", err, result)
+	}
+	if labels := s.stored[thingPath]["metadata"].(map[string]any)["labels"]; fmt.Sprint(labels) != "map[l:v]" {
+		t.Errorf("got labels %v, want those of the overlay", labels)
+	}
+	if accept := s.accepts["PATCH "+definitionPath]; accept != metadataType {
+		t.Errorf("asked for %q, want metadata only", accept)
+	}
+}
+
+// checkPhases compares requests with phases: any order within one.
+func checkPhases(t *testing.T, want [][]string, got []string) {
+	t.Helper()
+	for _, phase := range want {
+		n := min(len(phase), len(got))
+		have := slices.Sorted(slices.Values(got[:n]))
+		if diff := cmp.Diff(slices.Sorted(slices.Values(phase)), have); diff != "" {
+			t.Errorf("phase (-want +got):\n%s", diff)
+		}
+		got = got[n:]
+	}
+	if len(got) > 0 {
+		t.Errorf("more requests than wanted: %v", got)
+	}
+}
+
+func TestApplyParallel(t *testing.T) {
+	const limit, objects = 4, 20
+	s := newServer(t)
+	var (
+		mu             sync.Mutex
+		underWay, most int
+		waiting        int
+		round          = make(chan struct{})
+	)
+	s.before = func(*http.Request) {
+		mu.Lock()
+		underWay++
+		most = max(most, underWay)
+		waiting++
+		mine := round
+		if waiting == limit { // the last of a round lets all go: with less in parallel, the test would hang
+			waiting, round = 0, make(chan struct{})
+			close(mine)
+		}
+		mu.Unlock()
+		<-mine
+		mu.Lock()
+		underWay--
+		mu.Unlock()
+	}
+	var yaml strings.Builder
+	for i := range objects {
+		fmt.Fprintf(&yaml, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: c%d}}\n", i)
+	}
+	c := s.cluster(ClusterOptions{Parallel: limit})
+	set := Set{Bundle: bundleOf(t, yaml.String())}
+	result, err := c.Apply(t.Context(), set, nil)
+	if err != nil || len(result.Applied) != objects {
+		t.Fatalf("applying: %v, %d applied", err, len(result.Applied))
+	}
+	if most != limit {
+		t.Errorf("got %d requests at once, want %d", most, limit)
+	}
+	// The limit is the cluster's, not the call's.
+	var group sync.WaitGroup
+	for range 4 {
+		group.Go(func() {
+			if _, err := c.Apply(t.Context(), set, nil); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	group.Wait()
+	if most != limit {
+		t.Errorf("got %d requests at once with four callers, want %d", most, limit)
+	}
+}
+
+// TestApplyFailures: what one refused object does to itself, to what needs it, and to all others.
+func TestApplyFailures(t *testing.T) {
+	all := []string{accountPath, bindingPath, configPath, definitionPath, hookPath, managerPath, namespacePath, rolePath, servicePath, thingPath}
+	denied := refusing(http.StatusUnprocessableEntity, "Invalid", "spec.x: field is immutable")
+	tests := map[string]struct {
+		reason  string
+		path    string
+		script  func(http.ResponseWriter, *http.Request)
+		want    string // reason of the failure
+		class   Class
+		waiting []string // paths
+	}{
+		"Workload": {"a failed workload holds up webhooks only", managerPath, denied, ObjectRefused, Terminal, []string{hookPath}},
+		"Configuration": {"workloads do not start with half of their configuration, others of the phase are applied", configPath, denied,
+			ObjectRefused, Terminal, []string{managerPath, hookPath}},
+		"Binding":   {"workloads do not start without rights", bindingPath, denied, ObjectRefused, Terminal, []string{managerPath, hookPath}},
+		"Namespace": {"what lives in it waits, and what depends on that", namespacePath, denied, ObjectRefused, Terminal, []string{configPath, servicePath, managerPath, hookPath}},
+		"Definition": {"its custom resources wait, nothing else", definitionPath, denied, ObjectRefused, Terminal,
+			[]string{thingPath}},
+		"CustomResource": {"nothing depends on it", thingPath, denied, ObjectRefused, Terminal, nil},
+		"Malformed": {"an object that does not fit its schema is answered with 500", managerPath,
+			refusing(http.StatusInternalServerError, "", "failed to create typed patch object (a/b; apps/v1, Kind=Deployment): .spec.x: field not declared in schema"),
+			ObjectRefused, Terminal, []string{hookPath}},
+		"Webhook": {"a webhook that cannot be called is the server's fault", thingPath,
+			refusing(http.StatusInternalServerError, "InternalError", `failed calling webhook "w"`), ServerFault, Transient, nil},
+		"Storage":  {"slow storage is the server's fault", thingPath, refusing(http.StatusInternalServerError, "", "etcdserver: request timed out"), ServerFault, Transient, nil},
+		"Timeout":  {"an object that takes too long is not a dead cluster", thingPath, refusing(http.StatusGatewayTimeout, "Timeout", "Timeout: request did not complete"), ServerFault, Transient, nil},
+		"Conflict": {"a conflict settles itself", thingPath, refusing(http.StatusConflict, "Conflict", "the object has been modified"), ObjectConflict, Transient, nil},
+		"Forbidden": {"a missing right names verb and resource", rolePath,
+			refusing(http.StatusForbidden, "Forbidden", `clusterroles "role" is forbidden: User "klm" cannot patch resource "clusterroles"`), RuntimeForbidden, Transient, []string{managerPath, hookPath}},
+		"Escalation": {"rights that we do not have cannot be granted", rolePath,
+			refusing(http.StatusForbidden, "Forbidden", `clusterroles "role" is forbidden: user "klm" (groups=[]) is attempting to grant RBAC permissions not currently held`), RuntimeForbidden, Transient, []string{managerPath, hookPath}},
+		"Quota": {"admission is not authorisation", configPath, refusing(http.StatusForbidden, "Forbidden", `configmaps "config" is forbidden: exceeded quota`), ObjectRefused, Terminal, []string{managerPath, hookPath}},
+		"NoNamespace": {"the namespace is missing", accountPath, func(w http.ResponseWriter, _ *http.Request) {
+			refuse(w, 404, "NotFound", `namespaces "default" not found`, "default", "namespaces")
+		}, NamespaceNotFound, Transient, []string{managerPath, hookPath}},
+		"NamespaceGoes": {"the namespace is being deleted", accountPath, func(w http.ResponseWriter, _ *http.Request) {
+			write(w, 403, map[string]any{"kind": "Status", "reason": "Forbidden", "message": "because it is being terminated", "details": map[string]any{"causes": []any{map[string]any{"reason": "NamespaceTerminating"}}}})
+		}, NamespaceTerminating, Transient, []string{managerPath, hookPath}},
+		"KindUnknown": {"a version that the cluster does not have", managerPath, func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "404 page not found", 404) }, KindUnknown, Transient, []string{hookPath}},
+		"Unavailable": {"an API behind the API server is down", thingPath, refusing(http.StatusServiceUnavailable, "ServiceUnavailable", "the server is currently unable"), ServerFault, Transient, nil},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.serve(thingKind)
+			c := s.cluster(ClusterOptions{})
+			set, done := Set{Bundle: bundleOf(t, module)}, Progress{}
+			s.on("PATCH "+tc.path, tc.script)
+
+			result, err := c.Apply(t.Context(), set, &done)
+			if err != nil || len(result.Failed) != 1 {
+				t.Fatalf("%s: got error %v and failures %v, want one failure", tc.reason, err, result.Failed)
+			}
+			failure := result.Failed[0]
+			if failure.Reason() != tc.want || ClassOf(failure) != tc.class {
+				t.Errorf("%s: got reason %s, class %d (%v)", tc.reason, failure.Reason(), ClassOf(failure), failure)
+			}
+			if !strings.Contains(failure.Error(), failure.Ref.String()) || failure.Message == "" || advice[failure.Reason()] == "" {
+				t.Errorf("message must name the object, the cause and what to do: %v", failure)
+			}
+			for _, w := range result.Waiting {
+				if w.Reason != DependencyFailed || w.Message == "" {
+					t.Errorf("got %+v, want a dependency that is named", w)
+				}
+			}
+			if len(result.Waiting) != len(tc.waiting) {
+				t.Errorf("%s: got waiting %v, want %v", tc.reason, result.Waiting, tc.waiting)
+			}
+			present := slices.DeleteFunc(slices.Clone(all), func(p string) bool { return p == tc.path || slices.Contains(tc.waiting, p) })
+			if diff := cmp.Diff(slices.Sorted(slices.Values(present)), s.paths()); diff != "" {
+				t.Errorf("%s: objects in the cluster (-want +got):\n%s", tc.reason, diff)
+			}
+
+			// It heals by itself, and sends only what is left.
+			s.on("PATCH "+tc.path, nil)
+			s.take()
+			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() {
+				t.Fatalf("healing: %v, %+v", err, result)
+			}
+			sent := slices.DeleteFunc(s.take(), func(line string) bool { return strings.HasPrefix(line, "GET ") })
+			if diff := cmp.Diff(slices.Sorted(slices.Values(patches(append(tc.waiting, tc.path)...))), slices.Sorted(slices.Values(sent))); diff != "" {
+				t.Errorf("healing sends (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestApplyStops: errors that concern the whole cluster end the call at once.
+func TestApplyStops(t *testing.T) {
+	tests := map[string]struct {
+		reason string
+		script func(http.ResponseWriter, *http.Request)
+		want   string
+		class  Class
+		after  time.Duration
+	}{
+		"Unauthorized": {"the credential is not accepted", refusing(401, "Unauthorized", "Unauthorized"), RuntimeUnauthorized, Unauthorized, 0},
+		"Throttled": {"429 is reported, not slept on", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "7")
+			refuse(w, 429, "TooManyRequests", "too many requests", "", "")
+		}, Throttled, Unreachable, 7 * time.Second},
+		"ShuttingDown": {"503 with Retry-After is a pause", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Retry-After", "1")
+			refuse(w, 503, "ServiceUnavailable", "apiserver is shutting down", "", "")
+		}, Throttled, Unreachable, time.Second},
+		"LoadBalancer": {"what answers is not an API server", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>bad gateway", 502) }, RuntimeUnreachable, Unreachable, 0},
+		"Redirect": {"a redirect is not followed with our credential", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Location", "http://127.0.0.1:1/")
+			w.WriteHeader(307)
+		}, RuntimeUnreachable, Unreachable, 0},
+		"NotJSON": {"a success that is not JSON", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("hello")) }, RuntimeUnreachable, Unreachable, 0},
+		"Cut":     {"the connection is cut before the answer", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, RuntimeUnreachable, Unreachable, 0},
+		"CutInAnswer": {"the connection is cut in the middle of the answer", func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "1000")
+			_, _ = w.Write([]byte(`{"kind":`))
+			w.(http.Flusher).Flush()
+			panic(http.ErrAbortHandler)
+		}, RuntimeUnreachable, Unreachable, 0},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.serve(thingKind)
+			c := s.cluster(ClusterOptions{Parallel: 1})
+			set, done := Set{Bundle: bundleOf(t, module)}, Progress{}
+			s.on("PATCH "+configPath, tc.script)
+			result, err := c.Apply(t.Context(), set, &done)
+			e, ok := errors.AsType[*Error](err)
+			if !ok || e.Reason() != tc.want || ClassOf(err) != tc.class || e.RetryAfter != tc.after {
+				t.Fatalf("%s: got error %v, want reason %s", tc.reason, err, tc.want)
+			}
+			if e.Ref.Name != "config" {
+				t.Errorf("error must name the object: %v", err)
+			}
+			sent := s.take()
+			if sent[len(sent)-1] != "PATCH "+configPath {
+				t.Errorf("%s: sent on after that: %v", tc.reason, sent)
+			}
+			s.on("PATCH "+configPath, nil)
+			before := len(result.Applied)
+			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() || len(result.Unchanged) != before || len(result.Applied) != 10-before {
+				t.Errorf("afterwards only what is left is sent: %v, %+v", err, result)
+			}
+		})
+	}
+}
+
+func TestApplyNoAnswer(t *testing.T) {
+	s := newServer(t)
+	release := make(chan struct{})
+	s.on("PATCH "+namespacePath, func(http.ResponseWriter, *http.Request) { <-release })
+	defer close(release)
+	c := s.cluster(ClusterOptions{})
+	c.timeout = 50*time.Millisecond - grace
+	_, err := c.Apply(t.Context(), Set{Bundle: bundleOf(t, module)}, nil)
+	if !reasonIs(err, RuntimeUnreachable) || !strings.Contains(err.Error(), "no answer within") {
+		t.Errorf("got %v, want RuntimeUnreachable that says how long it waited", err)
+	}
+
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = listener.Close()
+	c, err = New(&rest.Config{Host: "http://" + listener.Addr().String()}, nil, ClusterOptions{Parallel: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err = c.Apply(t.Context(), Set{Bundle: bundleOf(t, module)}, nil); !reasonIs(err, RuntimeUnreachable) {
+		t.Errorf("nobody listens: got %v", err)
+	}
+}
+
+func TestApplyCanceled(t *testing.T) {
+	s := newServer(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("shutting down")
+	s.on("PATCH "+managerPath, func(_ http.ResponseWriter, r *http.Request) {
+		cancel(why)
+		<-r.Context().Done()
+	})
+	result, err := s.cluster(ClusterOptions{}).Apply(ctx, Set{Bundle: bundleOf(t, module)}, nil)
+	if !errors.Is(err, why) || ClassOf(err) != Transient {
+		t.Errorf("got %v, want the cause of the cancellation", err)
+	}
+	if len(result.Applied) != 7 {
+		t.Errorf("got %d applied, want the 7 before it", len(result.Applied))
+	}
+}
+
+// TestApplyIdleConnection: a server that closes an idle connection is not unreachable.
+func TestApplyIdleConnection(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{Parallel: 1})
+	set := Set{Bundle: bundleOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")}
+	for range 20 {
+		if _, err := c.Apply(t.Context(), set, nil); err != nil {
+			t.Fatal(err)
+		}
+		s.CloseClientConnections()
+	}
+}
+
+func TestApplyExisting(t *testing.T) {
+	s := newServer(t)
+	s.serve(thingKind)
+	c := s.cluster(ClusterOptions{})
+	set := Set{Bundle: bundleOf(t, module)}
+	if _, err := c.Apply(t.Context(), set, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.take()
+	// After a restart nothing is known. The definition is there already, so that its kind need not be asked for.
+	result, err := c.Apply(t.Context(), set, nil)
+	if err != nil || len(result.Applied) != 10 {
+		t.Fatalf("applying again: %v, %+v", err, result)
+	}
+	if sent := s.take(); len(sent) != 10 {
+		t.Errorf("got %d requests, want 10: %v", len(sent), sent)
+	}
+	// Its version is not served yet: 404 for the custom resource means waiting, and then asking before trying.
+	set.Bundle = bundleOf(t, strings.ReplaceAll(strings.ReplaceAll(module, "example.com/v1", "example.com/v2"), "{name: v1,", "{name: v2,"))
+	var done Progress
+	for range 2 {
+		if result, err = c.Apply(t.Context(), set, &done); err != nil || len(result.Waiting) != 1 || result.Waiting[0].Reason != CRDNotEstablished {
+			t.Fatalf("new version: %v, %+v", err, result)
+		}
+	}
+	if sent := s.take(); sent[len(sent)-1] != "GET /apis/example.com/v2" {
+		t.Errorf("got last request %q, want discovery", sent[len(sent)-1])
+	}
+}
+
+func TestApplyOntoTerminating(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	set, done := Set{Bundle: bundleOf(t, module)}, Progress{}
+	if _, err := c.Apply(t.Context(), set, nil); err != nil {
+		t.Fatal(err)
+	}
+	s.change(namespacePath, func(o map[string]any) {
+		o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+		o["metadata"].(map[string]any)["finalizers"] = []any{"kubernetes"}
+	})
+	s.take()
+	result, err := c.Apply(t.Context(), set, &done)
+	if err != nil || len(result.Failed) != 0 {
+		t.Fatalf("applying: %v, %+v", err, result)
+	}
+	i := slices.IndexFunc(result.Waiting, func(w Wait) bool { return w.Ref.Kind == "Namespace" })
+	if i < 0 || result.Waiting[i].Reason != ObjectTerminating || !strings.Contains(result.Waiting[i].Message, "kubernetes") {
+		t.Errorf("got %v, want the namespace with its finalizer", result.Waiting)
+	}
+	if sent := s.take(); slices.Contains(sent, "PATCH "+configPath) || slices.Contains(sent, "PATCH "+managerPath) {
+		t.Errorf("nothing may go into a namespace that goes: %v", sent)
+	}
+}
+
+func TestApplyBadIdentity(t *testing.T) {
+	s := newServer(t)
+	result, err := s.cluster(ClusterOptions{}).Apply(t.Context(), Set{Bundle: bundleOf(t, `
+{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: ".."}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: b}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: b, namespace: default}}
+`)}, nil)
+	if err != nil || len(result.Failed) != 2 || result.Failed[0].Reason() != ObjectRefused || result.Failed[1].Reason() != ObjectRefused {
+		t.Fatalf("got %v, %+v, want two refusals", err, result)
+	}
+	if diff := cmp.Diff(patches("/api/v1/namespaces/default/configmaps/b"), s.take()); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+func TestObserve(t *testing.T) {
+	s := newServer(t)
+	var seen atomic.Int32
+	c := s.cluster(ClusterOptions{Observe: func(method string, code int, took time.Duration) {
+		if method == http.MethodPatch && code == http.StatusCreated && took > 0 {
+			seen.Add(1)
+		}
+	}})
+	if _, err := c.Apply(t.Context(), Set{Bundle: bundleOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")}, nil); err != nil || seen.Load() != 1 {
+		t.Errorf("got %d requests observed and error %v, want 1", seen.Load(), err)
+	}
+}

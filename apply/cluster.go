@@ -1,0 +1,303 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// ClusterOptions limit what is asked of one cluster. The zero value is useful.
+type ClusterOptions struct {
+	// Parallel is how many requests may be under way at once, over all callers. 0 means 8.
+	Parallel int
+	// Timeout is how long the API server may take for one request. 0 means 10 s. A server that is alive answers by then
+	// that it could not make it; one that does not answer within 2 s more counts as unreachable.
+	Timeout time.Duration
+	// KeepNamespaces are never deleted. nil means kyma-system. Namespaces that Kubernetes itself needs are kept in any case.
+	KeepNamespaces []string
+	// Observe, if set, is told of every request: method, HTTP status (0 for no answer) and the time it took.
+	Observe func(method string, code int, took time.Duration)
+}
+
+// grace is what a request may take beyond ClusterOptions.Timeout: enough for the API server's own "took too long" to arrive.
+const grace = 2 * time.Second
+
+// remember is how long Cluster believes that a kind is not served before it asks again.
+const remember = 5 * time.Second
+
+// Cluster acts on one cluster. It is safe for concurrent use and holds nothing but a few kinds it has learnt.
+type Cluster struct {
+	http    *http.Client
+	base    *url.URL
+	timeout time.Duration
+	query   string // "timeout=10s"
+	slots   chan struct{}
+	keep    []string
+	observe func(string, int, time.Duration)
+	now     func() time.Time
+
+	mu     sync.Mutex
+	kinds  map[schema.GroupVersionKind]resource  // learnt; guarded by mu
+	absent map[schema.GroupVersionKind]time.Time // found not to be served, and when; guarded by mu
+}
+
+// New returns a Cluster for cfg. hc is the connection to use; nil makes one from cfg. Limits of cfg on queries per second
+// do not apply. It sends nothing.
+func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, error) {
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("reading address of API server %q: %w", cfg.Host, err)
+	}
+	if hc == nil {
+		if hc, err = rest.HTTPClientFor(cfg); err != nil {
+			return nil, fmt.Errorf("preparing connection to API server %q: %w", cfg.Host, err)
+		}
+	}
+	client := *hc
+	// The transport adds the credential to every request. Following a redirect would hand it to another host.
+	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
+
+	if opts.Parallel <= 0 {
+		opts.Parallel = 8
+	}
+	if opts.Timeout <= 0 {
+		opts.Timeout = 10 * time.Second
+	}
+	if opts.KeepNamespaces == nil {
+		opts.KeepNamespaces = []string{"kyma-system"}
+	}
+	return &Cluster{
+		http:    &client,
+		base:    &url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimSuffix(base.Path, "/")},
+		timeout: opts.Timeout,
+		query:   "timeout=" + url.QueryEscape(opts.Timeout.String()),
+		slots:   make(chan struct{}, opts.Parallel),
+		keep:    append([]string{"default", "kube-node-lease", "kube-public", "kube-system"}, opts.KeepNamespaces...),
+		observe: opts.Observe,
+		now:     time.Now,
+	}, nil
+}
+
+// keeps reports whether r is a namespace that is never deleted.
+func (c *Cluster) keeps(r Ref) bool {
+	return r.groupKind() == namespaceKind && slices.Contains(c.keep, r.Name)
+}
+
+// resolve finds how the cluster serves a kind: from the built-in table, from what was learnt, or by one discovery request.
+// An Error with reason KindUnknown means it does not.
+func (c *Cluster) resolve(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
+	if b, ok := builtins[gvk.GroupKind()]; ok {
+		return b.resource, nil
+	}
+	c.mu.Lock()
+	known, ok := c.kinds[gvk]
+	c.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	if c.missed(gvk) {
+		return resource{}, unknownKind(gvk)
+	}
+	return c.discover(ctx, gvk)
+}
+
+// discover asks the cluster for a kind, whatever is remembered, and remembers the answer.
+func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
+	served, err := c.served(ctx, gvk.GroupVersion())
+	if err != nil {
+		return resource{}, err
+	}
+	found, ok := served[gvk.Kind]
+	if !ok {
+		c.miss(gvk)
+		return resource{}, unknownKind(gvk)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.learnLocked(gvk, found)
+	return found, nil
+}
+
+// served asks which kinds the cluster serves in one group and version; none if it does not know that version.
+func (c *Cluster) served(ctx context.Context, version schema.GroupVersion) (map[string]resource, error) {
+	r := request{method: http.MethodGet, path: resource{}.path(version, "", ""), doing: "asking which kinds are served of " + version.String()}
+	r.path = strings.TrimSuffix(r.path, "/")
+	var list metav1.APIResourceList
+	err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) })
+	if reasonIs(err, KindUnknown) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	kinds := make(map[string]resource, len(list.APIResources))
+	for _, one := range list.APIResources {
+		if path.IsValidPathSegmentName(one.Name) == nil { // a name with a slash is a subresource
+			kinds[one.Kind] = resource{plural: strings.Clone(one.Name), namespaced: one.Namespaced}
+		}
+	}
+	return kinds, nil
+}
+
+// elsewhere finds another version in which the cluster serves the kind of ref. It returns false if there is none, so that
+// no object of that kind can exist.
+func (c *Cluster) elsewhere(ctx context.Context, ref Ref) (Ref, resource, bool, error) {
+	r := request{method: http.MethodGet, path: "/apis/" + ref.Group, doing: "asking which versions are served of " + ref.Group}
+	if ref.Group == "" {
+		return ref, resource{}, false, nil // the core group has one version
+	}
+	anyVersion := schema.GroupVersionKind{Group: ref.Group, Kind: ref.Kind}
+	if c.missed(anyVersion) {
+		return ref, resource{}, false, nil
+	}
+	var group metav1.APIGroup
+	err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &group) })
+	if err != nil && !reasonIs(err, KindUnknown) {
+		return ref, resource{}, false, err
+	}
+	for _, v := range group.Versions {
+		if v.Version == ref.Version {
+			continue
+		}
+		kinds, err := c.served(ctx, schema.GroupVersion{Group: ref.Group, Version: v.Version})
+		if err != nil {
+			return ref, resource{}, false, err
+		}
+		if found, ok := kinds[ref.Kind]; ok {
+			ref.Version = v.Version
+			return ref, found, true, nil
+		}
+	}
+	c.miss(anyVersion)
+	return ref, resource{}, false, nil
+}
+
+// miss remembers for a moment that a kind is not served; with no version, that it is served in none.
+func (c *Cluster) miss(gvk schema.GroupVersionKind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.absent == nil {
+		c.absent = map[schema.GroupVersionKind]time.Time{}
+	}
+	maps.DeleteFunc(c.absent, func(_ schema.GroupVersionKind, at time.Time) bool { return c.now().Sub(at) >= remember })
+	c.absent[gvk] = c.now()
+}
+
+// missed reports whether a kind was found not to be served a moment ago.
+func (c *Cluster) missed(gvk schema.GroupVersionKind) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	at, ok := c.absent[gvk]
+	return ok && c.now().Sub(at) < remember
+}
+
+// learn remembers what the CustomResourceDefinitions of a bundle will serve, so that no request is needed to find out.
+func (c *Cluster) learn(crd render.CRD) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, version := range crd.Versions {
+		c.learnLocked(schema.GroupVersionKind{Group: crd.Group, Version: version, Kind: crd.Kind}, resource{crd.Plural, crd.Namespaced})
+	}
+}
+
+func (c *Cluster) learnLocked(gvk schema.GroupVersionKind, r resource) {
+	if c.kinds == nil {
+		c.kinds = map[schema.GroupVersionKind]resource{}
+	}
+	c.kinds[gvk] = r
+	delete(c.absent, gvk)
+	delete(c.absent, schema.GroupVersionKind{Group: gvk.Group, Kind: gvk.Kind})
+}
+
+// forget drops what is known about a kind, because the cluster has just said that it does not serve it.
+func (c *Cluster) forget(gvk schema.GroupVersionKind) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.kinds, gvk)
+}
+
+func unknownKind(gvk schema.GroupVersionKind) *Error {
+	return &Error{Doing: "looking for kind " + gvk.Kind, Message: "the cluster does not serve " + gvk.Kind + " in " + gvk.GroupVersion().String(), reason: KindUnknown}
+}
+
+// checkPath refuses identities that cannot be a part of a URL path. What a bundle names is data, not a way around in the API.
+func checkPath(r Ref) error {
+	for _, segment := range []string{r.Group, r.Version, r.Namespace, r.Name} {
+		if problems := path.IsValidPathSegmentName(segment); problems != nil {
+			return &Error{Doing: "addressing", Ref: r, Message: fmt.Sprintf("%q cannot be part of an identity: %s", segment, strings.Join(problems, "; ")), reason: ObjectRefused}
+		}
+	}
+	if r.Version == "" || r.Name == "" {
+		return &Error{Doing: "addressing", Ref: r, Message: "it has no version or no name", reason: ObjectRefused}
+	}
+	return nil
+}
+
+// each runs work for 0 … n-1, at most as many at once as the cluster's limit, until all are done or work says to stop. It
+// returns the first error that stops.
+func (c *Cluster) each(n int, work func(i int) error) error {
+	var (
+		mu    sync.Mutex
+		next  int
+		first error
+		group sync.WaitGroup
+	)
+	take := func() (int, bool) {
+		mu.Lock()
+		defer mu.Unlock()
+		if next == n || first != nil {
+			return 0, false
+		}
+		next++
+		return next - 1, true
+	}
+	run := func() {
+		for {
+			i, ok := take()
+			if !ok {
+				return
+			}
+			if err := work(i); err != nil && stops(err) {
+				mu.Lock()
+				first = cmpErr(first, err)
+				mu.Unlock()
+			}
+		}
+	}
+	for range min(n, cap(c.slots)) - 1 {
+		group.Go(run)
+	}
+	if n > 0 {
+		run() // the caller's goroutine is one of them
+	}
+	group.Wait()
+	return first
+}
+
+// cmpErr prefers what says more: an error of the cluster over the end of a context, else the first.
+func cmpErr(first, second error) error {
+	if first == nil {
+		return second
+	}
+	if _, ok := errors.AsType[*Error](first); !ok {
+		if _, ok := errors.AsType[*Error](second); ok {
+			return second
+		}
+	}
+	return first
+}

@@ -1,0 +1,346 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Deletion remembers what Delete has asked for, so that each object is deleted once and only looked at afterwards. Use one for
+// each teardown. It lives in memory; losing it costs one more DELETE an object. The zero value is ready to use.
+type Deletion struct {
+	mu    sync.Mutex
+	asked map[Ref]bool // by Ref.object: asked to go; true once it is gone; guarded by mu
+}
+
+// get returns whether an object was asked to go, and whether it is gone.
+func (d *Deletion) get(r Ref) (asked, gone bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	gone, asked = d.asked[r.object()]
+	return asked, gone
+}
+
+func (d *Deletion) set(r Ref, gone bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.asked == nil {
+		d.asked = map[Ref]bool{}
+	}
+	d.asked[r.object()] = gone
+}
+
+func (d *Deletion) isGone(r Ref) bool {
+	_, gone := d.get(r)
+	return gone
+}
+
+// Teardown is how far a deletion has come.
+type Teardown struct {
+	// Gone do not exist any more: they can leave the inventory.
+	Gone []Ref
+	// Kept are namespaces that are never deleted.
+	Kept []Ref
+	// Remaining still exist, each with what it waits for.
+	Remaining []Remaining
+}
+
+// Done reports whether everything is gone that can go.
+func (t *Teardown) Done() bool { return len(t.Remaining) == 0 }
+
+// Remaining is an object that is not gone yet.
+type Remaining struct {
+	Ref Ref
+	// Since is when its deletion began; zero if it has not.
+	Since time.Time
+	// Finalizers that keep it, sorted.
+	Finalizers []string
+	// Message says what it waits for: its finalizers, what is left in a namespace or of a kind, the phase before, or a refusal.
+	Message string
+	// Err is the refusal, if there was one.
+	Err *Error
+}
+
+// Delete removes the objects of an inventory, phase by phase: custom resources (whatever is not built in) while their
+// operator still runs, webhooks, workloads and services, configuration and access rights, definitions, namespaces. A phase
+// starts when everything of the one before is gone. Each object costs one DELETE with background propagation; asked remembers them,
+// and later calls only look at what was still there. Where nothing lingers, one call does it all.
+//
+// Delete does not wait: as long as Teardown has Remaining objects, call it again later. Every object of refs is in exactly one list.
+// An object whose kind is not served any more, in any version, is gone.
+//
+// The error says that the cluster as a whole cannot be worked with now; what is not known to be gone is then Remaining.
+func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *Deletion) (Teardown, error) {
+	if asked == nil {
+		asked = new(Deletion)
+	}
+	var (
+		result Teardown
+		held   string // the phase that has to end first
+		failed error
+	)
+	for _, phase := range teardown {
+		var members []Ref
+		for _, r := range refs {
+			if slices.Contains(phase.roles, roleOf(r.groupKind())) {
+				members = append(members, r)
+			}
+		}
+		if held != "" || failed != nil {
+			message := "waits until all " + held + " are gone"
+			if failed != nil {
+				message = "waits until the cluster can be worked with"
+			}
+			for _, r := range members {
+				result.postpone(c, asked, r, message)
+			}
+			continue
+		}
+		before := len(result.Remaining)
+		failed = c.deletePhase(ctx, members, asked, &result)
+		if len(result.Remaining) > before {
+			held = phase.name
+		}
+	}
+	return result, failed
+}
+
+// postpone lists an object whose turn has not come.
+func (t *Teardown) postpone(c *Cluster, asked *Deletion, r Ref, message string) {
+	switch {
+	case c.keeps(r):
+		t.Kept = append(t.Kept, r)
+	case asked.isGone(r):
+		t.Gone = append(t.Gone, r)
+	default:
+		t.Remaining = append(t.Remaining, Remaining{Ref: r, Message: message})
+	}
+}
+
+// deletePhase deletes or looks at the objects of one phase.
+func (c *Cluster) deletePhase(ctx context.Context, members []Ref, asked *Deletion, result *Teardown) error {
+	left := make([]*Remaining, len(members))
+	tried := make([]bool, len(members))
+	err := c.each(len(members), func(i int) (err error) {
+		if c.keeps(members[i]) || asked.isGone(members[i]) {
+			return nil
+		}
+		left[i], err = c.deleteOne(ctx, members[i], asked)
+		tried[i] = err == nil
+		return err
+	})
+	for i, r := range members {
+		switch {
+		case left[i] != nil:
+			result.Remaining = append(result.Remaining, *left[i])
+		case tried[i]:
+			result.Gone = append(result.Gone, r)
+		default:
+			result.postpone(c, asked, r, "waits until the cluster can be worked with")
+		}
+	}
+	return err
+}
+
+// deleteOne moves one object on and returns what is left of it. Its error concerns the whole cluster.
+func (c *Cluster) deleteOne(ctx context.Context, ref Ref, asked *Deletion) (*Remaining, error) {
+	if err := checkPath(ref); err != nil {
+		asked.set(ref, true) // such an object cannot exist
+		return nil, nil
+	}
+	var left *Remaining
+	var err error
+	again, _ := asked.get(ref)
+	if again {
+		left, err = c.look(ctx, ref)
+		// If it is there and not going, somebody has created it again, or the DELETE was lost.
+		again = err != nil || left == nil || !left.Since.IsZero()
+	}
+	if !again {
+		left, err = c.ask(ctx, ref)
+	}
+	if err != nil {
+		return refusal(ref, err)
+	}
+	asked.set(ref, left == nil)
+	return left, nil
+}
+
+// refusal turns an error about one object into what remains; others are passed on.
+func refusal(ref Ref, err error) (*Remaining, error) {
+	e, ok := err.(*Error)
+	if !ok || stops(err) {
+		return nil, err
+	}
+	return &Remaining{Ref: ref, Message: e.Error(), Err: e}, nil
+}
+
+// backgroundDeletion is the body of a DELETE.
+const backgroundDeletion = `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`
+
+// ask sends the DELETE. The answer tells whether the object is gone at once or has something to finish.
+func (c *Cluster) ask(ctx context.Context, ref Ref) (*Remaining, error) {
+	var answer object
+	err := c.onServed(ctx, ref, func(ref Ref, res resource) error {
+		body := newBuffer()
+		body.data = append(body.data, backgroundDeletion...)
+		r := request{method: http.MethodDelete, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
+			accept: metadataType, contentType: jsonType, body: body, doing: "deleting", ref: ref}
+		return c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	})
+	switch {
+	case isGone(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	case answer.Metadata.DeletionTimestamp == nil: // a Status of success, or for some kinds the object as it was
+		return nil, nil
+	}
+	return remaining(ref, &answer.Metadata), nil
+}
+
+// look reads how far the deletion of an object has come; nothing is left if it is gone.
+func (c *Cluster) look(ctx context.Context, ref Ref) (*Remaining, error) {
+	accept := metadataType
+	if ref.groupKind() == namespaceKind {
+		accept = jsonType // a namespace says in its status what is left in it
+	}
+	var answer struct {
+		object
+		Status corev1.NamespaceStatus `json:"status"`
+	}
+	err := c.onServed(ctx, ref, func(ref Ref, res resource) error {
+		r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), accept: accept, doing: "reading", ref: ref}
+		return c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	})
+	switch {
+	case isGone(err):
+		return nil, nil
+	case err != nil:
+		return nil, err
+	}
+	left := remaining(ref, &answer.Metadata)
+	for _, condition := range answer.Status.Conditions {
+		if condition.Status == corev1.ConditionTrue && condition.Message != "" {
+			left.Message += "; " + bounded(condition.Message)
+		}
+	}
+	if slices.Contains(left.Finalizers, instanceCleanup) {
+		left.Message += c.instances(ctx, ref)
+	}
+	return left, nil
+}
+
+// isGone reports whether an error says that there is no such object.
+func isGone(err error) bool {
+	return reasonIs(err, ObjectNotFound) || reasonIs(err, KindUnknown) || reasonIs(err, NamespaceNotFound)
+}
+
+// onServed calls use with how the cluster serves ref, and once more with another version if the kind has left the recorded one.
+func (c *Cluster) onServed(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
+	res, err := c.resolve(ctx, ref.GVK())
+	if err == nil {
+		err = use(ref, res)
+	}
+	if !reasonIs(err, KindUnknown) {
+		return err
+	}
+	c.forget(ref.GVK())
+	other, res, ok, lookup := c.elsewhere(ctx, ref)
+	if lookup != nil {
+		return lookup
+	}
+	if !ok {
+		return err
+	}
+	return use(other, res)
+}
+
+// remaining describes an object that still exists.
+func remaining(ref Ref, m *metadata) *Remaining {
+	left := &Remaining{Ref: ref, Finalizers: slices.Sorted(slices.Values(m.Finalizers)), Message: terminating(m)}
+	if m.DeletionTimestamp != nil {
+		left.Since = m.DeletionTimestamp.Time
+	}
+	return left
+}
+
+// terminating says what keeps an object that is to go.
+func terminating(m *metadata) string {
+	var b strings.Builder
+	if m.DeletionTimestamp == nil {
+		b.WriteString("exists")
+	} else {
+		b.WriteString("is being deleted since " + m.DeletionTimestamp.UTC().Format(time.RFC3339))
+	}
+	if len(m.Finalizers) > 0 {
+		b.WriteString(", waits for " + strings.Join(slices.Sorted(slices.Values(m.Finalizers)), ", "))
+	}
+	return bounded(b.String())
+}
+
+// instanceCleanup is the finalizer by which a CustomResourceDefinition waits until its custom resources are gone.
+const instanceCleanup = "customresourcecleanup.apiextensions.k8s.io"
+
+// instances names the custom resources that a definition still waits for, a few of them. It is for people only: whatever
+// goes wrong here is left out of the message.
+func (c *Cluster) instances(ctx context.Context, definition Ref) string {
+	const few = 3
+	plural, group, ok := strings.Cut(definition.Name, ".")
+	if !ok {
+		return ""
+	}
+	found, next, err := c.listAny(ctx, group, plural, few)
+	if err != nil || len(found) == 0 {
+		return ""
+	}
+	names := make([]string, len(found))
+	for i, o := range found {
+		names[i] = strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
+		if len(o.Finalizers) > 0 {
+			names[i] += " (waits for " + strings.Join(o.Finalizers, ", ") + ")"
+		}
+	}
+	text := "; still there: " + strings.Join(names, ", ")
+	if next != "" {
+		text += " and others"
+	}
+	return bounded(text)
+}
+
+// listAny lists custom resources by group and plural, in whatever version the cluster serves.
+func (c *Cluster) listAny(ctx context.Context, group, plural string, limit int) (found []Found, next string, err error) {
+	r := request{method: http.MethodGet, path: "/apis/" + group, doing: "asking which versions are served of " + group}
+	var versions struct {
+		PreferredVersion struct {
+			Version string `json:"version"`
+		} `json:"preferredVersion"`
+	}
+	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &versions) }); err != nil {
+		return nil, "", err
+	}
+	version := schema.GroupVersion{Group: group, Version: versions.PreferredVersion.Version}
+	return c.page(ctx, version, resource{plural: plural}, "", "limit="+strconv.Itoa(limit))
+}
+
+// Waits says what the teardown waits for: the first objects that remain, each with what keeps it. It is stable as long as that is.
+func (t *Teardown) Waits() string {
+	const most = 3 // a message is read by people
+	var parts []string
+	for _, r := range t.Remaining[:min(most, len(t.Remaining))] {
+		parts = append(parts, r.Ref.String()+" "+r.Message)
+	}
+	text := strings.Join(parts, "; ")
+	if more := len(t.Remaining) - most; more > 0 {
+		text += " (and " + strconv.Itoa(more) + " more)"
+	}
+	return text
+}

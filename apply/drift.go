@@ -1,0 +1,465 @@
+package apply
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	quantity "k8s.io/apimachinery/pkg/api/resource" // resource is a type of ours
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// Drifted is an object that is not as a Set wants it.
+type Drifted struct {
+	Ref Ref
+	// Missing is true if the object does not exist, or is being deleted.
+	Missing bool
+	// Fields that differ, at most ten, sorted: "spec.template.spec.containers[name=manager].image".
+	Fields []string
+	// By are the field managers that own those fields now, sorted.
+	By []string
+}
+
+// String says what is wrong with the object.
+func (d Drifted) String() string {
+	if d.Missing {
+		return d.Ref.String() + " is missing"
+	}
+	text := d.Ref.String() + " differs"
+	if len(d.Fields) > 0 {
+		text += " in " + strings.Join(d.Fields, ", ")
+	}
+	if len(d.By) > 0 {
+		text += ", changed by " + strings.Join(d.By, ", ")
+	}
+	return text
+}
+
+// maxFields is how many fields of an object are named.
+const maxFields = 10
+
+// Drift finds the objects of a Set that are missing or differ from what it says, with one GET each and without writing. only
+// restricts it to some of them. It takes the API server's own record of field ownership as the truth: whoever changes or removes a
+// field that we applied takes it from us, so that fields which are still ours have not changed. Fields that the Set says
+// nothing about (defaults, status, what others add) are never drift.
+//
+//   - An object that p has as applied with the same content is compared by that record alone; its spec is not even fetched.
+//     Secrets are the exception: what was applied as stringData has no owner once the API server has encoded it.
+//   - Any other object is compared field by field as well, with the lists merged as the record says. Values that the API server
+//     writes in another form (quantities, stringData of Secrets) count as equal if they mean the same.
+//
+// A dry-run PATCH would be the other way to ask. It cannot tell without a second request whether anything would change, needs the
+// right to write, is counted as a write in audits, and fails where webhooks do not support it.
+//
+// Drift writes down in p (which may be nil) what it found to be right and forgets what is not, so that an Apply with p
+// afterwards heals exactly what has drifted. An object that may not be read counts as not drifted; errors of that kind are
+// joined in the error. If the cluster as a whole cannot be worked with, the error says so and nothing is reported.
+func (c *Cluster) Drift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
+	items, _, err := c.plan(ctx, set) // what the cluster cannot have is for Apply to report
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		p = new(Progress)
+	}
+	if len(only) > 0 {
+		items = slices.DeleteFunc(items, func(it item) bool { return !slices.ContainsFunc(only, it.ref.SameObject) })
+	}
+	found := make([]*Drifted, len(items))
+	errs := make([]error, len(items))
+	err = c.each(len(items), func(i int) error {
+		found[i], errs[i] = c.inspect(ctx, set, &items[i], p)
+		return errs[i]
+	})
+	if err != nil {
+		return nil, err
+	}
+	var drifted []Drifted
+	for _, d := range found {
+		if d != nil {
+			p.Forget(d.Ref)
+			drifted = append(drifted, *d)
+		}
+	}
+	return drifted, errors.Join(errs...)
+}
+
+// inspect compares one object.
+func (c *Cluster) inspect(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
+	known := p.get(it.ref)
+	byRecord := known.content == it.content && it.ref.groupKind() != secretKind
+	r := request{method: http.MethodGet, path: it.resource.path(it.ref.GVK().GroupVersion(), it.ref.Namespace, it.ref.Name), doing: "reading", ref: it.ref}
+	if byRecord {
+		r.accept = metadataType
+	}
+	var (
+		answer object
+		live   map[string]any
+	)
+	err := c.do(ctx, &r, func(_ int, body []byte) error {
+		if !byRecord {
+			if err := utiljson.Unmarshal(body, &live); err != nil {
+				return err
+			}
+		}
+		return json.Unmarshal(body, &answer)
+	})
+	m := &answer.Metadata
+	switch {
+	case isGone(err):
+		return &Drifted{Ref: it.ref, Missing: true}, nil
+	case err != nil:
+		return nil, err
+	case m.DeletionTimestamp != nil:
+		return &Drifted{Ref: it.ref, Missing: true}, nil
+	case byRecord && known.uid == hashText(m.UID) && known.fields == hashBytes(m.fieldsOf(set.owner())):
+		p.applied(it.ref, it.content, m, set.owner(), false)
+		return nil, nil
+	}
+	var wanted map[string]any
+	if err := utiljson.Unmarshal(it.object.AppendJSON(nil, it.namespace(), set.Overlay), &wanted); err != nil {
+		return nil, fmt.Errorf("reading %s of the module: %w", it.ref, err)
+	}
+	fields := compareOwned(wanted, live, m.fieldsOf(set.owner()), false)
+	if len(fields) == 0 && byRecord {
+		fields = compareOwned(wanted, nil, m.fieldsOf(set.owner()), true) // something has changed: a field whose value is nothing
+	}
+	if len(fields) == 0 && !byRecord {
+		p.applied(it.ref, it.content, m, set.owner(), false)
+		return nil, nil
+	}
+	return &Drifted{Ref: it.ref, Fields: fields, By: ownersOf(fields, m, set.owner())}, nil
+}
+
+// owned is a tree of fields as the API server writes it (FieldsV1): "f:name" for a member, `k:{"name":"x"}` for a list item
+// by keys, `v:"x"` for one by value. A node without children is owned as a whole.
+type owned map[string]owned
+
+// comparison collects where a wanted object differs from what we own.
+type comparison struct {
+	fields []string
+	zeros  bool // whether fields count that are wanted to be nothing ("", 0, false)
+}
+
+// compareOwned returns the paths at which wanted is not what we own (fields, FieldsV1 of our entry) or, if live is not nil, has
+// another value there. Fields that are wanted to be nothing count only with zeros if it is not known what they are. Sorted, at most maxFields.
+func compareOwned(wanted, live map[string]any, fields json.RawMessage, zeros bool) []string {
+	var own owned
+	if len(fields) == 0 || json.Unmarshal(fields, &own) != nil || own == nil {
+		own = owned{}
+	}
+	wanted = strip(wanted)
+	if live != nil {
+		if stringData, ok := wanted["stringData"].(map[string]any); ok && live["kind"] == "Secret" {
+			live = maps.Clone(live)
+			live["stringData"] = decoded(live["data"], stringData)
+			own["f:stringData"] = ownedKeys(stringData) // its keys are not to be found in the record
+		}
+	}
+	c := comparison{zeros: zeros}
+	c.compareMap("", wanted, live, live != nil, own)
+	slices.Sort(c.fields)
+	return c.fields[:min(len(c.fields), maxFields)]
+}
+
+// strip drops what has no owner.
+func strip(wanted map[string]any) map[string]any {
+	out := maps.Clone(wanted)
+	delete(out, "apiVersion")
+	delete(out, "kind")
+	delete(out, "status")
+	metadata, _ := wanted["metadata"].(map[string]any)
+	metadata = maps.Clone(metadata)
+	delete(metadata, "name")
+	delete(metadata, "namespace")
+	out["metadata"] = metadata
+	return out
+}
+
+// decoded returns those keys of a Secret's data that were given as stringData.
+func decoded(data any, keys map[string]any) map[string]any {
+	out := map[string]any{}
+	encoded, _ := data.(map[string]any)
+	for key := range keys {
+		text, _ := encoded[key].(string)
+		if plain, err := base64.StdEncoding.DecodeString(text); err == nil && encoded[key] != nil {
+			out[key] = string(plain)
+		}
+	}
+	return out
+}
+
+func ownedKeys(keys map[string]any) owned {
+	own := owned{}
+	for key := range keys {
+		own["f:"+key] = owned{}
+	}
+	return own
+}
+
+// compare compares one value. values says whether live counts, or only who owns what.
+func (c *comparison) compare(path string, wanted, live any, values bool, own owned) {
+	if isEmpty(wanted) {
+		return // the API server may drop it
+	}
+	if len(own) == 0 { // owned as a whole
+		if values && !same(wanted, live) {
+			c.fields = append(c.fields, path)
+		}
+		return
+	}
+	switch w := wanted.(type) {
+	case map[string]any:
+		l, _ := live.(map[string]any)
+		c.compareMap(path, w, l, values, own)
+	case []any:
+		l, _ := live.([]any)
+		c.compareList(path, w, l, values, own)
+	default:
+		if values && !same(wanted, live) {
+			c.fields = append(c.fields, path)
+		}
+	}
+}
+
+func (c *comparison) compareMap(path string, wanted, live map[string]any, values bool, own owned) {
+	for key, w := range wanted {
+		at := key
+		if path != "" {
+			at = path + "." + key
+		}
+		if isEmpty(w) {
+			continue
+		}
+		child, ok := own["f:"+key]
+		if !ok && !c.zeros && isZero(w) && isZero(live[key]) {
+			continue // left out by the API server, with its owner
+		}
+		if !ok {
+			c.fields = append(c.fields, at)
+			continue
+		}
+		c.compare(at, w, live[key], values, child)
+	}
+	for name := range own { // what an earlier content of ours had
+		key, ok := strings.CutPrefix(name, "f:")
+		if _, wants := wanted[key]; ok && !wants {
+			c.fields = append(c.fields, strings.TrimPrefix(path+"."+key, "."))
+		}
+	}
+}
+
+// compareList compares a list whose items are owned one by one, by keys or by value.
+func (c *comparison) compareList(path string, wanted, live []any, values bool, own owned) {
+	left := maps.Clone(own)
+	delete(left, ".")
+	// Items that say all their keys choose first; the others, whose keys the API server has filled in, take what is left.
+	items := slices.SortedStableFunc(slices.Values(wanted), func(a, b any) int { return cmp.Compare(size(b), size(a)) })
+	for _, exact := range []bool{true, false} {
+		items = slices.DeleteFunc(items, func(w any) bool {
+			name, ok := match(w, left, exact)
+			if !ok {
+				return false
+			}
+			at := path + label(name)
+			l, found := pick(live, name)
+			if values && !found {
+				c.fields = append(c.fields, at)
+			} else {
+				c.compare(at, w, l, values, left[name])
+			}
+			delete(left, name)
+			return true
+		})
+	}
+	if len(items) > 0 { // not ours any more
+		c.fields = append(c.fields, path)
+	}
+	for name := range left {
+		c.fields = append(c.fields, path+label(name))
+	}
+}
+
+func size(item any) int {
+	m, _ := item.(map[string]any)
+	return len(m)
+}
+
+// match finds the owned item that w is: by value, or by keys. Unless exact, keys that w does not have fit any value.
+func match(w any, own owned, exact bool) (string, bool) {
+	for _, name := range slices.Sorted(maps.Keys(own)) {
+		if text, ok := strings.CutPrefix(name, "v:"); ok {
+			var value any
+			if utiljson.Unmarshal([]byte(text), &value) == nil && same(w, value) {
+				return name, true
+			}
+			continue
+		}
+		keys, ok := keysOf(name)
+		item, isMap := w.(map[string]any)
+		if !ok || !isMap {
+			continue
+		}
+		fits := true
+		for key, value := range keys {
+			have, has := item[key]
+			if has && !same(have, value) || !has && exact {
+				fits = false
+			}
+		}
+		if fits {
+			return name, true
+		}
+	}
+	return "", false
+}
+
+// pick finds an item of a live list, where all keys are filled in.
+func pick(live []any, name string) (any, bool) {
+	for _, l := range live {
+		if found, ok := match(l, owned{name: nil}, true); ok && found == name {
+			return l, true
+		}
+	}
+	return nil, false
+}
+
+func keysOf(name string) (map[string]any, bool) {
+	text, ok := strings.CutPrefix(name, "k:")
+	var keys map[string]any
+	return keys, ok && utiljson.Unmarshal([]byte(text), &keys) == nil
+}
+
+// label writes the name of a list item for a path: "[name=manager]".
+func label(name string) string {
+	keys, ok := keysOf(name)
+	if !ok {
+		return "[" + strings.TrimPrefix(name, "v:") + "]"
+	}
+	parts := make([]string, 0, len(keys))
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		parts = append(parts, fmt.Sprintf("%s=%v", key, keys[key]))
+	}
+	return "[" + strings.Join(parts, ",") + "]"
+}
+
+// isEmpty reports whether a value says nothing, so that an API server may leave it out, or others may fill it.
+func isEmpty(value any) bool {
+	switch v := value.(type) {
+	case nil:
+		return true
+	case map[string]any:
+		for _, member := range v {
+			if !isEmpty(member) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		return len(v) == 0
+	}
+	return false
+}
+
+// isZero reports whether a value is what a field has that is not there.
+func isZero(value any) bool {
+	switch v := value.(type) {
+	case bool:
+		return !v
+	case string:
+		return v == ""
+	case int64:
+		return v == 0
+	case float64:
+		return v == 0
+	}
+	return isEmpty(value)
+}
+
+// same reports whether a live value says what was wanted. A live map may have more members: defaults.
+func same(wanted, live any) bool {
+	switch w := wanted.(type) {
+	case map[string]any:
+		l, ok := live.(map[string]any)
+		if !ok {
+			return isEmpty(wanted) && isEmpty(live)
+		}
+		for key, value := range w {
+			if !isEmpty(value) && !same(value, l[key]) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		l, _ := live.([]any)
+		return slices.EqualFunc(w, l, same)
+	case nil:
+		return true
+	}
+	if wanted == live || isZero(wanted) && isZero(live) {
+		return true
+	}
+	return live != nil && sameQuantity(fmt.Sprint(wanted), fmt.Sprint(live))
+}
+
+// sameQuantity compares what may be a number or a quantity: "1000m" is 1.
+func sameQuantity(a, b string) bool {
+	if a == b {
+		return true
+	}
+	x, err := quantity.ParseQuantity(a)
+	if err != nil {
+		return false
+	}
+	y, err := quantity.ParseQuantity(b)
+	return err == nil && x.Cmp(y) == 0
+}
+
+// ownersOf returns the managers other than ours that own the given paths.
+func ownersOf(fields []string, m *metadata, ours string) []string {
+	var owners []string
+	for _, f := range m.ManagedFields {
+		var own owned
+		if f.Manager == ours && f.Operation == "Apply" || json.Unmarshal(f.FieldsV1, &own) != nil {
+			continue
+		}
+		if slices.ContainsFunc(fields, func(path string) bool { return own.covers(path) }) {
+			owners = append(owners, f.Manager)
+		}
+	}
+	slices.Sort(owners)
+	return slices.Compact(owners)
+}
+
+// covers reports whether the tree has the path, or a parent of it that is owned as a whole.
+func (own owned) covers(path string) bool {
+	for path != "" {
+		if len(own) == 0 {
+			return true
+		}
+		found := false
+		for name, child := range own {
+			rest, ok := "", false
+			if key, isField := strings.CutPrefix(name, "f:"); isField {
+				rest, ok = strings.CutPrefix(path, key)
+			} else if name != "." {
+				rest, ok = strings.CutPrefix(path, label(name))
+			}
+			if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
+				own, path, found = child, strings.TrimPrefix(rest, "."), true
+				break
+			}
+		}
+		if !found {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,220 @@
+package apply
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+func TestDrift(t *testing.T) {
+	s, c, _ := installed(t)
+	set := Set{Bundle: bundleOf(t, module)}
+	var done Progress
+	// Nothing is known after a restart: the objects are compared by value, and then known.
+	for pass, accept := range []string{jsonType, metadataType} {
+		drifted, err := c.Drift(t.Context(), set, &done)
+		if err != nil || len(drifted) != 0 {
+			t.Fatalf("pass %d: %v, %v", pass, drifted, err)
+		}
+		sent := s.take()
+		for _, line := range sent {
+			if !strings.HasPrefix(line, "GET ") {
+				t.Errorf("pass %d wrote: %s", pass, line)
+			}
+			if s.accepts[line] != accept {
+				t.Errorf("pass %d asked for %q, want %q", pass, s.accepts[line], accept)
+			}
+		}
+		if len(sent) != 10 {
+			t.Errorf("pass %d: got %d requests, want 10", pass, len(sent))
+		}
+	}
+	if result, err := c.Apply(t.Context(), set, &done); err != nil || len(result.Unchanged) != 10 {
+		t.Errorf("what was found to be right is not applied again: %v, %+v", err, result)
+	}
+	s.take()
+
+	// People change and delete things.
+	s.change(configPath, func(o map[string]any) {
+		o["data"] = map[string]any{"a": "changed"}
+		o["metadata"].(map[string]any)["managedFields"] = []any{
+			map[string]any{"manager": DefaultOwner, "operation": "Apply", "fieldsV1": map[string]any{}},
+			map[string]any{"manager": "kubectl-edit", "operation": "Update", "fieldsV1": map[string]any{"f:data": map[string]any{"f:a": map[string]any{}}}},
+		}
+	})
+	s.change(managerPath, func(o map[string]any) { o["status"] = map[string]any{"replicas": 1} })
+	s.mu.Lock()
+	delete(s.stored, accountPath)
+	s.mu.Unlock()
+	s.change(rolePath, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z" })
+	want := []Drifted{
+		{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}, Fields: []string{"data"}, By: []string{"kubectl-edit"}},
+		{Ref: Ref{Version: "v1", Kind: "ServiceAccount", Namespace: "default", Name: "account"}, Missing: true},
+		{Ref: Ref{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole", Name: "role"}, Missing: true},
+	}
+	one, err := c.Drift(t.Context(), set, &done, want[0].Ref)
+	if diff := cmp.Diff(want[:1], one); diff != "" || err != nil {
+		t.Errorf("one object (-want +got):\n%s%v", diff, err)
+	}
+	if sent := s.take(); len(sent) != 1 {
+		t.Errorf("got requests %v, want one", sent)
+	}
+	drifted, err := c.Drift(t.Context(), set, &done)
+	if diff := cmp.Diff(want, drifted); diff != "" || err != nil {
+		t.Errorf("drifted (-want +got):\n%s%v", diff, err)
+	}
+	if text := drifted[0].String(); text != "ConfigMap mod/config differs in data, changed by kubectl-edit" {
+		t.Errorf("got %q", text)
+	}
+	if text := drifted[1].String(); text != "ServiceAccount default/account is missing" {
+		t.Errorf("got %q", text)
+	}
+
+	s.mu.Lock()
+	delete(s.stored, rolePath)
+	s.mu.Unlock()
+	s.take()
+	if result, err := c.Apply(t.Context(), set, &done); err != nil || !result.Done() {
+		t.Errorf("healing: %v, %+v", err, result)
+	}
+	checkPhases(t, [][]string{patches(accountPath, configPath, rolePath)}, s.take())
+	if drifted, err := c.Drift(t.Context(), set, &done); err != nil || len(drifted) != 0 {
+		t.Errorf("after healing: %v, %v", drifted, err)
+	}
+}
+
+func TestDriftErrors(t *testing.T) {
+	s, c, _ := installed(t)
+	set := Set{Bundle: bundleOf(t, module)}
+	s.on("GET "+configPath, refusing(http.StatusForbidden, "Forbidden", `configmaps "config" is forbidden: User "x" cannot get`))
+	s.mu.Lock()
+	delete(s.stored, rolePath)
+	s.mu.Unlock()
+	drifted, err := c.Drift(t.Context(), set, nil)
+	if !reasonIs(err, RuntimeForbidden) || len(drifted) != 1 {
+		t.Errorf("got %v and %v, want what could be seen and an error", drifted, err)
+	}
+	s.on("GET "+configPath, refusing(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
+	if drifted, err = c.Drift(t.Context(), set, nil); ClassOf(err) != Unauthorized || drifted != nil {
+		t.Errorf("got %v and %v, want only the error", drifted, err)
+	}
+}
+
+// TestCompareOwned compares objects with records as API servers write them.
+func TestCompareOwned(t *testing.T) {
+	const service = `{"f:spec":{"f:ports":{"k:{\"port\":53,\"protocol\":\"TCP\"}":{".":{},"f:name":{},"f:port":{},"f:targetPort":{}},"k:{\"port\":53,\"protocol\":\"UDP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{}}},"f:selector":{}}}`
+	const servicePorts = `spec: {ports: [{name: tcp, port: 53, targetPort: 53}, {name: udp, port: 53, protocol: UDP}], selector: {a: b}}`
+	const servicePortsLive = `spec: {clusterIP: 10.0.0.1, ports: [{name: tcp, port: 53, protocol: TCP, targetPort: 53}, {name: udp, port: 53, protocol: UDP, targetPort: 53}], selector: {a: b}}`
+	tests := map[string]struct {
+		reason       string
+		fields       string
+		wanted, live string // live "" compares by the record alone
+		zeros        bool
+		want         []string
+	}{
+		"Defaults": {"what the API server adds is no drift, keys it fills in are found", service, servicePorts, servicePortsLive, false, nil},
+		"Value": {"another value", service, servicePorts, strings.Replace(servicePortsLive, "name: udp", "name: other", 1), false,
+			[]string{"spec.ports[port=53,protocol=UDP].name"}},
+		"ItemGone": {"an item that is not there any more", service, servicePorts,
+			`spec: {ports: [{name: udp, port: 53, protocol: UDP}], selector: {a: b}}`, false, []string{"spec.ports[port=53,protocol=TCP]"}},
+		"ItemTaken": {"an item that is not ours any more", strings.Replace(service, `"k:{\"port\":53,\"protocol\":\"UDP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{}}`, `"v:1":{}`, 1), servicePorts, "", false,
+			[]string{"spec.ports", "spec.ports[1]"}},
+		"FieldTaken":  {"a field that somebody else has set", strings.Replace(service, `,"f:selector":{}`, "", 1), servicePorts, "", false, []string{"spec.selector"}},
+		"FieldBefore": {"a field that we had and do not want any more", strings.Replace(service, `"f:selector"`, `"f:type":{},"f:selector"`, 1), servicePorts, servicePortsLive, false, []string{"spec.type"}},
+		"NothingOurs": {"an object that we never applied", ``, `{metadata: {labels: {a: b}}, spec: {x: 1}}`, `{metadata: {labels: {a: b}}, spec: {x: 1}}`, false, []string{"metadata", "spec"}},
+		"Quantity": {"the same quantity in another form", `{"f:spec":{"f:limits":{"f:cpu":{},"f:memory":{}}}}`, `spec: {limits: {cpu: 1000m, memory: 1024Mi}}`,
+			`spec: {limits: {cpu: "1", memory: 1Gi}}`, false, nil},
+		"Atomic":         {"a list owned as a whole", `{"f:spec":{"f:args":{}}}`, `spec: {args: [a, b]}`, `spec: {args: [b, a]}`, false, []string{"spec.args"}},
+		"AtomicDefaults": {"a list owned as a whole whose items have got defaults", `{"f:rules":{}}`, `rules: [{operations: [CREATE]}]`, `rules: [{operations: [CREATE], scope: "*"}]`, false, nil},
+		"Set":            {"a list whose items are owned by value", `{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`, `metadata: {finalizers: [a]}`, `metadata: {finalizers: [b, a]}`, false, nil},
+		"SetGone":        {"an item by value that is gone", `{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`, `metadata: {finalizers: [a]}`, `metadata: {finalizers: [b]}`, false, []string{`metadata.finalizers["a"]`}},
+		"Nulls":          {"what says nothing cannot drift", `{"f:spec":{"f:a":{}}}`, `{metadata: {creationTimestamp: null, labels: {}}, spec: {a: 1, b: {}, c: [], d: null}}`, `spec: {a: 1}`, false, nil},
+		"Zero":           {"what is wanted to be nothing and is not there", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false, c: "", d: 0}`, `spec: {a: 1}`, false, nil},
+		"ZeroSet":        {"what is wanted to be nothing and is something", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false}`, `spec: {a: 1, b: true}`, false, []string{"spec.b"}},
+		"ZeroTaken":      {"a change is known to be there", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false}`, "", true, []string{"spec.b"}},
+		"Status":         {"status is not ours", `{"f:spec":{"f:a":{}}}`, `{spec: {a: 1}, status: {x: 1}}`, `{spec: {a: 1}, status: {x: 2}}`, false, nil},
+		"StringData":     {"a Secret's text is compared with what it became", `{"f:stringData":{}}`, `{stringData: {a: hello}}`, `{kind: Secret, data: {a: aGVsbG8=}}`, false, nil},
+		"StringDataOff":  {"a Secret's text that was changed or removed", `{"f:stringData":{}}`, `{stringData: {a: hello, b: x}}`, `{kind: Secret, data: {a: eA==}}`, false, []string{"stringData.a", "stringData.b"}},
+		"NotAMap":        {"a value of another shape", `{"f:spec":{"f:a":{"f:b":{}}}}`, `spec: {a: {b: 1}}`, `spec: {a: x}`, false, []string{"spec.a.b"}},
+		"Many":           {"ten fields are enough", `{}`, `{data: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1, j: 1, k: 1, l: 1}`, "", false, []string{"b", "c", "d", "data", "e", "f", "g", "h", "i", "j"}},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			got := compareOwned(tree(t, tc.wanted), tree(t, tc.live), []byte(tc.fields), tc.zeros)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestOwnersOf(t *testing.T) {
+	m := &metadata{ManagedFields: []managedFields{
+		{Manager: "ours", Operation: "Apply", FieldsV1: []byte(`{"f:spec":{}}`)},
+		{Manager: "scaler", Operation: "Update", Subresource: "scale", FieldsV1: []byte(`{"f:spec":{"f:replicas":{}}}`)},
+		{Manager: "editor", Operation: "Update", FieldsV1: []byte(`{"f:spec":{"f:template":{"f:containers":{"k:{\"name\":\"a.b\"}":{"f:image":{}}}}}}`)},
+		{Manager: "other", Operation: "Update", FieldsV1: []byte(`{"f:status":{}}`)},
+		{Manager: "broken", Operation: "Update", FieldsV1: []byte(`[`)},
+	}}
+	got := ownersOf([]string{"spec.replicas", "spec.template.containers[name=a.b].image"}, m, "ours")
+	if diff := cmp.Diff([]string{"editor", "scaler"}, got); diff != "" {
+		t.Errorf("owners (-want +got):\n%s", diff)
+	}
+}
+
+// FuzzCompareOwned: what an API server answers is data; nothing in it may end the process.
+func FuzzCompareOwned(f *testing.F) {
+	f.Add(`{"f:spec":{"f:ports":{"k:{\"port\":53}":{".":{}},"v:1":{}}}}`, `{"spec":{"ports":[{"port":53},1]}}`, `{"spec":{"ports":null}}`)
+	f.Add(`{"f:a":{"k:[":{},"k:null":{},"v:":{}}}`, `{"a":[{},[],null,"x"]}`, `{"a":{"b":[]}}`)
+	f.Fuzz(func(t *testing.T, fields, wanted, live string) {
+		var w, l map[string]any
+		if utiljson.Unmarshal([]byte(wanted), &w) != nil || utiljson.Unmarshal([]byte(live), &l) != nil {
+			return
+		}
+		compareOwned(w, l, []byte(fields), false)
+		ownersOf(compareOwned(w, nil, []byte(fields), true), &metadata{ManagedFields: []managedFields{{FieldsV1: []byte(fields)}}}, "x")
+	})
+}
+
+// tree parses YAML as an API server's answer would be parsed.
+func tree(t *testing.T, text string) map[string]any {
+	t.Helper()
+	if text == "" {
+		return nil
+	}
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out map[string]any
+	if err := utiljson.Unmarshal(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// TestDriftOfAnother: what counts is this Set, not an earlier one.
+func TestDriftOfAnother(t *testing.T) {
+	s, c, _ := installed(t)
+	var done Progress
+	set := Set{Bundle: bundleOf(t, module)}
+	if _, err := c.Apply(t.Context(), set, &done); err != nil {
+		t.Fatal(err)
+	}
+	s.take()
+	set.Bundle = bundleOf(t, strings.ReplaceAll(module, `a: "1"`, `a: "2"`))
+	drifted, err := c.Drift(t.Context(), set, &done)
+	if err != nil || len(drifted) != 1 || drifted[0].Fields[0] != "data.a" {
+		t.Errorf("got %v, %v, want the changed field", drifted, err)
+	}
+	set.Overlay = render.Overlay{Labels: map[string]string{"new": "1"}}
+	if drifted, err = c.Drift(t.Context(), set, &done); err != nil || len(drifted) != 10 {
+		t.Errorf("got %d drifted, %v, want all", len(drifted), err)
+	}
+}

@@ -1,0 +1,183 @@
+package apply
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// role says what an object is for, which decides when it is applied and when it is deleted.
+type role uint8
+
+const (
+	roleCustom        role = iota // everything that is not built in
+	roleNamespace                 // home of other objects
+	roleDefinition                // CustomResourceDefinition
+	roleConfiguration             // what workloads read or run as
+	roleBinding                   // needs the roles of roleConfiguration to exist
+	roleTraffic                   // how workloads are reached; needs none to exist, useless without one
+	roleWorkload                  // runs pods, or steers what does
+	roleAdmission                 // makes the API server call a workload, or judge other objects
+)
+
+// Phases of Apply, in order. One starts when the one before has had its answers.
+const (
+	phaseFoundation = iota
+	phaseConfiguration
+	phaseBindings
+	phaseWorkloads
+	phaseAdmission
+	phaseCustom
+	phases
+)
+
+// phase returns when Apply sends objects of this role.
+func (r role) phase() int {
+	switch r {
+	case roleNamespace, roleDefinition:
+		return phaseFoundation
+	case roleConfiguration, roleTraffic:
+		return phaseConfiguration
+	case roleBinding:
+		return phaseBindings
+	case roleWorkload:
+		return phaseWorkloads
+	case roleAdmission:
+		return phaseAdmission
+	default:
+		return phaseCustom
+	}
+}
+
+// teardown lists the phases of Delete, in order, with the words for what a phase removes. Custom resources go while their
+// operator still runs, webhooks before the workloads they call.
+var teardown = []struct {
+	name  string
+	roles []role
+}{
+	{"custom resources", []role{roleCustom}},
+	{"webhooks and API services", []role{roleAdmission}},
+	{"workloads and services", []role{roleWorkload, roleTraffic}},
+	{"configuration and access rights", []role{roleConfiguration, roleBinding}},
+	{"custom resource definitions", []role{roleDefinition}},
+	{"namespaces", []role{roleNamespace}},
+}
+
+// resource is how an API server serves a kind.
+type resource struct {
+	plural     string
+	namespaced bool
+}
+
+// path returns the URL path of an object, or of the collection if name is "".
+func (r resource) path(version schema.GroupVersion, namespace, name string) string {
+	var b strings.Builder
+	b.Grow(len(version.Group) + len(version.Version) + len(r.plural) + len(namespace) + len(name) + 24)
+	if version.Group == "" {
+		b.WriteString("/api/")
+	} else {
+		b.WriteString("/apis/")
+		b.WriteString(version.Group)
+		b.WriteByte('/')
+	}
+	b.WriteString(version.Version)
+	if r.namespaced && namespace != "" {
+		b.WriteString("/namespaces/")
+		b.WriteString(namespace)
+	}
+	b.WriteByte('/')
+	b.WriteString(r.plural)
+	if name != "" {
+		b.WriteByte('/')
+		b.WriteString(name)
+	}
+	return b.String()
+}
+
+// builtin is a kind that every Kubernetes API server has.
+type builtin struct {
+	resource
+	role
+}
+
+const (
+	clusterScope = false
+	inNamespace  = true
+)
+
+// builtins are the kinds whose plural, scope and role are known without asking. All versions of a kind share them. Kinds
+// that are not objects of their own (Scale, reviews) and those only the control plane writes (Event, Binding) are left out.
+var builtins = map[schema.GroupKind]builtin{
+	{Kind: "ConfigMap"}:             {resource{"configmaps", inNamespace}, roleConfiguration},
+	{Kind: "Endpoints"}:             {resource{"endpoints", inNamespace}, roleTraffic},
+	{Kind: "LimitRange"}:            {resource{"limitranges", inNamespace}, roleConfiguration},
+	{Kind: "Namespace"}:             {resource{"namespaces", clusterScope}, roleNamespace},
+	{Kind: "Node"}:                  {resource{"nodes", clusterScope}, roleConfiguration},
+	{Kind: "PersistentVolume"}:      {resource{"persistentvolumes", clusterScope}, roleConfiguration},
+	{Kind: "PersistentVolumeClaim"}: {resource{"persistentvolumeclaims", inNamespace}, roleConfiguration},
+	{Kind: "Pod"}:                   {resource{"pods", inNamespace}, roleWorkload},
+	{Kind: "PodTemplate"}:           {resource{"podtemplates", inNamespace}, roleConfiguration},
+	{Kind: "ReplicationController"}: {resource{"replicationcontrollers", inNamespace}, roleWorkload},
+	{Kind: "ResourceQuota"}:         {resource{"resourcequotas", inNamespace}, roleConfiguration},
+	{Kind: "Secret"}:                {resource{"secrets", inNamespace}, roleConfiguration},
+	{Kind: "Service"}:               {resource{"services", inNamespace}, roleTraffic},
+	{Kind: "ServiceAccount"}:        {resource{"serviceaccounts", inNamespace}, roleConfiguration},
+
+	{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicy"}:          {resource{"mutatingadmissionpolicies", clusterScope}, roleAdmission},
+	{Group: "admissionregistration.k8s.io", Kind: "MutatingAdmissionPolicyBinding"}:   {resource{"mutatingadmissionpolicybindings", clusterScope}, roleAdmission},
+	{Group: "admissionregistration.k8s.io", Kind: "MutatingWebhookConfiguration"}:     {resource{"mutatingwebhookconfigurations", clusterScope}, roleAdmission},
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicy"}:        {resource{"validatingadmissionpolicies", clusterScope}, roleAdmission},
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingAdmissionPolicyBinding"}: {resource{"validatingadmissionpolicybindings", clusterScope}, roleAdmission},
+	{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration"}:   {resource{"validatingwebhookconfigurations", clusterScope}, roleAdmission},
+	{Group: "apiregistration.k8s.io", Kind: "APIService"}:                             {resource{"apiservices", clusterScope}, roleAdmission},
+
+	{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}: {resource{"customresourcedefinitions", clusterScope}, roleDefinition},
+
+	{Group: "apps", Kind: "ControllerRevision"}:             {resource{"controllerrevisions", inNamespace}, roleConfiguration},
+	{Group: "apps", Kind: "DaemonSet"}:                      {resource{"daemonsets", inNamespace}, roleWorkload},
+	{Group: "apps", Kind: "Deployment"}:                     {resource{"deployments", inNamespace}, roleWorkload},
+	{Group: "apps", Kind: "ReplicaSet"}:                     {resource{"replicasets", inNamespace}, roleWorkload},
+	{Group: "apps", Kind: "StatefulSet"}:                    {resource{"statefulsets", inNamespace}, roleWorkload},
+	{Group: "autoscaling", Kind: "HorizontalPodAutoscaler"}: {resource{"horizontalpodautoscalers", inNamespace}, roleWorkload},
+	{Group: "batch", Kind: "CronJob"}:                       {resource{"cronjobs", inNamespace}, roleWorkload},
+	{Group: "batch", Kind: "Job"}:                           {resource{"jobs", inNamespace}, roleWorkload},
+	{Group: "policy", Kind: "PodDisruptionBudget"}:          {resource{"poddisruptionbudgets", inNamespace}, roleWorkload},
+
+	{Group: "certificates.k8s.io", Kind: "CertificateSigningRequest"}:           {resource{"certificatesigningrequests", clusterScope}, roleConfiguration},
+	{Group: "certificates.k8s.io", Kind: "ClusterTrustBundle"}:                  {resource{"clustertrustbundles", clusterScope}, roleConfiguration},
+	{Group: "coordination.k8s.io", Kind: "Lease"}:                               {resource{"leases", inNamespace}, roleConfiguration},
+	{Group: "flowcontrol.apiserver.k8s.io", Kind: "FlowSchema"}:                 {resource{"flowschemas", clusterScope}, roleConfiguration},
+	{Group: "flowcontrol.apiserver.k8s.io", Kind: "PriorityLevelConfiguration"}: {resource{"prioritylevelconfigurations", clusterScope}, roleConfiguration},
+	{Group: "node.k8s.io", Kind: "RuntimeClass"}:                                {resource{"runtimeclasses", clusterScope}, roleConfiguration},
+	{Group: "scheduling.k8s.io", Kind: "PriorityClass"}:                         {resource{"priorityclasses", clusterScope}, roleConfiguration},
+
+	{Group: "discovery.k8s.io", Kind: "EndpointSlice"}:  {resource{"endpointslices", inNamespace}, roleTraffic},
+	{Group: "networking.k8s.io", Kind: "IPAddress"}:     {resource{"ipaddresses", clusterScope}, roleTraffic},
+	{Group: "networking.k8s.io", Kind: "Ingress"}:       {resource{"ingresses", inNamespace}, roleTraffic},
+	{Group: "networking.k8s.io", Kind: "IngressClass"}:  {resource{"ingressclasses", clusterScope}, roleConfiguration},
+	{Group: "networking.k8s.io", Kind: "NetworkPolicy"}: {resource{"networkpolicies", inNamespace}, roleTraffic},
+	{Group: "networking.k8s.io", Kind: "ServiceCIDR"}:   {resource{"servicecidrs", clusterScope}, roleTraffic},
+
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:        {resource{"clusterroles", clusterScope}, roleConfiguration},
+	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}: {resource{"clusterrolebindings", clusterScope}, roleBinding},
+	{Group: "rbac.authorization.k8s.io", Kind: "Role"}:               {resource{"roles", inNamespace}, roleConfiguration},
+	{Group: "rbac.authorization.k8s.io", Kind: "RoleBinding"}:        {resource{"rolebindings", inNamespace}, roleBinding},
+
+	{Group: "resource.k8s.io", Kind: "DeviceClass"}:           {resource{"deviceclasses", clusterScope}, roleConfiguration},
+	{Group: "resource.k8s.io", Kind: "ResourceClaim"}:         {resource{"resourceclaims", inNamespace}, roleConfiguration},
+	{Group: "resource.k8s.io", Kind: "ResourceClaimTemplate"}: {resource{"resourceclaimtemplates", inNamespace}, roleConfiguration},
+	{Group: "storage.k8s.io", Kind: "CSIDriver"}:              {resource{"csidrivers", clusterScope}, roleConfiguration},
+	{Group: "storage.k8s.io", Kind: "StorageClass"}:           {resource{"storageclasses", clusterScope}, roleConfiguration},
+	{Group: "storage.k8s.io", Kind: "VolumeAttributesClass"}:  {resource{"volumeattributesclasses", clusterScope}, roleConfiguration},
+}
+
+// roleOf returns the role of a kind; what is not built in is a custom resource.
+func roleOf(kind schema.GroupKind) role {
+	return builtins[kind].role // the zero role is roleCustom
+}
+
+var (
+	secretKind     = schema.GroupKind{Kind: "Secret"}
+	namespaceKind  = schema.GroupKind{Kind: "Namespace"}
+	definitionKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
+)

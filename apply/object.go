@@ -1,0 +1,160 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/url"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// Found is the metadata of an object that List has found.
+type Found struct {
+	Ref
+	UID string
+	// Deleted is when its deletion began; zero if it has not.
+	Deleted    time.Time
+	Finalizers []string
+	Labels     map[string]string
+
+	annotations map[string]string
+}
+
+// Get reads one object. A Ref of a namespaced kind must have its namespace. Errors have reason ObjectNotFound if there is
+// none, KindUnknown if the cluster does not serve the kind.
+func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
+	if err := checkPath(ref); err != nil {
+		return nil, err
+	}
+	res, err := c.resolve(ctx, ref.GVK())
+	if err != nil {
+		return nil, err
+	}
+	u := &unstructured.Unstructured{}
+	r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), doing: "reading", ref: ref}
+	err = c.do(ctx, &r, func(_ int, body []byte) error { return utiljson.Unmarshal(body, &u.Object) })
+	if err != nil {
+		c.unlearn(ref.GVK(), err)
+		return nil, err
+	}
+	return u, nil
+}
+
+// Create makes an object that is not there yet, for data that belongs to its user from then on. owner is the field manager.
+// An object of a namespaced kind that names no namespace goes to "default". Errors have reason ObjectExists if there is one
+// of that name, KindUnknown if the cluster does not serve the kind yet.
+//
+// It looks, and then applies without force: an API server holds a POST of a custom resource back for two seconds when its
+// definition is new, but not a PATCH. Somebody who creates the object between the two keeps what he wrote.
+func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
+	gvk := obj.GroupVersionKind()
+	ref := Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	if err := checkPath(ref); err != nil {
+		return ref, err
+	}
+	res, err := c.resolve(ctx, gvk)
+	if err != nil {
+		return ref, err
+	}
+	switch {
+	case !res.namespaced && ref.Namespace != "":
+		ref.Namespace = ""
+		obj = obj.DeepCopy()
+		obj.SetNamespace("")
+	case res.namespaced && ref.Namespace == "":
+		ref.Namespace = "default"
+	}
+	path := res.path(gvk.GroupVersion(), ref.Namespace, ref.Name)
+	look := request{method: http.MethodGet, path: path, accept: metadataType, doing: "looking for", ref: ref}
+	switch err := c.do(ctx, &look, nil); {
+	case err == nil:
+		return ref, &Error{Doing: "creating", Ref: ref, Message: "it exists already", reason: ObjectExists}
+	case !reasonIs(err, ObjectNotFound) && !reasonIs(err, NamespaceNotFound):
+		c.unlearn(gvk, err)
+		return ref, err
+	}
+	data, err := json.Marshal(obj.Object)
+	if err != nil {
+		return ref, fmt.Errorf("encoding %s: %w", ref, err)
+	}
+	body := newBuffer()
+	body.data = append(body.data, data...)
+	r := request{method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
+		accept: metadataType, contentType: applyType, body: body, doing: "creating", ref: ref}
+	err = c.do(ctx, &r, nil)
+	if reasonIs(err, ObjectConflict) {
+		return ref, &Error{Doing: "creating", Ref: ref, Message: "somebody else has just created it", reason: ObjectExists}
+	}
+	c.unlearn(gvk, err)
+	return ref, err
+}
+
+// List finds the objects of a kind in one namespace, or with "" in all, metadata only, a page of 500 at a time. An error with
+// reason KindUnknown means that there can be none in this version.
+func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespace string) ([]Found, error) {
+	res, err := c.resolve(ctx, gvk)
+	if err != nil {
+		return nil, err
+	}
+	var all []Found
+	query := "limit=500"
+	for {
+		found, next, err := c.page(ctx, gvk.GroupVersion(), res, namespace, query)
+		if err != nil {
+			c.unlearn(gvk, err)
+			return nil, err
+		}
+		for i := range found {
+			found[i].Kind = gvk.Kind
+		}
+		all = append(all, found...)
+		if next == "" {
+			return all, nil
+		}
+		query = "limit=500&continue=" + url.QueryEscape(next)
+	}
+}
+
+// page reads one page of a list and returns where the next begins.
+func (c *Cluster) page(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (found []Found, next string, err error) {
+	var list struct {
+		Metadata struct {
+			Continue string `json:"continue"`
+		} `json:"metadata"`
+		Items []struct {
+			Kind     string `json:"kind"`
+			Metadata struct {
+				metadata
+				Name        string            `json:"name"`
+				Namespace   string            `json:"namespace"`
+				Labels      map[string]string `json:"labels"`
+				Annotations map[string]string `json:"annotations"`
+			} `json:"metadata"`
+		} `json:"items"`
+	}
+	r := request{method: http.MethodGet, path: res.path(version, namespace, ""), query: query, accept: listType, doing: "listing " + res.plural}
+	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
+		return nil, "", err
+	}
+	for i := range list.Items {
+		m := &list.Items[i].Metadata
+		f := Found{Ref: Ref{Group: version.Group, Version: version.Version, Namespace: m.Namespace, Name: m.Name}, UID: m.UID, Finalizers: m.Finalizers, Labels: m.Labels, annotations: m.Annotations}
+		if m.DeletionTimestamp != nil {
+			f.Deleted = m.DeletionTimestamp.Time
+		}
+		found = append(found, f)
+	}
+	return found, list.Metadata.Continue, nil
+}
+
+// unlearn forgets a kind if err says that the cluster does not serve it.
+func (c *Cluster) unlearn(gvk schema.GroupVersionKind, err error) {
+	if reasonIs(err, KindUnknown) {
+		c.forget(gvk)
+	}
+}

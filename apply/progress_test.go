@@ -1,0 +1,108 @@
+package apply
+
+import (
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestOurs(t *testing.T) {
+	withGeneration := &metadata{UID: "u", ResourceVersion: "100", Generation: 3}
+	without := &metadata{UID: "u", ResourceVersion: "100"}
+	tests := map[string]struct {
+		reason     string
+		answer     *metadata
+		uid        types.UID
+		generation int64
+		version    string
+		want       bool
+	}{
+		"OwnWrite":       {"the very write", withGeneration, "u", 3, "100", true},
+		"Older":          {"an event from before", withGeneration, "u", 2, "90", true},
+		"Status":         {"status does not change the generation", withGeneration, "u", 3, "120", true},
+		"Spec":           {"somebody changed the spec", withGeneration, "u", 4, "120", false},
+		"Recreated":      {"another object of that name starts with the same generation", withGeneration, "v", 3, "120", false},
+		"NoGeneration":   {"a kind without generation: newer is foreign", without, "u", 0, "101", false},
+		"SameVersion":    {"a kind without generation: the same is ours", without, "u", 0, "100", true},
+		"OpaqueVersion":  {"a version that is no number says nothing", withGeneration, "u", 4, "abc", false},
+		"OnlyVersion":    {"an event may say less", without, "", 0, "100", true},
+		"NothingIsKnown": {"an event that says nothing", without, "", 0, "", false},
+	}
+	ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "b"}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var p Progress
+			if p.Ours(ref, tc.uid, tc.generation, tc.version) {
+				t.Error("an object that was never applied is not ours")
+			}
+			p.begin(ref)
+			p.applied(ref, 1, tc.answer, "o", true)
+			other := ref
+			other.Version = "v2"
+			if got := p.Ours(other, tc.uid, tc.generation, tc.version); got != tc.want {
+				t.Errorf("%s: got %t, want %t", tc.reason, got, tc.want)
+			}
+			if p.Forget(ref); p.Ours(ref, tc.uid, tc.generation, tc.version) || p.Applied(ref) {
+				t.Error("a forgotten object is not ours")
+			}
+		})
+	}
+}
+
+// TestOursUnderWay: events that come while an object is being applied are judged by the answer.
+func TestOursUnderWay(t *testing.T) {
+	deployment := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "default", Name: "d"}
+	config := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "c"}
+	tests := map[string]struct {
+		reason     string
+		ref        Ref
+		generation int64 // of the event that arrives meanwhile
+		version    int
+		want       bool // done with it
+	}{
+		"OwnWrite":      {"the event of this very write", deployment, 1, 101, true},
+		"Status":        {"a controller wrote status right after", deployment, 1, 150, true},
+		"ChangedSpec":   {"somebody changed the spec right after", deployment, 2, 150, false},
+		"OwnConfig":     {"the event of this very write", config, 0, 101, true},
+		"ChangedConfig": {"somebody changed it right after", config, 0, 150, false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			c := s.cluster(ClusterOptions{})
+			var p Progress
+			s.before = func(r *http.Request) {
+				if !p.Ours(tc.ref, "", tc.generation, strconv.Itoa(tc.version)) {
+					t.Errorf("an event while it is being applied must wait for the answer")
+				}
+			}
+			path := "/apis/apps/v1/namespaces/default/deployments/d"
+			yaml := "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}"
+			if tc.ref == config {
+				path, yaml = "/api/v1/namespaces/default/configmaps/c", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}"
+				s.on("PATCH "+path, func(w http.ResponseWriter, r *http.Request) {
+					write(w, 201, map[string]any{"metadata": map[string]any{"uid": "u", "resourceVersion": "101"}})
+				})
+			}
+			set := Set{Bundle: bundleOf(t, yaml)}
+			result, err := c.Apply(t.Context(), set, &p)
+			if err != nil || result.Done() != tc.want || p.Applied(tc.ref) != tc.want {
+				t.Fatalf("%s: got %v, %+v", tc.reason, err, result)
+			}
+			if !tc.want && (result.Waiting[0].Reason != ChangedMeanwhile || !strings.Contains(result.Waiting[0].Message, "somebody else")) {
+				t.Errorf("got %+v, want ChangedMeanwhile", result.Waiting)
+			}
+			s.before = nil
+			s.take()
+			if result, err = c.Apply(t.Context(), set, &p); err != nil || !result.Done() {
+				t.Fatalf("again: %v, %+v", err, result)
+			}
+			if sent := len(s.take()); (sent == 0) != tc.want {
+				t.Errorf("%s: got %d requests", tc.reason, sent)
+			}
+		})
+	}
+}

@@ -1,0 +1,323 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// NotReady is an object that is not ready.
+type NotReady struct {
+	Ref Ref
+	// Failed is true if it will probably not become ready by itself: a container that crashes, an image that cannot be
+	// pulled, a deadline that has passed. Otherwise it just needs time.
+	Failed bool
+	// Message names the object and gives its own reason. It is stable as long as that is: no times, no growing counts.
+	Message string
+}
+
+// judged are the kinds whose readiness means something. Everything else is ready once it is applied; the state of a module's
+// custom resource is for the caller to judge.
+var judged = map[schema.GroupKind]bool{
+	{Kind: "PersistentVolumeClaim"}:      true,
+	{Kind: "Pod"}:                        true,
+	{Group: "apps", Kind: "DaemonSet"}:   true,
+	{Group: "apps", Kind: "Deployment"}:  true,
+	{Group: "apps", Kind: "ReplicaSet"}:  true,
+	{Group: "apps", Kind: "StatefulSet"}: true,
+	{Group: "batch", Kind: "Job"}:        true,
+	definitionKind:                       true,
+}
+
+// Ready reads the objects among refs whose readiness means something, one GET each, and returns those that are not ready, in
+// the order of refs. The rules are those of kstatus, but that a Job counts once it is complete. Where a workload is not
+// ready, a look at its newest pods finds the reason.
+//
+// p may be nil; with it, a CustomResourceDefinition that was established once is not read again. The error says that the
+// cluster as a whole cannot be worked with now.
+func (c *Cluster) Ready(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
+	var ask []Ref
+	for _, r := range refs {
+		established := p != nil && r.groupKind() == definitionKind && p.get(r).established
+		if judged[r.groupKind()] && !established {
+			ask = append(ask, r)
+		}
+	}
+	found := make([]*NotReady, len(ask))
+	err := c.each(len(ask), func(i int) (err error) {
+		if ask[i].groupKind() == definitionKind {
+			found[i], err = c.judgeDefinition(ctx, ask[i], p)
+		} else {
+			found[i], err = c.judge(ctx, ask[i])
+		}
+		if e, ok := errors.AsType[*Error](err); ok && !stops(err) {
+			found[i], err = &NotReady{Ref: ask[i], Failed: e.reason != ObjectNotFound, Message: e.Error()}, nil
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	var notReady []NotReady
+	for _, f := range found {
+		if f != nil {
+			notReady = append(notReady, *f)
+		}
+	}
+	return notReady, nil
+}
+
+// judgeDefinition reads of a CustomResourceDefinition, which may be large, its conditions only.
+func (c *Cluster) judgeDefinition(ctx context.Context, ref Ref, p *Progress) (*NotReady, error) {
+	if err := checkPath(ref); err != nil {
+		return nil, err
+	}
+	var crd struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	res := builtins[definitionKind].resource
+	r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), "", ref.Name), doing: "reading", ref: ref}
+	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &crd) }); err != nil {
+		return nil, err
+	}
+	answer := &NotReady{Ref: ref, Message: ref.String() + ": is not established yet"}
+	for _, condition := range crd.Status.Conditions {
+		switch {
+		case condition.Type == "Established" && condition.Status == metav1.ConditionTrue:
+			if p != nil {
+				p.setFresh(ref, false)
+			}
+			return nil, nil
+		case condition.Type == "NamesAccepted" && condition.Status == metav1.ConditionFalse && condition.Reason != "Pending":
+			answer.Failed = true
+			answer.Message = ref.String() + ": its names are not accepted: " + bounded(condition.Message)
+		}
+	}
+	return answer, nil
+}
+
+// judge reads an object and returns nil if it is ready.
+func (c *Cluster) judge(ctx context.Context, ref Ref) (*NotReady, error) {
+	u, err := c.Get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	verdict, err := status.Compute(u)
+	if err != nil {
+		return &NotReady{Ref: ref, Message: ref.String() + ": its status cannot be read: " + bounded(err.Error())}, nil
+	}
+	answer := &NotReady{Ref: ref, Failed: verdict.Status == status.FailedStatus, Message: ref.String() + ": " + bounded(verdict.Message)}
+	switch {
+	case verdict.Status == status.TerminatingStatus:
+		return answer, nil
+	case ref.Kind == "Job":
+		if verdict.Status == status.CurrentStatus && isComplete(u) {
+			return nil, nil
+		}
+	case verdict.Status == status.CurrentStatus:
+		return nil, nil
+	}
+	reason, failed, err := c.explain(ctx, u)
+	if err != nil {
+		return nil, err
+	}
+	if reason != "" {
+		answer.Message += ": " + reason
+	}
+	answer.Failed = answer.Failed || failed
+	return answer, nil
+}
+
+// isComplete reports whether a Job has run to its end, or is not meant to run.
+func isComplete(u *unstructured.Unstructured) bool {
+	suspended, _, _ := unstructured.NestedBool(u.Object, "spec", "suspend")
+	_, found := conditionTrue(u, "Complete")
+	return suspended || found
+}
+
+// conditionTrue returns the message of a condition that is true.
+func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
+	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
+	for _, one := range conditions {
+		if c, ok := one.(map[string]any); ok && c["type"] == kind && c["status"] == "True" {
+			message, _ := c["message"].(string)
+			return message, true
+		}
+	}
+	return "", false
+}
+
+// explain looks for the reason why a workload is not ready: its own condition, or the worst of a few of its newest pods. It costs
+// at most two requests. Rights that are missing for that only cost the explanation.
+func (c *Cluster) explain(ctx context.Context, u *unstructured.Unstructured) (reason string, failed bool, err error) {
+	if message, ok := conditionTrue(u, "ReplicaFailure"); ok {
+		return bounded(message), true, nil
+	}
+	if u.GetKind() == "Pod" {
+		var pod corev1.Pod
+		if data, err := u.MarshalJSON(); err != nil || json.Unmarshal(data, &pod) != nil {
+			return "", false, nil
+		}
+		reason, failed = worst([]corev1.Pod{pod})
+		return reason, failed, nil
+	}
+	selector, err := c.newestPods(ctx, u)
+	if err != nil || selector == "" {
+		return "", false, onlyStopping(err)
+	}
+	pods := resource{plural: "pods", namespaced: true}
+	r := request{method: http.MethodGet, path: pods.path(schema.GroupVersion{Version: "v1"}, u.GetNamespace(), ""),
+		query: "limit=10&labelSelector=" + url.QueryEscape(selector), doing: "listing pods"}
+	var list corev1.PodList
+	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
+		return "", false, onlyStopping(err)
+	}
+	reason, failed = worst(list.Items)
+	return reason, failed, nil
+}
+
+func onlyStopping(err error) error {
+	if err != nil && stops(err) {
+		return err
+	}
+	return nil
+}
+
+// newestPods returns a label selector for the pods of a workload's newest revision, "" if it has none.
+func (c *Cluster) newestPods(ctx context.Context, u *unstructured.Unstructured) (string, error) {
+	labels, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "selector")
+	data, err := utiljson.Marshal(labels)
+	if err != nil {
+		return "", nil
+	}
+	var parsed *metav1.LabelSelector
+	if json.Unmarshal(data, &parsed) != nil || parsed == nil {
+		return "", nil
+	}
+	selector := metav1.FormatLabelSelector(parsed)
+	switch u.GetKind() {
+	case "StatefulSet":
+		if revision, _, _ := unstructured.NestedString(u.Object, "status", "updateRevision"); revision != "" {
+			selector += ",controller-revision-hash=" + revision
+		}
+	case "Deployment":
+		hash, err := c.newestHash(ctx, u, selector)
+		if hash != "" {
+			selector += ",pod-template-hash=" + hash
+		}
+		return selector, err
+	}
+	return selector, nil
+}
+
+// newestHash returns the label by which the pods of a Deployment's newest ReplicaSet are known.
+func (c *Cluster) newestHash(ctx context.Context, u *unstructured.Unstructured, selector string) (string, error) {
+	sets, _, err := c.page(ctx, schema.GroupVersion{Group: "apps", Version: "v1"}, resource{"replicasets", inNamespace}, u.GetNamespace(),
+		"limit=50&labelSelector="+url.QueryEscape(selector))
+	if err != nil {
+		return "", err
+	}
+	hash, newest := "", -1
+	for _, s := range sets {
+		revision, err := strconv.Atoi(s.annotations["deployment.kubernetes.io/revision"])
+		if err == nil && revision > newest && s.Labels["pod-template-hash"] != "" {
+			hash, newest = s.Labels["pod-template-hash"], revision
+		}
+	}
+	return hash, nil
+}
+
+// hopeless are reasons for which a container waits and which need a change by a person.
+var hopeless = []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName",
+	"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
+
+// worst finds what is wrong with pods; a failure goes before something that is just under way. Pods are taken in the order of
+// their names, so that the answer is stable.
+func worst(pods []corev1.Pod) (reason string, failed bool) {
+	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	for i := range pods {
+		text, bad := inPod(&pods[i])
+		if bad {
+			return text, true
+		}
+		if reason == "" {
+			reason = text
+		}
+	}
+	return reason, false
+}
+
+// inPod finds what is wrong with one pod.
+func inPod(pod *corev1.Pod) (reason string, failed bool) {
+	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
+		for i := range list {
+			text, bad := inContainer(&list[i])
+			if bad {
+				return "pod " + pod.Name + ": " + text, true
+			}
+			if reason == "" && text != "" {
+				reason = "pod " + pod.Name + ": " + text
+			}
+		}
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Message != "" {
+			return "pod " + pod.Name + ": " + bounded(c.Message), false
+		}
+	}
+	if pod.Status.Phase == corev1.PodFailed {
+		return "pod " + pod.Name + " has failed: " + bounded(pod.Status.Reason+" "+pod.Status.Message), true
+	}
+	return reason, false
+}
+
+// inContainer finds what is wrong with one container. Between two crashes it runs for a moment; a container that has ended
+// badly twice and is not ready still counts as failed, so that the state does not flap.
+func inContainer(c *corev1.ContainerStatus) (reason string, failed bool) {
+	waiting, last := c.State.Waiting, c.LastTerminationState.Terminated
+	if c.State.Terminated != nil {
+		last = c.State.Terminated
+	}
+	ended := ""
+	if last != nil && last.ExitCode != 0 {
+		ended = fmt.Sprintf("exit code %d", last.ExitCode)
+		if last.Reason != "" && last.Reason != "Error" {
+			ended += " " + last.Reason
+		}
+		if last.Message != "" {
+			ended += ": " + bounded(last.Message)
+		}
+	}
+	name := fmt.Sprintf("container %q", c.Name)
+	switch {
+	case waiting != nil && slices.Contains(hopeless, waiting.Reason):
+		detail := waiting.Message
+		if waiting.Reason == "CrashLoopBackOff" {
+			detail = ended // its own message holds a time that grows
+		} else if strings.Contains(waiting.Reason, "Image") {
+			detail = "image " + c.Image
+		}
+		return strings.TrimSuffix(name+": "+waiting.Reason+": "+bounded(detail), ": "), true
+	case !c.Ready && c.RestartCount >= 2 && ended != "":
+		return name + " keeps ending with " + ended, true
+	case waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing":
+		return name + ": " + waiting.Reason, false
+	default:
+		return "", false
+	}
+}

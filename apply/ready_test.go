@@ -1,0 +1,177 @@
+package apply
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// put stores an object as the cluster's own controllers would have left it.
+func (s *server) put(t *testing.T, path, text string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stored[path] = tree(t, text)
+}
+
+const (
+	readyDeployment = `{kind: Deployment, apiVersion: apps/v1, metadata: {name: manager, namespace: mod, generation: 2}, spec: {replicas: 1, selector: {matchLabels: {app: m}}},
+  status: {observedGeneration: 2, replicas: 1, updatedReplicas: 1, readyReplicas: 1, availableReplicas: 1, conditions: [{type: Available, status: "True"}, {type: Progressing, status: "True", reason: NewReplicaSetAvailable}]}}`
+	brokenDeployment = `{kind: Deployment, apiVersion: apps/v1, metadata: {name: manager, namespace: mod, generation: 2}, spec: {replicas: 1, selector: {matchLabels: {app: m}}},
+  status: {observedGeneration: 2, replicas: 1, updatedReplicas: 1, unavailableReplicas: 1, conditions: [{type: Available, status: "False"}, {type: Progressing, status: "True", reason: ReplicaSetUpdated}]}}`
+	setsPath = "/apis/apps/v1/namespaces/mod/replicasets"
+	podsPath = "/api/v1/namespaces/mod/pods"
+)
+
+func pod(name, status string) string {
+	return "{kind: Pod, metadata: {name: " + name + ", namespace: mod}, status: " + status + "}"
+}
+
+// TestReady judges the Deployment of a module, and what is said about its pods.
+func TestReady(t *testing.T) {
+	const crash = `{phase: Running, containerStatuses: [{name: manager, restartCount: 3, state: {waiting: {reason: CrashLoopBackOff, message: back-off 40s restarting}}, lastState: {terminated: {exitCode: 1, reason: Error, message: "no  such\nhost"}}}]}`
+	tests := map[string]struct {
+		reason     string
+		deployment string
+		pod        string
+		want       string // part of the message; "" is ready
+		failed     bool
+	}{
+		"Ready":    {"available and observed", readyDeployment, crash, "", false},
+		"Missing":  {"it was deleted", "", crash, "Deployment.apps mod/manager: not found", false},
+		"Observed": {"the newest generation was not seen yet", strings.Replace(readyDeployment, "generation: 2}", "generation: 3}", 1), `{}`, "generation is 3", false},
+		"Deadline": {"it did not come up in time", strings.Replace(brokenDeployment, `"True", reason: ReplicaSetUpdated`, `"False", reason: ProgressDeadlineExceeded`, 1), `{}`, "Progress deadline exceeded", true},
+		"Refused":  {"no pod could be made", strings.Replace(brokenDeployment, "conditions: [", `conditions: [{type: ReplicaFailure, status: "True", message: exceeded quota}, `, 1), `{}`, "exceeded quota", true},
+		"Going":    {"it is being deleted", strings.Replace(readyDeployment, "metadata: {", `metadata: {deletionTimestamp: "2026-01-02T03:04:05Z", `, 1), `{}`, "scheduled for deletion", false},
+		"Crash":    {"the container's own last words, without the growing time", brokenDeployment, crash, `pod manager-1: container "manager": CrashLoopBackOff: exit code 1: no such host`, true},
+		"Again": {"between two crashes it runs, and still counts as failed", brokenDeployment,
+			`{containerStatuses: [{name: manager, restartCount: 2, state: {running: {}}, lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]}`, "keeps ending with exit code 137 OOMKilled", true},
+		"Once":          {"one crash may happen", brokenDeployment, `{containerStatuses: [{name: manager, restartCount: 1, state: {running: {}}, lastState: {terminated: {exitCode: 1}}}]}`, "Available: 0/1", false},
+		"Image":         {"the image cannot be pulled", brokenDeployment, `{containerStatuses: [{name: manager, image: "example.com/m:1", state: {waiting: {reason: ImagePullBackOff, message: Back-off}}}]}`, "ImagePullBackOff: image example.com/m:1", true},
+		"Config":        {"a Secret is missing", brokenDeployment, `{containerStatuses: [{name: manager, state: {waiting: {reason: CreateContainerConfigError, message: secret "x" not found}}}]}`, `secret "x" not found`, true},
+		"Init":          {"an init container fails", brokenDeployment, `{initContainerStatuses: [{name: init, state: {waiting: {reason: CrashLoopBackOff}}}], containerStatuses: [{name: manager, state: {waiting: {reason: PodInitializing}}}]}`, `container "init": CrashLoopBackOff`, true},
+		"Starting":      {"it just needs time", brokenDeployment, `{containerStatuses: [{name: manager, state: {waiting: {reason: ContainerCreating}}}]}`, "Available: 0/1", false},
+		"Unschedulable": {"no node has room", brokenDeployment, `{conditions: [{type: PodScheduled, status: "False", reason: Unschedulable, message: 0/1 nodes are available}]}`, "0/1 nodes are available", false},
+		"Evicted":       {"the pod has failed", brokenDeployment, `{phase: Failed, reason: Evicted, message: the node was low on memory}`, "Evicted the node was low", true},
+	}
+	ref := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "mod", Name: "manager"}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			if tc.deployment != "" {
+				s.put(t, managerPath, tc.deployment)
+			}
+			s.put(t, setsPath+"/manager-old", `{metadata: {name: manager-old, namespace: mod, labels: {pod-template-hash: old}, annotations: {deployment.kubernetes.io/revision: "9"}}}`)
+			s.put(t, setsPath+"/manager-new", `{metadata: {name: manager-new, namespace: mod, labels: {pod-template-hash: new}, annotations: {deployment.kubernetes.io/revision: "10"}}}`)
+			s.put(t, podsPath+"/manager-1", pod("manager-1", tc.pod))
+			selector := ""
+			s.before = func(r *http.Request) {
+				if r.URL.Path == podsPath {
+					selector = r.URL.Query().Get("labelSelector")
+				}
+			}
+			notReady, err := s.cluster(ClusterOptions{}).Ready(t.Context(), []Ref{ref, {Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "b"}}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sent := s.take()
+			if tc.want == "" {
+				if len(notReady) > 0 || len(sent) != 1 {
+					t.Errorf("%s: got %+v and requests %v, want ready after one request", tc.reason, notReady, sent)
+				}
+				return
+			}
+			if len(notReady) != 1 || notReady[0].Failed != tc.failed || !strings.Contains(notReady[0].Message, tc.want) || !strings.Contains(notReady[0].Message, "mod/manager") {
+				t.Errorf("%s: got %+v, want %q, failed %t", tc.reason, notReady, tc.want, tc.failed)
+			}
+			if len(sent) > 3 {
+				t.Errorf("got %d requests, want at most 3: %v", len(sent), sent)
+			}
+			if selector != "" && selector != "app=m,pod-template-hash=new" {
+				t.Errorf("got selector %q, want the pods of the newest revision", selector)
+			}
+		})
+	}
+}
+
+func TestReadyKinds(t *testing.T) {
+	const set = `{kind: StatefulSet, apiVersion: apps/v1, metadata: {name: x, namespace: mod, generation: 1}, spec: {replicas: 1, selector: {matchLabels: {a: b}}}, status: {observedGeneration: 1, updateRevision: x-2, `
+	const job = `{kind: Job, apiVersion: batch/v1, metadata: {name: x, namespace: mod}, spec: {}, status: `
+	tests := map[string]struct {
+		reason     string
+		ref        Ref
+		path, text string
+		want       string
+		failed     bool
+	}{
+		"StatefulSet": {"all replicas", Ref{Group: "apps", Version: "v1", Kind: "StatefulSet", Namespace: "mod", Name: "x"}, "/apis/apps/v1/namespaces/mod/statefulsets/x",
+			set + `replicas: 1, readyReplicas: 1, currentReplicas: 1, updatedReplicas: 1, currentRevision: x-2}}`, "", false},
+		"StatefulSetNot": {"no replica", Ref{Group: "apps", Version: "v1", Kind: "StatefulSet", Namespace: "mod", Name: "x"}, "/apis/apps/v1/namespaces/mod/statefulsets/x", set + `replicas: 1}}`, "Ready: 0/1", false},
+		"JobRuns":        {"a Job counts once it is complete", Ref{Group: "batch", Version: "v1", Kind: "Job", Namespace: "mod", Name: "x"}, "/apis/batch/v1/namespaces/mod/jobs/x", job + `{startTime: "2026-01-02T03:04:05Z", active: 1}}`, "in progress", false},
+		"JobComplete":    {"complete", Ref{Group: "batch", Version: "v1", Kind: "Job", Namespace: "mod", Name: "x"}, "/apis/batch/v1/namespaces/mod/jobs/x", job + `{conditions: [{type: Complete, status: "True"}]}}`, "", false},
+		"JobFailed":      {"failed", Ref{Group: "batch", Version: "v1", Kind: "Job", Namespace: "mod", Name: "x"}, "/apis/batch/v1/namespaces/mod/jobs/x", job + `{conditions: [{type: Failed, status: "True"}]}}`, "Job Failed", true},
+		"Claim":          {"not bound", Ref{Version: "v1", Kind: "PersistentVolumeClaim", Namespace: "mod", Name: "x"}, "/api/v1/namespaces/mod/persistentvolumeclaims/x", `{kind: PersistentVolumeClaim, apiVersion: v1, metadata: {name: x}, status: {phase: Pending}}`, "not Bound", false},
+		"Pod":            {"its own container", Ref{Version: "v1", Kind: "Pod", Namespace: "mod", Name: "x"}, podsPath + "/x", `{kind: Pod, apiVersion: v1, metadata: {name: x, namespace: mod}, status: {phase: Pending, containerStatuses: [{name: c, image: i, state: {waiting: {reason: ErrImagePull}}}]}}`, "ErrImagePull: image i", true},
+		"Definition":     {"not established yet", Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "things.example.com"}, definitionPath, `{status: {conditions: []}}`, "not established", false},
+		"Names":          {"another definition has the name", Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "things.example.com"}, definitionPath, `{status: {conditions: [{type: NamesAccepted, status: "False", reason: ListKindConflict, message: "\"ThingList\" is already in use"}]}}`, "already in use", true},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.put(t, tc.path, tc.text)
+			notReady, err := s.cluster(ClusterOptions{}).Ready(t.Context(), []Ref{tc.ref}, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if tc.want == "" {
+				if len(notReady) > 0 {
+					t.Errorf("%s: got %+v, want ready", tc.reason, notReady)
+				}
+				return
+			}
+			if len(notReady) != 1 || notReady[0].Failed != tc.failed || !strings.Contains(notReady[0].Message, tc.want) {
+				t.Errorf("%s: got %+v, want %q, failed %t", tc.reason, notReady, tc.want, tc.failed)
+			}
+		})
+	}
+}
+
+func TestReadyDefinitionOnce(t *testing.T) {
+	s := newServer(t)
+	s.put(t, definitionPath, `{status: {conditions: [{type: Established, status: "True"}]}}`)
+	ref := Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "things.example.com"}
+	c := s.cluster(ClusterOptions{})
+	var done Progress
+	for range 2 {
+		if notReady, err := c.Ready(t.Context(), []Ref{ref}, &done); err != nil || len(notReady) > 0 {
+			t.Fatalf("got %v, %v", notReady, err)
+		}
+	}
+	if diff := cmp.Diff([]string{"GET " + definitionPath}, s.take()); diff != "" {
+		t.Errorf("an established definition is read once (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadyErrors(t *testing.T) {
+	s := newServer(t)
+	ref := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "mod", Name: "manager"}
+	c := s.cluster(ClusterOptions{})
+	s.on("GET "+managerPath, refusing(http.StatusForbidden, "Forbidden", `deployments.apps "manager" is forbidden: User "x" cannot get`))
+	notReady, err := c.Ready(t.Context(), []Ref{ref}, nil)
+	if err != nil || len(notReady) != 1 || !notReady[0].Failed || !strings.Contains(notReady[0].Message, "cannot get") {
+		t.Errorf("a missing right: got %+v, %v", notReady, err)
+	}
+	s.on("GET "+managerPath, refusing(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
+	if notReady, err = c.Ready(t.Context(), []Ref{ref}, nil); ClassOf(err) != Unauthorized || notReady != nil {
+		t.Errorf("a refused credential: got %+v, %v", notReady, err)
+	}
+	// Rights that are missing for the explanation cost the explanation only.
+	s.on("GET "+managerPath, nil)
+	s.put(t, managerPath, brokenDeployment)
+	s.on("GET "+podsPath, refusing(http.StatusForbidden, "Forbidden", `pods is forbidden: User "x" cannot list`))
+	if notReady, err = c.Ready(t.Context(), []Ref{ref}, nil); err != nil || len(notReady) != 1 || notReady[0].Failed {
+		t.Errorf("no right to list pods: got %+v, %v", notReady, err)
+	}
+}

@@ -1,0 +1,252 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+)
+
+// Media types. Metadata alone is asked for wherever it is enough: the API server then leaves out spec and status, which for
+// a CustomResourceDefinition is hundreds of kilobytes.
+const (
+	jsonType     = "application/json"
+	metadataType = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+	listType     = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	applyType    = "application/apply-patch+yaml" // JSON is YAML
+)
+
+// maxAnswer is the most an answer may hold, in bytes. An object in etcd is at most 1.5 MiB.
+const maxAnswer = 32 << 20
+
+// request is one request to an API server.
+type request struct {
+	method, path, query string
+	accept, contentType string
+	body                *buffer // nil for none; do releases it
+
+	doing string // for errors: "applying"
+	ref   Ref    // for errors; may be zero
+}
+
+func (r *request) subject() string {
+	if r.ref.Kind == "" {
+		return r.path
+	}
+	return r.ref.String()
+}
+
+// do sends r once the cluster's limit lets it and gives the answer to read, which must not keep the bytes. Errors are of
+// type *Error, or the cause why ctx has ended. It repeats nothing, with one exception: a request that may be sent twice without
+// harm is sent once more if its connection is cut before an answer, since connections are kept and an API server may
+// close one (idle, or restarting behind a load balancer) at the moment it is used.
+func (c *Cluster) do(ctx context.Context, r *request, read func(code int, body []byte) error) error {
+	if r.body != nil {
+		defer r.body.release()
+	}
+	select {
+	case c.slots <- struct{}{}:
+		defer func() { <-c.slots }()
+	case <-ctx.Done():
+		return r.failed(ctx, 0, ctx.Err())
+	}
+	wait := c.timeout + grace
+	limited, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+
+	start := time.Now()
+	res, err := c.http.Do(c.build(limited, r))
+	if err != nil && r.repeatable() && isCut(err) {
+		res, err = c.http.Do(c.build(limited, r))
+	}
+	if c.observe != nil {
+		code := 0
+		if res != nil {
+			code = res.StatusCode
+		}
+		c.observe(r.method, code, time.Since(start))
+	}
+	if err != nil {
+		return r.failed(ctx, wait, err)
+	}
+	defer func() { _ = res.Body.Close() }() // read to its end or given up
+
+	answer := newBuffer()
+	defer answer.release()
+	if err := answer.fill(res.Body); err != nil {
+		return r.failed(ctx, wait, fmt.Errorf("reading the answer: %w", err))
+	}
+	if res.StatusCode < 200 || res.StatusCode > 299 {
+		return r.refused(res.StatusCode, res.Header, answer.data)
+	}
+	if read == nil {
+		return nil
+	}
+	if err := read(res.StatusCode, answer.data); err != nil {
+		return r.failed(ctx, wait, fmt.Errorf("the answer is not that of an API server: %w", err))
+	}
+	return nil
+}
+
+// repeatable reports whether sending r twice does the same as sending it once.
+func (r *request) repeatable() bool {
+	return r.method != http.MethodPost && r.contentType != string(types.JSONPatchType)
+}
+
+// isCut reports whether a connection that existed has ended. A cluster that cannot be reached at all is not meant.
+func isCut(err error) bool {
+	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) || errors.Is(err, syscall.EPIPE)
+}
+
+// build makes the HTTP request.
+func (c *Cluster) build(ctx context.Context, r *request) *http.Request {
+	query := c.query
+	if r.query != "" {
+		query = r.query + "&" + query
+	}
+	accept := r.accept
+	if accept == "" {
+		accept = jsonType
+	}
+	req := (&http.Request{
+		Method: r.method,
+		URL:    &url.URL{Scheme: c.base.Scheme, Host: c.base.Host, Path: c.base.Path + r.path, RawQuery: query},
+		Header: http.Header{"Accept": {accept}},
+	}).WithContext(ctx)
+	if r.repeatable() {
+		req.Header["Idempotency-Key"] = nil // tells net/http that it may send it again; not sent itself
+	}
+	if r.body != nil {
+		req.Header["Content-Type"] = []string{r.contentType}
+		req.ContentLength = int64(len(r.body.data))
+		req.Body = r.body.open()
+		req.GetBody = func() (io.ReadCloser, error) { return r.body.open(), nil }
+	}
+	return req
+}
+
+// buffer is pooled memory for a body. A transport may go on reading a request's body after the answer has come, so that
+// memory goes back to the pool only when everybody who has opened it has closed it.
+type buffer struct {
+	data  []byte
+	users atomic.Int32
+}
+
+var buffers = sync.Pool{New: func() any { return new(buffer) }}
+
+// maxPooled keeps a rare giant from staying in memory.
+const maxPooled = 1 << 20
+
+func newBuffer() *buffer {
+	b := buffers.Get().(*buffer)
+	b.data = b.data[:0]
+	b.users.Store(1)
+	return b
+}
+
+func (b *buffer) release() {
+	if b.users.Add(-1) == 0 && cap(b.data) <= maxPooled {
+		buffers.Put(b)
+	}
+}
+
+// open returns a reader of the bytes. It is only called before release.
+func (b *buffer) open() io.ReadCloser {
+	b.users.Add(1)
+	return &bufferReader{from: b, rest: b.data}
+}
+
+// fill reads r to its end, at most maxAnswer bytes.
+func (b *buffer) fill(r io.Reader) error {
+	if cap(b.data) == 0 {
+		b.data = make([]byte, 0, 4096)
+	}
+	for {
+		if len(b.data) == cap(b.data) {
+			b.data = append(b.data, 0)[:len(b.data)]
+		}
+		n, err := r.Read(b.data[len(b.data):cap(b.data)])
+		b.data = b.data[:len(b.data)+n]
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if len(b.data) > maxAnswer {
+			return fmt.Errorf("it is longer than %d bytes", maxAnswer)
+		}
+	}
+}
+
+// bufferReader reads a buffer. Transports may close a body while they read it (HTTP/2 does when a stream is reset), hence the
+// lock: after Close, when the memory may already hold another cluster's object, nothing is read any more.
+type bufferReader struct {
+	mu   sync.Mutex
+	from *buffer // nil once closed; guarded by mu
+	rest []byte  // guarded by mu
+}
+
+func (r *bufferReader) Read(p []byte) (int, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.rest) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p, r.rest)
+	r.rest = r.rest[n:]
+	return n, nil
+}
+
+func (r *bufferReader) Close() error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.from != nil {
+		r.from.release()
+		r.from, r.rest = nil, nil
+	}
+	return nil
+}
+
+// object is what is read of the metadata of an answer.
+type object struct {
+	Kind     string   `json:"kind"`
+	Metadata metadata `json:"metadata"`
+}
+
+type metadata struct {
+	UID               string          `json:"uid"`
+	ResourceVersion   string          `json:"resourceVersion"`
+	Generation        int64           `json:"generation"`
+	DeletionTimestamp *metav1.Time    `json:"deletionTimestamp"`
+	Finalizers        []string        `json:"finalizers"`
+	ManagedFields     []managedFields `json:"managedFields"`
+}
+
+type managedFields struct {
+	Manager     string          `json:"manager"`
+	Operation   string          `json:"operation"`
+	Subresource string          `json:"subresource"`
+	FieldsV1    json.RawMessage `json:"fieldsV1"`
+}
+
+// fieldsOf returns the fields that manager has applied, nil if none.
+func (m *metadata) fieldsOf(manager string) json.RawMessage {
+	for _, f := range m.ManagedFields {
+		if f.Manager == manager && f.Operation == "Apply" && f.Subresource == "" {
+			return f.FieldsV1
+		}
+	}
+	return nil
+}

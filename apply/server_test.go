@@ -1,0 +1,393 @@
+package apply
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// server is an API server small enough to read: it stores what is applied, records every request, and misbehaves on demand.
+type server struct {
+	*httptest.Server
+	t testing.TB
+
+	mu       sync.Mutex
+	requests []string                                            // "PATCH /api/v1/namespaces/a/configmaps/b", in the order they came
+	stored   map[string]map[string]any                           // by path
+	serves   map[string]bool                                     // "example.com/v1 Thing things": custom kinds
+	scripts  map[string]func(http.ResponseWriter, *http.Request) // by "METHOD path"; answers instead of the server
+	before   func(*http.Request)                                 // called without lock
+	version  int
+	accepts  map[string]string // last Accept header by request line
+}
+
+func newServer(t testing.TB) *server {
+	s := &server{t: t, stored: map[string]map[string]any{}, serves: map[string]bool{}, scripts: map[string]func(http.ResponseWriter, *http.Request){},
+		accepts: map[string]string{}, version: 100}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// cluster returns a Cluster for this server.
+func (s *server) cluster(opts ClusterOptions) *Cluster {
+	s.t.Helper()
+	c, err := New(&rest.Config{Host: s.URL}, nil, opts)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.t.Cleanup(c.http.CloseIdleConnections)
+	return c
+}
+
+// on answers one request line by script from now on; nil removes the script.
+func (s *server) on(line string, script func(http.ResponseWriter, *http.Request)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if script == nil {
+		delete(s.scripts, line)
+		return
+	}
+	s.scripts[line] = script
+}
+
+// take returns the requests since the last call.
+func (s *server) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.requests
+	s.requests = nil
+	return taken
+}
+
+// serve makes the server serve a custom kind.
+func (s *server) serve(kind string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.serves[kind] = true
+}
+
+// change edits a stored object as another manager would.
+func (s *server) change(path string, edit func(map[string]any)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	edit(s.stored[path])
+	s.version++
+	s.stored[path]["metadata"].(map[string]any)["resourceVersion"] = strconv.Itoa(s.version)
+}
+
+func (s *server) paths() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.stored))
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	line := r.Method + " " + r.URL.Path
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	s.requests = append(s.requests, line)
+	s.accepts[line] = r.Header.Get("Accept")
+	script, before := s.scripts[line], s.before
+	s.mu.Unlock()
+	if before != nil {
+		before(r)
+	}
+	if script != nil {
+		script(w, r)
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.discovery(w, r.URL.Path):
+	case !s.known(r.URL.Path):
+		http.Error(w, "404 page not found", http.StatusNotFound)
+	case r.Method == http.MethodPatch:
+		s.patch(w, r, body)
+	case r.Method == http.MethodPost:
+		var o map[string]any
+		_ = json.Unmarshal(body, &o)
+		path := r.URL.Path + "/" + o["metadata"].(map[string]any)["name"].(string)
+		if s.stored[path] != nil {
+			refuse(w, http.StatusConflict, "AlreadyExists", "it is there", "", "")
+			return
+		}
+		s.store(path, o, "Update", r.URL.Query().Get("fieldManager"))
+		s.answer(w, http.StatusCreated, r, s.stored[path])
+	case r.Method == http.MethodDelete:
+		s.remove(w, r)
+	case s.stored[r.URL.Path] != nil:
+		s.answer(w, http.StatusOK, r, s.stored[r.URL.Path])
+	case s.isCollection(r.URL.Path):
+		s.list(w, r)
+	default:
+		refuse(w, http.StatusNotFound, "NotFound", "not found", "x", r.URL.Path[strings.LastIndex(r.URL.Path, "/")+1:])
+	}
+}
+
+// discovery answers /apis/group and /apis/group/version.
+func (s *server) discovery(w http.ResponseWriter, path string) bool {
+	parts := strings.Split(strings.TrimPrefix(path, "/apis/"), "/")
+	if !strings.HasPrefix(path, "/apis/") || len(parts) > 2 {
+		return false
+	}
+	versions := []any{}
+	resources := []any{}
+	for _, kind := range slices.Sorted(maps.Keys(s.serves)) {
+		words := strings.Fields(kind)
+		group, version, _ := strings.Cut(words[0], "/")
+		if group == parts[0] {
+			versions = append(versions, map[string]any{"version": version, "groupVersion": words[0]})
+			if len(parts) == 2 && version == parts[1] {
+				resources = append(resources, map[string]any{"name": words[2], "kind": words[1], "namespaced": len(words) < 4},
+					map[string]any{"name": words[2] + "/status", "kind": words[1], "namespaced": len(words) < 4})
+			}
+		}
+	}
+	switch {
+	case len(versions) == 0, len(parts) == 2 && len(resources) == 0:
+		http.Error(w, "404 page not found", http.StatusNotFound)
+	case len(parts) == 1:
+		write(w, http.StatusOK, map[string]any{"kind": "APIGroup", "name": parts[0], "versions": versions, "preferredVersion": versions[0]})
+	default:
+		write(w, http.StatusOK, map[string]any{"kind": "APIResourceList", "groupVersion": parts[0] + "/" + parts[1], "resources": resources})
+	}
+	return true
+}
+
+// known reports whether the path belongs to a kind that is served.
+func (s *server) known(path string) bool {
+	for gk, b := range builtins {
+		prefix := "/api/"
+		if gk.Group != "" {
+			prefix = "/apis/" + gk.Group + "/"
+		}
+		if strings.HasPrefix(path, prefix) && slices.Contains(strings.Split(path, "/"), b.plural) {
+			return true
+		}
+	}
+	for kind := range s.serves {
+		words := strings.Fields(kind)
+		if strings.HasPrefix(path, "/apis/"+words[0]+"/") && slices.Contains(strings.Split(path, "/"), words[2]) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *server) isCollection(path string) bool {
+	last := path[strings.LastIndex(path, "/")+1:]
+	for _, b := range builtins {
+		if b.plural == last {
+			return true
+		}
+	}
+	for kind := range s.serves {
+		if strings.Fields(kind)[2] == last {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *server) list(w http.ResponseWriter, r *http.Request) {
+	items := []any{}
+	parts := strings.Split(r.URL.Path, "/")
+	for _, path := range slices.Sorted(maps.Keys(s.stored)) {
+		have := strings.Split(path, "/")
+		sameKind := have[len(have)-2] == parts[len(parts)-1] && strings.Join(have[:4], "/") == strings.Join(append(slices.Clone(parts), "", "")[:4], "/")
+		if strings.HasPrefix(path, r.URL.Path+"/") || sameKind {
+			items = append(items, s.stored[path])
+		}
+	}
+	write(w, http.StatusOK, map[string]any{"kind": "List", "items": items})
+}
+
+func (s *server) patch(w http.ResponseWriter, r *http.Request, body []byte) {
+	var o map[string]any
+	if err := json.Unmarshal(body, &o); err != nil {
+		refuse(w, http.StatusBadRequest, "BadRequest", err.Error(), "", "")
+		return
+	}
+	code := http.StatusOK
+	if s.stored[r.URL.Path] == nil {
+		code = http.StatusCreated
+	}
+	s.store(r.URL.Path, o, "Apply", r.URL.Query().Get("fieldManager"))
+	s.answer(w, code, r, s.stored[r.URL.Path])
+}
+
+// store writes an object. Nothing changes if it says what is stored.
+func (s *server) store(path string, o map[string]any, operation, manager string) {
+	m := o["metadata"].(map[string]any)
+	fields := fieldsOf(strip(o))
+	m["uid"], m["generation"] = fmt.Sprintf("uid-%d", s.version+1), float64(1)
+	if old := s.stored[path]; old != nil {
+		have := old["metadata"].(map[string]any)
+		m["uid"], m["generation"], m["resourceVersion"] = have["uid"], have["generation"], have["resourceVersion"]
+		for _, keep := range []string{"finalizers", "deletionTimestamp"} {
+			if have[keep] != nil {
+				m[keep] = have[keep]
+			}
+		}
+		m["managedFields"] = []any{map[string]any{"manager": manager, "operation": operation, "fieldsV1": fields}}
+		if fmt.Sprint(old) == fmt.Sprint(o) {
+			return
+		}
+		m["generation"] = have["generation"].(float64) + 1
+	}
+	s.version++
+	m["resourceVersion"] = strconv.Itoa(s.version)
+	m["managedFields"] = []any{map[string]any{"manager": manager, "operation": operation, "fieldsV1": fields}}
+	s.stored[path] = o
+}
+
+// fieldsOf writes which fields an object has, lists as a whole.
+func fieldsOf(o map[string]any) map[string]any {
+	fields := map[string]any{}
+	for key, value := range o {
+		if isEmpty(value) {
+			continue
+		}
+		if m, ok := value.(map[string]any); ok {
+			fields["f:"+key] = fieldsOf(m)
+		} else {
+			fields["f:"+key] = map[string]any{}
+		}
+	}
+	return fields
+}
+
+func (s *server) remove(w http.ResponseWriter, r *http.Request) {
+	o := s.stored[r.URL.Path]
+	if o == nil {
+		refuse(w, http.StatusNotFound, "NotFound", "not found", "x", "things")
+		return
+	}
+	m := o["metadata"].(map[string]any)
+	if m["finalizers"] != nil {
+		m["deletionTimestamp"] = "2026-01-02T03:04:05Z"
+		s.answer(w, http.StatusOK, r, o)
+		return
+	}
+	delete(s.stored, r.URL.Path)
+	write(w, http.StatusOK, map[string]any{"kind": "Status", "status": "Success"})
+}
+
+// answer writes an object, or its metadata if that is what the request asks for.
+func (s *server) answer(w http.ResponseWriter, code int, r *http.Request, o map[string]any) {
+	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata;") {
+		o = map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": o["metadata"]}
+	}
+	write(w, code, o)
+}
+
+func write(w http.ResponseWriter, code int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(v)
+}
+
+// refuse answers as an API server refuses.
+func refuse(w http.ResponseWriter, code int, reason, message, name, kind string) {
+	write(w, code, map[string]any{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason, "message": message,
+		"details": map[string]any{"name": name, "kind": kind}})
+}
+
+// refusing is a script that always refuses.
+func refusing(code int, reason, message string) func(http.ResponseWriter, *http.Request) {
+	return func(w http.ResponseWriter, _ *http.Request) { refuse(w, code, reason, message, "", "") }
+}
+
+// bundleOf renders YAML.
+func bundleOf(t testing.TB, yaml string) *render.Bundle {
+	t.Helper()
+	objects, err := render.Parse([]byte(yaml))
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := render.Build(objects, render.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return bundle
+}
+
+// module is a bundle with something of every phase, in an order that is not that of phases.
+const module = `
+{apiVersion: example.com/v1, kind: Thing, metadata: {name: default}, spec: {size: 1}}
+---
+{apiVersion: admissionregistration.k8s.io/v1, kind: ValidatingWebhookConfiguration, metadata: {name: hook}}
+---
+{apiVersion: apps/v1, kind: Deployment, metadata: {name: manager, namespace: mod}, spec: {replicas: 1}}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: binding}, roleRef: {kind: ClusterRole, name: role}}
+---
+{apiVersion: v1, kind: Service, metadata: {name: service, namespace: mod}, spec: {ports: [{port: 80}]}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}, data: {a: "1"}}
+---
+{apiVersion: v1, kind: ServiceAccount, metadata: {name: account}}
+---
+{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: role}, rules: []}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: things.example.com}
+spec: {group: example.com, scope: Namespaced, names: {kind: Thing, plural: things}, versions: [{name: v1, served: true, storage: true}]}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: mod}}
+`
+
+// Paths of the objects of module.
+const (
+	namespacePath  = "/api/v1/namespaces/mod"
+	definitionPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com"
+	accountPath    = "/api/v1/namespaces/default/serviceaccounts/account"
+	rolePath       = "/apis/rbac.authorization.k8s.io/v1/clusterroles/role"
+	configPath     = "/api/v1/namespaces/mod/configmaps/config"
+	servicePath    = "/api/v1/namespaces/mod/services/service"
+	bindingPath    = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/binding"
+	managerPath    = "/apis/apps/v1/namespaces/mod/deployments/manager"
+	hookPath       = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/hook"
+	thingPath      = "/apis/example.com/v1/namespaces/default/things/default"
+)
+
+const thingKind = "example.com/v1 Thing things"
+
+func patches(paths ...string) []string {
+	lines := make([]string, len(paths))
+	for i, p := range paths {
+		lines[i] = "PATCH " + p
+	}
+	return lines
+}
+
+// eventually waits until ok.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(10 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 10 s: %s", what)
+		}
+		time.Sleep(time.Millisecond)
+	}
+}
