@@ -1,0 +1,194 @@
+package runtimes
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+const (
+	// secretKey is the key of the kubeconfig in an access Secret.
+	secretKey = "config"
+	// kymaNameLabel ties an access Secret to a Kyma.
+	kymaNameLabel = "operator.kyma-project.io/kyma-name"
+	// secretIndex is the name of the index of access Secrets by Kyma.
+	secretIndex = "runtimes.kyma-name"
+	// maxKubeconfigBytes bounds what is parsed.
+	maxKubeconfigBytes = 256 << 10
+)
+
+// Index teaches the cache of the control plane to find access Secrets by the Kyma they belong to, by metadata alone.
+func Index(ctx context.Context, indexer client.FieldIndexer) error {
+	return indexer.IndexField(ctx, secretMetadata(), secretIndex, func(o client.Object) []string {
+		if name := o.GetLabels()[kymaNameLabel]; name != "" {
+			return []string{name}
+		}
+		return nil
+	})
+}
+
+// secretMetadata returns an empty Secret of which only metadata is read.
+func secretMetadata() *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	return m
+}
+
+// credential names one version of the access to a runtime; two that are equal open the same door.
+type credential struct {
+	secret          string // name of the Secret, "" for the cluster the manager runs on
+	uid             string
+	resourceVersion string
+}
+
+// credentialOf finds the access Secret of a Kyma in the cache.
+func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error) {
+	if p.opts.Self != nil {
+		return credential{uid: "self"}, nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	err := p.opts.Cache.List(ctx, list, client.InNamespace(p.opts.Namespace), client.MatchingFields{secretIndex: kyma})
+	if err != nil {
+		// Not being able to read our own control plane never means that the runtime is gone.
+		return credential{}, fmt.Errorf("looking for the access Secret of runtime %s: %w", kyma, err)
+	}
+	switch len(list.Items) {
+	case 0:
+		return credential{}, &Error{Code: "AccessSecretNotFound", Runtime: kyma, Message: fmt.Sprintf(
+			"no access Secret: create a Secret in namespace %s with label %s=%s and the kubeconfig under key %q",
+			p.opts.Namespace, kymaNameLabel, kyma, secretKey)}
+	case 1:
+		s := list.Items[0]
+		return credential{secret: s.Name, uid: string(s.UID), resourceVersion: s.ResourceVersion}, nil
+	default:
+		var names []string
+		for _, s := range list.Items {
+			names = append(names, s.Name)
+		}
+		slices.Sort(names)
+		return credential{}, &Error{Code: "AccessSecretAmbiguous", Runtime: kyma, Message: fmt.Sprintf(
+			"%d access Secrets (%s) carry label %s=%s: delete all but the one that is right",
+			len(names), strings.Join(names, ", "), kymaNameLabel, kyma)}
+	}
+}
+
+// config reads the credential and turns it into what a client needs.
+func (p *Pool) config(ctx context.Context, kyma string, c credential) (*rest.Config, error) {
+	if p.opts.Self != nil {
+		return rest.CopyConfig(p.opts.Self), nil
+	}
+	var secret corev1.Secret
+	if err := p.opts.Live.Get(ctx, client.ObjectKey{Namespace: p.opts.Namespace, Name: c.secret}, &secret); err != nil {
+		return nil, fmt.Errorf("reading access Secret %s of runtime %s: %w", c.secret, kyma, err)
+	}
+	cfg, err := Kubeconfig(secret.Data[secretKey])
+	if err != nil {
+		e := err.(*Error)
+		e.Runtime, e.Message = kyma, fmt.Sprintf("access Secret %s/%s, key %q: %s", p.opts.Namespace, c.secret, secretKey, e.Message)
+		return nil, e
+	}
+	return cfg, nil
+}
+
+// Kubeconfig turns a kubeconfig from an untrusted hand into a client configuration. Refused are: exec plugins, auth providers
+// and references to files, because they would run programs or read files of the manager; anything that does not parse; and a
+// kubeconfig without a current context, server or credentials. The error is an [Error].
+func Kubeconfig(data []byte) (*rest.Config, error) {
+	invalid := func(format string, args ...any) (*rest.Config, error) {
+		return nil, &Error{Code: "KubeconfigInvalid", Message: fmt.Sprintf(format, args...)}
+	}
+	refused := func(what string) (*rest.Config, error) {
+		return nil, &Error{Code: "KubeconfigRefused", Message: what + " is refused: put certificates, keys and tokens inline (kubectl config view --flatten --minify)"}
+	}
+	if len(bytes.TrimSpace(data)) == 0 {
+		return invalid("is empty: put a kubeconfig there")
+	}
+	if len(data) > maxKubeconfigBytes {
+		return invalid("is larger than %d KiB: put a kubeconfig with one context there (kubectl config view --flatten --minify)", maxKubeconfigBytes>>10)
+	}
+	file, err := clientcmd.Load(data)
+	if err != nil {
+		return invalid("is no kubeconfig: %v", oneLine(err))
+	}
+	if file.CurrentContext == "" {
+		return invalid("has no current-context: set one")
+	}
+	context := file.Contexts[file.CurrentContext]
+	if context == nil {
+		return invalid("current-context %q does not exist in it", file.CurrentContext)
+	}
+	cluster, user := file.Clusters[context.Cluster], file.AuthInfos[context.AuthInfo]
+	switch {
+	case cluster == nil || cluster.Server == "":
+		return invalid("context %q names cluster %q, which has no server in it", file.CurrentContext, context.Cluster)
+	case user == nil:
+		return invalid("context %q names user %q, which is not in it", file.CurrentContext, context.AuthInfo)
+	case user.Exec != nil:
+		return refused("the exec plugin of user " + quoted(context.AuthInfo))
+	case user.AuthProvider != nil:
+		return refused("the auth-provider of user " + quoted(context.AuthInfo))
+	case user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "":
+		return refused("a reference to a file (client-certificate, client-key or tokenFile) of user " + quoted(context.AuthInfo))
+	case cluster.CertificateAuthority != "":
+		return refused("a reference to a file (certificate-authority) of cluster " + quoted(context.Cluster))
+	case !hasCredential(user):
+		return invalid("user %q has neither token nor client certificate nor password", context.AuthInfo)
+	}
+	cfg, err := clientcmd.NewNonInteractiveClientConfig(*file, file.CurrentContext, &clientcmd.ConfigOverrides{}, nil).ClientConfig()
+	if err != nil {
+		return invalid("is no usable kubeconfig: %v", oneLine(err))
+	}
+	if _, err := rest.TLSConfigFor(cfg); err != nil {
+		return invalid("holds certificates or keys that do not parse: %v", oneLine(err))
+	}
+	return cfg, nil
+}
+
+func hasCredential(u *clientcmdapi.AuthInfo) bool {
+	return u.Token != "" || len(u.ClientCertificateData) > 0 || u.Username != ""
+}
+
+func quoted(s string) string { return fmt.Sprintf("%q", s) }
+
+// oneLine keeps an error of a parser short and on one line; such errors may quote their input, so they are cut early.
+func oneLine(err error) string {
+	s := strings.Join(strings.Fields(err.Error()), " ")
+	if len(s) > 160 {
+		s = s[:160] + "…"
+	}
+	return s
+}
+
+// transportOf builds the one transport of a runtime. It is made by hand because the one of client-go would be kept in a
+// global cache for ever.
+func (p *Pool) transportOf(cfg *rest.Config) (*http.Transport, error) {
+	tlsConfig, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Transport{
+		Proxy:                 http.ProxyFromEnvironment,
+		DialContext:           (&netDialer).DialContext,
+		TLSClientConfig:       tlsConfig,
+		TLSHandshakeTimeout:   p.opts.Timeout,
+		ForceAttemptHTTP2:     true,
+		MaxIdleConnsPerHost:   p.opts.Concurrency,
+		IdleConnTimeout:       90 * time.Second,
+		DisableCompression:    true,
+		ResponseHeaderTimeout: p.opts.Timeout,
+		// A connection that was cut without a word is found out by a ping, so that a watch does not wait for ever.
+		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+	}, nil
+}

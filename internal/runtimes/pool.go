@@ -1,0 +1,248 @@
+// Package runtimes holds the connections of the control plane to the clusters it serves.
+//
+// # Use
+//
+//	pool.Follow("kyma-a", runtimes.Follower{Key: "kyma", Interests: …, Wake: enqueue})
+//	rt, err := pool.Get(ctx, "kyma-a")       // no request is made; err is an *Error that says what to do
+//	result, err := rt.Apply(ctx, set, done)  // a Runtime is an apply.Cluster
+//
+// # How it works
+//
+// A runtime is known by the name of its Kyma. Get looks up the access Secret by metadata in the cache and compares its version
+// with that of the connection: equal is the same connection, different is a new one, and the old one is closed with its
+// watches. Nothing is shared with client-go's global caches, so nothing stays behind.
+//
+// Every request of a connection goes through its circuit breaker. A runtime that does not answer, or does not know our
+// credentials, costs one probe at a time; everybody else gets the reason at once, and is woken when the runtime is back.
+//
+// Followers are told what happens in a runtime. With watches on, each interest is one watch on metadata, shared by all who
+// follow the same; a hint is only a hint: who is woken looks for himself.
+//
+// # What it does not do
+//
+// It never decides that a cluster is gone: a missing access Secret is an answer of its own (AccessSecretNotFound), no answer is
+// another (RuntimeUnreachable). It holds no cache of a runtime's objects.
+package runtimes
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+)
+
+// Options configure a Pool.
+type Options struct {
+	// Cache finds access Secrets by metadata. It must have been taught by [Index]. Not needed with Self.
+	Cache client.Reader
+	// Live reads an access Secret when a connection is made. Not needed with Self.
+	Live client.Reader
+	// Namespace holds the access Secrets.
+	Namespace string
+	// Self, if set, is the only runtime: the cluster that the manager runs on, whatever the name.
+	Self *rest.Config
+	// Watch holds watches for followers. Without it they are told of the connection only.
+	Watch bool
+	// Timeout is the deadline of one request. Default 15 s.
+	Timeout time.Duration
+	// Concurrency is the number of requests to one runtime at the same time. Default 8.
+	Concurrency int
+	// UserAgent is what runtimes see. Default lifecycle-manager.
+	UserAgent string
+}
+
+// Pool is the set of connections. Safe for concurrent use.
+type Pool struct {
+	base context.Context // ends all watches; kept because they outlive the call that starts them
+	opts Options
+
+	mu    sync.Mutex
+	links map[string]*link // guarded by mu; by name of the Kyma
+}
+
+// Runtime is an open connection.
+type Runtime struct {
+	*apply.Cluster
+	// Server is the address of the API server.
+	Server string
+
+	credential credential
+	transport  *http.Transport
+	breaker    *breaker
+	watches    *watches // nil without watches
+}
+
+// link is what is known of one runtime: who follows it, and the connection if there is one.
+type link struct {
+	followers map[string]Follower
+	runtime   *Runtime
+}
+
+// New returns an empty Pool. The end of ctx ends its watches.
+func New(ctx context.Context, opts Options) (*Pool, error) {
+	if opts.Self == nil && (opts.Cache == nil || opts.Live == nil || opts.Namespace == "") {
+		return nil, fmt.Errorf("making a pool of runtimes: without Self, options need Cache, Live and Namespace")
+	}
+	if opts.Timeout == 0 {
+		opts.Timeout = 15 * time.Second
+	}
+	if opts.Concurrency == 0 {
+		opts.Concurrency = 8
+	}
+	if opts.UserAgent == "" {
+		opts.UserAgent = "lifecycle-manager"
+	}
+	return &Pool{base: ctx, opts: opts, links: map[string]*link{}}, nil
+}
+
+// Get returns the connection to the runtime of the named Kyma. It makes no request to the runtime. While the runtime is known
+// not to answer, it returns that at once.
+//
+// Errors: [Error] with its reasons, or a failure to read the control plane, which says nothing about the runtime.
+func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
+	cred, err := p.credentialOf(ctx, kyma)
+	if err != nil {
+		if e, ok := err.(*Error); ok && e.Code == "AccessSecretNotFound" {
+			p.drop(kyma)
+		}
+		return nil, err
+	}
+	if rt := p.current(kyma); rt != nil && rt.credential == cred {
+		if err := rt.breaker.err(); err != nil {
+			return nil, err
+		}
+		return rt, nil
+	}
+	rt, err := p.dial(ctx, kyma, cred)
+	if err != nil {
+		p.drop(kyma) // the credentials that the old connection used are no longer there
+		return nil, err
+	}
+	return p.swap(kyma, rt), nil
+}
+
+// Close gives up the connection to a runtime and forgets who followed it.
+func (p *Pool) Close(kyma string) {
+	p.drop(kyma)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.links, kyma)
+}
+
+// current returns the open connection of a runtime, nil if there is none.
+func (p *Pool) current(kyma string) *Runtime {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.links[kyma]; l != nil {
+		return l.runtime
+	}
+	return nil
+}
+
+// dial makes a connection without sending anything.
+func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime, error) {
+	cfg, err := p.config(ctx, kyma, cred)
+	if err != nil {
+		return nil, err
+	}
+	cfg.UserAgent = p.opts.UserAgent
+	transport, err := p.transportOf(cfg)
+	if err != nil {
+		return nil, &Error{Code: "KubeconfigInvalid", Runtime: kyma, Message: "certificates do not parse: " + oneLine(err)}
+	}
+	authenticated, err := rest.HTTPWrappersForConfig(cfg, transport)
+	if err != nil {
+		return nil, &Error{Code: "KubeconfigInvalid", Runtime: kyma, Message: "credentials cannot be used: " + oneLine(err)}
+	}
+	b := &breaker{runtime: kyma, next: authenticated, base: cfg.Host}
+	b.changed = func() { p.brokeOrMended(kyma, b) }
+	plain := &rest.Config{Host: cfg.Host, APIPath: cfg.APIPath, QPS: -1}
+	cluster, err := apply.New(plain, &http.Client{Transport: b}, apply.ClusterOptions{
+		Parallel: p.opts.Concurrency, Timeout: p.opts.Timeout,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to runtime %s: %w", kyma, err)
+	}
+	rt := &Runtime{Cluster: cluster, Server: cfg.Host, credential: cred, transport: transport, breaker: b}
+	if p.opts.Watch {
+		rt.watches = newWatches(p.base, plain, &http.Client{Transport: b}, p.opts.Timeout)
+	}
+	return rt, nil
+}
+
+// swap puts a connection in place of the old one, which is closed, and tells the followers.
+func (p *Pool) swap(kyma string, rt *Runtime) *Runtime {
+	p.mu.Lock()
+	l := p.linkLocked(kyma)
+	if l.runtime != nil && l.runtime.credential == rt.credential {
+		p.mu.Unlock() // somebody else was faster with the same credential
+		rt.close()
+		return p.current(kyma)
+	}
+	old := l.runtime
+	l.runtime = rt
+	for _, f := range l.followers {
+		rt.follow(f)
+	}
+	p.mu.Unlock()
+	metrics.Runtimes.WithLabelValues("connected").Inc()
+	if old != nil {
+		old.close()
+		metrics.Runtimes.WithLabelValues("connected").Dec()
+	}
+	p.wake(kyma, Seen{Connection: true})
+	return rt
+}
+
+// drop closes the connection of a runtime, if there is one. Followers stay.
+func (p *Pool) drop(kyma string) {
+	p.mu.Lock()
+	var old *Runtime
+	if l := p.links[kyma]; l != nil {
+		old, l.runtime = l.runtime, nil
+	}
+	p.mu.Unlock()
+	if old != nil {
+		old.close()
+		metrics.Runtimes.WithLabelValues("connected").Dec()
+		p.wake(kyma, Seen{Connection: true})
+	}
+}
+
+func (rt *Runtime) close() {
+	rt.breaker.stop()
+	if rt.watches != nil {
+		rt.watches.stop()
+	}
+	rt.transport.CloseIdleConnections()
+}
+
+// brokeOrMended tells the followers of a runtime that its breaker opened or closed.
+func (p *Pool) brokeOrMended(kyma string, b *breaker) {
+	if rt := p.current(kyma); rt == nil || rt.breaker != b {
+		return // of a connection that is no longer in use
+	}
+	if b.err() != nil {
+		metrics.Runtimes.WithLabelValues("broken").Inc()
+	} else {
+		metrics.Runtimes.WithLabelValues("broken").Dec()
+	}
+	p.wake(kyma, Seen{Connection: true})
+}
+
+// linkLocked returns the link of a runtime, made if needed. The caller holds mu.
+func (p *Pool) linkLocked(kyma string) *link {
+	l := p.links[kyma]
+	if l == nil {
+		l = &link{followers: map[string]Follower{}}
+		p.links[kyma] = l
+	}
+	return l
+}

@@ -1,0 +1,204 @@
+package runtimes
+
+import (
+	"encoding/base64"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+)
+
+// server is the API server of a runtime: it knows one token and counts requests.
+type server struct {
+	*httptest.Server
+	token    atomic.Pointer[string]
+	requests atomic.Int64
+}
+
+func newServer(t *testing.T) *server {
+	t.Helper()
+	s := &server{}
+	s.token.Store(new("first"))
+	s.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.requests.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		if r.Header.Get("Authorization") != "Bearer "+*s.token.Load() {
+			w.WriteHeader(http.StatusUnauthorized)
+			fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Unauthorized","code":401,"message":"Unauthorized"}`)
+			return
+		}
+		fmt.Fprint(w, `{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"a","namespace":"b"}}`)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *server) kubeconfig(token string) []byte {
+	ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
+	return fmt.Appendf(nil, `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"k","user":"u"}}],
+"clusters":[{"name":"k","cluster":{"server":%q,"certificate-authority-data":%q}}],"users":[{"name":"u","user":{"token":%q}}]}`,
+		s.URL, encode(ca), token)
+}
+
+// secret is an access Secret of runtime "a".
+func secret(name string, kubeconfig []byte) *corev1.Secret {
+	return &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name, Labels: map[string]string{kymaNameLabel: "a"}},
+		Data:       map[string][]byte{secretKey: kubeconfig},
+	}
+}
+
+// newPool returns a pool over a control plane with the given Secrets.
+func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
+	t.Helper()
+	s := runtime.NewScheme()
+	if err := scheme.AddToScheme(s); err != nil {
+		t.Fatal(err)
+	}
+	byKyma := func(o client.Object) []string { return []string{o.GetLabels()[kymaNameLabel]} }
+	kcp := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
+		WithIndex(&corev1.Secret{}, secretIndex, byKyma).Build()
+	pool, err := New(t.Context(), Options{Cache: kcp, Live: kcp, Namespace: "kcp-system", Timeout: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pool.Close("a") })
+	return pool, kcp
+}
+
+var someRef = apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "b", Name: "a"}
+
+func TestGetSaysWhatIsMissing(t *testing.T) {
+	s := newServer(t)
+	cases := map[string]struct {
+		reason  string
+		secrets []client.Object
+		code    string
+	}{
+		"None":    {"nobody said how to get there", nil, "AccessSecretNotFound"},
+		"Two":     {"nobody said which is right", []client.Object{secret("x", s.kubeconfig("first")), secret("y", s.kubeconfig("first"))}, "AccessSecretAmbiguous"},
+		"Garbage": {"the Secret holds no kubeconfig", []client.Object{secret("x", []byte("{{"))}, "KubeconfigInvalid"},
+		"Good":    {"a good one is taken without asking the runtime", []client.Object{secret("x", s.kubeconfig("first"))}, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			pool, _ := newPool(t, c.secrets...)
+			_, err := pool.Get(t.Context(), "a")
+			code := ""
+			if e, ok := err.(*Error); ok {
+				code = e.Reason()
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			if code != c.code {
+				t.Errorf("%s: got %q (%v), want %q", c.reason, code, err, c.code)
+			}
+		})
+	}
+	if n := s.requests.Load(); n != 0 {
+		t.Errorf("Get sent %d requests to the runtime, want none", n)
+	}
+}
+
+func TestConnectionFollowsTheCredential(t *testing.T) {
+	s := newServer(t)
+	access := secret("x", s.kubeconfig("first"))
+	pool, kcp := newPool(t, access)
+	first, err := pool.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, _ := pool.Get(t.Context(), "a"); again != first {
+		t.Error("an unchanged Secret gives another connection, want the same")
+	}
+	woken := make(chan Seen, 10)
+	pool.Follow("a", Follower{Key: "k", Wake: func(s Seen) { woken <- s }})
+	s.token.Store(new("second"))
+	access.Data[secretKey] = s.kubeconfig("second")
+	if err := kcp.Update(t.Context(), access); err != nil {
+		t.Fatal(err)
+	}
+	second, err := pool.Get(t.Context(), "a")
+	if err != nil || second == first {
+		t.Fatalf("a changed Secret gives the same connection (%v), want another", err)
+	}
+	if _, err := second.Get(t.Context(), someRef); err != nil {
+		t.Errorf("the new credential is not used: %v", err)
+	}
+	if seen := <-woken; !seen.Connection {
+		t.Errorf("followers are told %+v, want that the connection changed", seen)
+	}
+	if err := kcp.Delete(t.Context(), access); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Get(t.Context(), "a"); err == nil || pool.current("a") != nil {
+		t.Error("a removed Secret leaves a connection, want none")
+	}
+}
+
+func TestBreaker(t *testing.T) {
+	s := newServer(t)
+	pool, _ := newPool(t, secret("x", s.kubeconfig("first")))
+	rt, err := pool.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	woken := make(chan Seen, 10)
+	pool.Follow("a", Follower{Key: "k", Wake: func(s Seen) { woken <- s }})
+
+	s.token.Store(new("other")) // as if the credential had been revoked
+	if _, err := rt.Get(t.Context(), someRef); err == nil {
+		t.Fatal("a revoked credential works, want 401")
+	}
+	<-woken
+	if _, err := pool.Get(t.Context(), "a"); err == nil || err.(*Error).Code != "RuntimeUnauthorized" {
+		t.Fatalf("Get says %v, want RuntimeUnauthorized", err)
+	}
+	before := s.requests.Load()
+	var wg sync.WaitGroup
+	for range 20 {
+		wg.Go(func() { _, _ = rt.Get(t.Context(), someRef) })
+	}
+	wg.Wait()
+	if sent := s.requests.Load() - before; sent > 1 {
+		t.Errorf("%d requests reached a runtime with an open breaker, want none but a probe", sent)
+	}
+	s.token.Store(new("first"))
+	<-woken // a probe found out
+	if got, err := pool.Get(t.Context(), "a"); err != nil || got != rt {
+		t.Errorf("after the runtime is back, Get gives %v, want the same connection", err)
+	}
+}
+
+func TestUnreachableIsSaidInStableWords(t *testing.T) {
+	s := newServer(t)
+	pool, _ := newPool(t, secret("x", s.kubeconfig("first")))
+	rt, err := pool.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Close()
+	_, _ = rt.Get(t.Context(), someRef)
+	_, err = pool.Get(t.Context(), "a")
+	want := &Error{Code: "RuntimeUnreachable", Runtime: "a", Message: s.URL +
+		" does not answer (connection refused): check that the cluster runs and that the control plane can reach it"}
+	if diff := cmp.Diff(want, err); diff != "" {
+		t.Errorf("error differs (-want +got):\n%s", diff)
+	}
+}
+
+func encode(data []byte) string { return base64.StdEncoding.EncodeToString(data) }
