@@ -1,0 +1,326 @@
+// Package kyma is the life of a Kyma: what one runtime wants, and what it has.
+//
+// # Use
+//
+//	r, err := kyma.New(kyma.Options{…})
+//	err = r.Register(mgr)
+//
+// # How it works
+//
+// One pass reads the wish from the Kyma in the runtime, resolves each module to a version, writes one Manifest per module, removes
+// Manifests that nobody wants any more, and reports one state to both copies of the Kyma. The two stories, install and delete,
+// are the two lists in [Reconciler.Reconcile]. A pass is started by a change of the Kyma here or in the runtime, of one of its
+// Manifests, of a release or template it uses, of its access Secret, or by the connection to the runtime breaking or mending.
+//
+// # What it does not do
+//
+// It applies nothing of a module: that is what the Manifest is for. It never writes the spec of a Kyma after it was created.
+package kyma
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"maps"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// Options are what the controller works with.
+type Options struct {
+	// Client reads from the cache and sees its own writes.
+	Client client.Client
+	// Runtimes connects to runtimes.
+	Runtimes *runtimes.Pool
+	// Registry reads component descriptors.
+	Registry *registry.Registry
+	// Namespace holds Kymas, Manifests, templates and releases.
+	Namespace string
+	// InCluster says that the runtime is the control plane itself: the Kyma's own spec is the wish, and there is no second copy.
+	InCluster bool
+	// Base is what every runtime gets first: its namespace and the CRDs of what its admin sees. Not needed with InCluster.
+	Base *render.Bundle
+	// LookInterval is how often a runtime is looked at without a reason. Looks of a fleet are spread over it.
+	LookInterval time.Duration
+	// Concurrency is the number of Kymas worked on at the same time.
+	Concurrency int
+	// RateLimiter spaces the tries after an error.
+	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
+	// RuntimeMetrics adds the metrics with one series per runtime and module.
+	RuntimeMetrics bool
+}
+
+// Reconciler reconciles Kymas.
+type Reconciler struct {
+	Options
+	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
+
+	mu    sync.Mutex
+	known map[string]*memory // guarded by mu; by name of the Kyma
+}
+
+// memory is what is known of one Kyma between passes. Losing it costs a read or a patch that changes nothing.
+type memory struct {
+	runtime     *runtimes.Runtime // the connection that base and deletion belong to
+	base        apply.Progress    // what was sent of the base
+	deletion    apply.Deletion    // what was asked to go
+	fingerprint uint64            // of the Kyma in the runtime, as far as it is not ours to change
+}
+
+// New checks the options and returns a Reconciler.
+func New(o Options) (*Reconciler, error) {
+	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.Namespace == "" || o.LookInterval <= 0 {
+		return nil, fmt.Errorf("making the Kyma controller: options need Client, Runtimes, Registry, Namespace and LookInterval")
+	}
+	if !o.InCluster && o.Base == nil {
+		return nil, fmt.Errorf("making the Kyma controller: options need Base, or InCluster")
+	}
+	return &Reconciler{Options: o, known: map[string]*memory{}}, nil
+}
+
+const (
+	// manifestIndex finds Manifests by the Kyma they belong to.
+	manifestIndex = "kyma.manifests"
+	// moduleIndex finds Kymas by the modules they have or want.
+	moduleIndex = "kyma.modules"
+)
+
+// Register adds the controller and its indexes to a manager.
+func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
+	index := mgr.GetFieldIndexer()
+	if err := index.IndexField(ctx, &v1beta2.Manifest{}, manifestIndex, func(o client.Object) []string {
+		return []string{o.GetLabels()[v1beta2.LabelKymaName]}
+	}); err != nil {
+		return fmt.Errorf("indexing Manifests: %w", err)
+	}
+	if err := index.IndexField(ctx, &v1beta2.Kyma{}, moduleIndex, func(o client.Object) []string {
+		return modulesOf(o.(*v1beta2.Kyma))
+	}); err != nil {
+		return fmt.Errorf("indexing Kymas: %w", err)
+	}
+	secrets := &metav1.PartialObjectMetadata{}
+	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	b := ctrl.NewControllerManagedBy(mgr).
+		For(&v1beta2.Kyma{}, onUpdate(wishChanged)).
+		Watches(&v1beta2.Manifest{}, handler.EnqueueRequestsFromMapFunc(kymaOfLabel), onUpdate(manifestNews)).
+		Watches(&v1beta2.ModuleReleaseMeta{}, handler.EnqueueRequestsFromMapFunc(r.usersOf), onUpdate(wishChanged)).
+		Watches(&v1beta2.ModuleTemplate{}, handler.EnqueueRequestsFromMapFunc(r.usersOf), onUpdate(wishChanged)).
+		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			r.queue.Store(&q)
+			return nil
+		})).
+		Named("kyma").
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
+	if !r.InCluster {
+		b = b.WatchesMetadata(secrets, handler.EnqueueRequestsFromMapFunc(kymaOfLabel))
+	}
+	return b.Complete(r)
+}
+
+// run is one pass over one Kyma.
+type run struct {
+	*Reconciler
+	kyma *v1beta2.Kyma // as read; steps change its status only through status.go
+
+	runtime   *runtimes.Runtime            // set by connect; nil while there is none
+	abandoned bool                         // set by connect: no access Secret, so a deletion leaves the runtime as it is
+	remote    *v1beta2.Kyma                // set by mirror: the Kyma in the runtime; in-cluster the Kyma itself
+	mirrored  bool                         // set by mirror: the runtime has its namespace, CRDs and Kyma
+	manifests map[string]*v1beta2.Manifest // set by resolve: by name, all of this Kyma
+	modules   []module                     // set by resolve, completed by install: wanted ones in the order of spec, then leaving ones
+	known     bool                         // set by resolve: modules are all there are
+	first     bool                         // set by announce: the first pass of a deletion
+}
+
+// Reconcile is the whole life of a Kyma.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	kyma := &v1beta2.Kyma{}
+	if err := r.Client.Get(ctx, req.NamespacedName, kyma); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Runtimes.Unfollow(req.Name, followKey(req.Name))
+			r.forget(req.Name)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	n := &run{Reconciler: r, kyma: kyma}
+	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Publish: n.publish}
+	if !kyma.DeletionTimestamp.IsZero() {
+		return loop.Run(ctx, pass,
+			loop.Step{Name: "announce", Do: n.announce, Save: true},
+			loop.Step{Name: "connect", Do: n.connectToDelete},
+			loop.Step{Name: "modules", Do: n.deleteModules},
+			loop.Step{Name: "runtime", Do: n.deleteFromRuntime},
+			loop.Step{Name: "release", Do: n.release})
+	}
+	if kyma.SkipsReconciliation() {
+		return reconcile.Result{}, nil
+	}
+	return loop.Run(ctx, pass,
+		loop.Step{Name: "adopt", Do: n.adopt},
+		loop.Step{Name: "connect", Do: n.connect},
+		loop.Step{Name: "mirror", Do: n.mirror},
+		loop.Step{Name: "resolve", Do: n.resolve},
+		loop.Step{Name: "install", Do: n.install},
+		loop.Step{Name: "remove", Do: n.remove},
+		loop.Step{Name: "watch", Do: n.lookAgain})
+}
+
+// adopt marks the Kyma as ours, so that it cannot vanish before its runtime was cleaned.
+func (n *run) adopt(ctx context.Context) error {
+	old := n.kyma.DeepCopy()
+	changed := controllerutil.AddFinalizer(n.kyma, v1beta2.FinalizerKyma)
+	if _, labelled := n.kyma.Labels[v1beta2.LabelManagedBy]; !labelled {
+		metav1.SetMetaDataLabel(&n.kyma.ObjectMeta, v1beta2.LabelManagedBy, v1beta2.ManagedByLifecycleManager)
+		changed = true
+	}
+	if !changed {
+		return nil
+	}
+	return n.patchMetadata(ctx, old)
+}
+
+// patchMetadata sends what changed in the Kyma's metadata since old.
+func (n *run) patchMetadata(ctx context.Context, old *v1beta2.Kyma) error {
+	copied := n.kyma.DeepCopy()
+	if err := n.Client.Patch(ctx, copied, client.MergeFrom(old), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+		return fmt.Errorf("marking Kyma %s: %w", n.kyma.Name, err)
+	}
+	n.kyma.ObjectMeta = copied.ObjectMeta
+	return nil
+}
+
+// connect finds the way to the runtime. It makes no request to it. Every failure waits for a change, of which the pool tells us.
+func (n *run) connect(ctx context.Context) error {
+	n.Runtimes.Follow(n.kyma.Name, runtimes.Follower{
+		Key:       followKey(n.kyma.Name),
+		Interests: n.interests(),
+		Wake:      n.wakeOn(client.ObjectKeyFromObject(n.kyma)),
+	})
+	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
+	if err != nil {
+		if loop.Reason(err) != "" {
+			return reconcile.TerminalError(err)
+		}
+		return err
+	}
+	n.runtime = rt
+	return nil
+}
+
+// lookAgain asks for the next look at a runtime of which nobody tells us anything.
+func (n *run) lookAgain(context.Context) error {
+	return loop.Look(spread(n.LookInterval, n.kyma.Name))
+}
+
+// memory returns what is known of a Kyma; of another connection than before, nothing is.
+func (r *Reconciler) memory(kyma string, rt *runtimes.Runtime) *memory {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.known[kyma]
+	if m == nil || m.runtime != rt {
+		m = &memory{runtime: rt}
+		r.known[kyma] = m
+	}
+	return m
+}
+
+// forget drops what is known of a Kyma that is gone.
+func (r *Reconciler) forget(kyma string) {
+	r.mu.Lock()
+	delete(r.known, kyma)
+	r.mu.Unlock()
+	r.forgetMetrics(kyma)
+}
+
+// newsFromRuntime tells whether the Kyma in the runtime differs from how it was last read in more than what we write ourselves.
+func (r *Reconciler) newsFromRuntime(kyma string, remote metav1.Object) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.known[kyma]
+	return m == nil || m.fingerprint != fingerprint(remote)
+}
+
+// noteRemote remembers how the Kyma in the runtime was read.
+func (n *run) noteRemote() {
+	m := n.memory(n.kyma.Name, n.runtime)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m.fingerprint = fingerprint(n.remote)
+}
+
+// spread returns an interval that is a little different for every name, so that the looks of a fleet do not march in step.
+func spread(interval time.Duration, name string) time.Duration {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(name))
+	return interval - interval/8 + interval/4*time.Duration(h.Sum32()%1024)/1024
+}
+
+// wakeOn returns what the pool calls when something happened in the runtime: it puts the Kyma into the queue. Status-only changes of
+// the runtime's Kyma are our own.
+func (r *Reconciler) wakeOn(key types.NamespacedName) func(runtimes.Seen) {
+	return func(s runtimes.Seen) {
+		if o := s.Object; o != nil && !s.Deleted && !r.newsFromRuntime(key.Name, o) {
+			return
+		}
+		if q := r.queue.Load(); q != nil {
+			(*q).Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+}
+
+// followKey tells the Kyma apart from other followers of its runtime.
+func followKey(kyma string) string { return "Kyma/" + kyma }
+
+// kymaOfLabel maps an object to the Kyma that its label names.
+func kymaOfLabel(_ context.Context, o client.Object) []reconcile.Request {
+	name := o.GetLabels()[v1beta2.LabelKymaName]
+	if name == "" {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
+}
+
+// onUpdate lets creations and deletions pass, and of updates what the function accepts.
+func onUpdate(accept func(event.UpdateEvent) bool) builder.Predicates {
+	return builder.WithPredicates(predicate.Funcs{UpdateFunc: accept})
+}
+
+// wishChanged accepts what is not our own status: spec, labels, annotations, deletion.
+func wishChanged(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld, e.ObjectNew
+	return before.GetGeneration() != after.GetGeneration() ||
+		before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
+		!maps.Equal(before.GetLabels(), after.GetLabels()) || !maps.Equal(before.GetAnnotations(), after.GetAnnotations())
+}
+
+// manifestNews accepts what the entry of a module is made of.
+func manifestNews(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
+	return wishChanged(e) || before.Status.State != after.Status.State || before.Status.Version != after.Status.Version ||
+		before.Status.ObservedGeneration != after.Status.ObservedGeneration ||
+		after.Status.State != v1beta2.StateProcessing && before.Status.LastOperation.Operation != after.Status.LastOperation.Operation
+}

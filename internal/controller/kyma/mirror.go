@@ -1,0 +1,214 @@
+package kyma
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"time"
+
+	jsonpatch "github.com/evanphx/json-patch/v5"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// remoteRef is the one Kyma of every runtime.
+var remoteRef = apply.Ref{
+	Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version, Kind: "Kyma",
+	Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName,
+}
+
+// syncOwner owns what we write to the metadata of the Kyma in the runtime.
+const syncOwner = "kyma-sync-context"
+
+// interests are what a Kyma wants to hear of from its runtime: its other self.
+func (r *Reconciler) interests() []runtimes.Interest {
+	if r.InCluster {
+		return nil
+	}
+	return []runtimes.Interest{{Resource: v1beta2.GroupVersion.WithResource("kymas"), Kind: "Kyma", Namespace: remoteRef.Namespace, Name: remoteRef.Name}}
+}
+
+// mirror reads the Kyma in the runtime, whose spec is the wish, and makes sure that the runtime has all it takes: namespace, CRDs,
+// the Kyma with our labels. What is there costs the one read: the Kyma carries the digest of the rest.
+func (n *run) mirror(ctx context.Context) error {
+	if n.InCluster {
+		n.remote, n.mirrored = n.kyma, true
+		return nil
+	}
+	remote, err := n.readRemote(ctx)
+	if err != nil {
+		return err
+	}
+	if remote == nil || remote.Annotations[v1beta2.AnnotationBaseDigest] != n.Base.Digest {
+		result, err := n.runtime.Apply(ctx, apply.Set{Bundle: n.Base, Owner: v1beta2.FieldOwner}, &n.memory(n.kyma.Name, n.runtime).base)
+		if err == nil && len(result.Failed) > 0 {
+			err = result.Failed[0]
+		}
+		if err != nil {
+			return fmt.Errorf("preparing runtime %s: %w", n.kyma.Name, err)
+		}
+		if len(result.Waiting) > 0 {
+			return loop.Later(200*time.Millisecond, "the runtime to serve the kinds of "+v1beta2.GroupVersion.Group)
+		}
+	}
+	switch {
+	case remote == nil:
+		remote, err = n.createRemote(ctx)
+	case !n.remoteIsMarked(remote):
+		remote, err = n.markRemote(ctx, remote)
+	}
+	if err != nil {
+		return err
+	}
+	if remote == nil {
+		return loop.Later(200*time.Millisecond, "the runtime to serve the kind Kyma")
+	}
+	n.remote, n.mirrored = remote, true
+	n.noteRemote()
+	return nil
+}
+
+// readRemote returns the Kyma in the runtime, nil if there is none.
+func (n *run) readRemote(ctx context.Context) (*v1beta2.Kyma, error) {
+	u, err := n.runtime.Get(ctx, remoteRef)
+	if absent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the Kyma in runtime %s: %w", n.kyma.Name, err)
+	}
+	return asKyma(u)
+}
+
+// createRemote creates the Kyma in the runtime with the control plane's spec as the first wish; nil says that the kind is not served yet.
+func (n *run) createRemote(ctx context.Context) (*v1beta2.Kyma, error) {
+	first := &v1beta2.Kyma{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: "Kyma"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: remoteRef.Name, Namespace: remoteRef.Namespace, Labels: n.remoteLabels(), Annotations: n.remoteAnnotations(),
+		},
+		Spec: *n.kyma.Spec.DeepCopy(),
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(first)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the Kyma for runtime %s: %w", n.kyma.Name, err)
+	}
+	delete(fields, "status")
+	_, err = n.runtime.Create(ctx, &unstructured.Unstructured{Object: fields}, syncOwner)
+	if absent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating the Kyma in runtime %s: %w", n.kyma.Name, err)
+	}
+	first.Generation = 1 // as every new object
+	return first, nil
+}
+
+// remoteLabels are the labels of ours on the Kyma in the runtime.
+func (n *run) remoteLabels() map[string]string {
+	labels := map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelWatchedBy: v1beta2.WatchedByKyma}
+	for _, key := range []string{v1beta2.LabelRuntimeID, v1beta2.LabelGlobalAccountID, v1beta2.LabelSubaccountID} {
+		if value, ok := n.kyma.Labels[key]; ok {
+			labels[key] = value
+		}
+	}
+	return labels
+}
+
+func (n *run) remoteAnnotations() map[string]string {
+	return map[string]string{
+		v1beta2.AnnotationOwnedBy:    n.kyma.Namespace + "/" + n.kyma.Name,
+		v1beta2.AnnotationBaseDigest: n.Base.Digest,
+	}
+}
+
+func (n *run) remoteIsMarked(remote *v1beta2.Kyma) bool {
+	return contains(remote.Labels, n.remoteLabels()) && contains(remote.Annotations, n.remoteAnnotations())
+}
+
+// markRemote puts our labels and annotations on the Kyma in the runtime, next to what is there.
+func (n *run) markRemote(ctx context.Context, remote *v1beta2.Kyma) (*v1beta2.Kyma, error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": n.remoteLabels(), "annotations": n.remoteAnnotations()}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding labels for runtime %s: %w", n.kyma.Name, err)
+	}
+	u, err := n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "", body, syncOwner)
+	if err != nil {
+		return nil, fmt.Errorf("labelling the Kyma in runtime %s: %w", n.kyma.Name, err)
+	}
+	return asKyma(u)
+}
+
+// publish copies the status to the Kyma in the runtime if it differs from what is there: without what only the control plane knows.
+func (n *run) publish(ctx context.Context) error {
+	if n.remote == nil || n.InCluster || n.runtime == nil {
+		return nil
+	}
+	want := publicStatus(n.kyma, n.remote.Generation)
+	if equality.Semantic.DeepEqual(n.remote.Status, want) {
+		return nil
+	}
+	before, err := json.Marshal(map[string]any{"status": n.remote.Status})
+	if err != nil {
+		return fmt.Errorf("encoding the status in runtime %s: %w", n.kyma.Name, err)
+	}
+	after, err := json.Marshal(map[string]any{"status": want})
+	if err != nil {
+		return fmt.Errorf("encoding the status for runtime %s: %w", n.kyma.Name, err)
+	}
+	patch, err := jsonpatch.CreateMergePatch(before, after)
+	if err != nil {
+		return fmt.Errorf("comparing the status in runtime %s: %w", n.kyma.Name, err)
+	}
+	if string(patch) == "{}" {
+		return nil
+	}
+	if _, err := n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "status", patch, v1beta2.FieldOwner); err != nil && !absent(err) {
+		return fmt.Errorf("writing the status of the Kyma in runtime %s: %w", n.kyma.Name, err)
+	}
+	return nil
+}
+
+func asKyma(u *unstructured.Unstructured) (*v1beta2.Kyma, error) {
+	k := &v1beta2.Kyma{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, k); err != nil {
+		return nil, fmt.Errorf("decoding Kyma %s/%s of a runtime: %w", u.GetNamespace(), u.GetName(), err)
+	}
+	return k, nil
+}
+
+// contains tells whether all has every pair of some.
+func contains(all, some map[string]string) bool {
+	for k, v := range some {
+		if got, ok := all[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}
+
+// absent tells whether err says that an object, its namespace or its kind is not there.
+func absent(err error) bool {
+	switch loop.Reason(err) {
+	case apply.ObjectNotFound, apply.NamespaceNotFound, apply.KindUnknown:
+		return true
+	}
+	return false
+}
+
+var hashSeed = maphash.MakeSeed()
+
+// fingerprint sums up what of the Kyma in the runtime is not ours to change: generation, labels and annotations.
+func fingerprint(m metav1.Object) uint64 {
+	return maphash.Comparable(hashSeed, fmt.Sprint(m.GetUID(), m.GetGeneration(), m.GetDeletionTimestamp() != nil, m.GetLabels(), m.GetAnnotations()))
+}

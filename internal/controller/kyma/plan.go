@@ -1,0 +1,132 @@
+package kyma
+
+import (
+	"encoding/json"
+	"fmt"
+	"iter"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// channelOf returns the channel a module is asked from: its own, else the Kyma's, else the default; none for a pinned version.
+func channelOf(k *v1beta2.Kyma, m v1beta2.Module) string {
+	switch {
+	case m.Channel != "":
+		return m.Channel
+	case m.Version != "":
+		return ""
+	case k.Spec.Channel != "":
+		return k.Spec.Channel
+	default:
+		return v1beta2.DefaultChannel
+	}
+}
+
+// installedVersion returns the version that a runtime has of a module, "" if none.
+func installedVersion(m *v1beta2.Manifest) string {
+	if m == nil || !m.DeletionTimestamp.IsZero() {
+		return ""
+	}
+	if m.Status.Version != "" {
+		return m.Status.Version
+	}
+	return m.Spec.Version
+}
+
+// desiredManifest returns the Manifest that a decided module should have.
+func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) (*v1beta2.Manifest, error) {
+	source, err := a.source.Encode()
+	if err != nil {
+		return nil, fmt.Errorf("encoding the source of the Manifest: %w", err)
+	}
+	t := m.decision.Template
+	name := v1beta2.ManifestName(k.Name, m.decision.Component, m.wish.Name)
+	want := &v1beta2.Manifest{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: name, Namespace: k.Namespace,
+			Labels: map[string]string{
+				v1beta2.LabelKymaName:   k.Name,
+				v1beta2.LabelModuleName: m.wish.Name,
+				v1beta2.LabelManagedBy:  v1beta2.ManagedByLifecycleManager,
+				v1beta2.LabelChannel:    m.decision.Channel,
+			},
+			Annotations: map[string]string{
+				v1beta2.AnnotationFQDN:             m.decision.Component,
+				v1beta2.AnnotationOCMComponentName: m.decision.Component,
+			},
+			Finalizers:      []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval},
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(k, v1beta2.GroupVersion.WithKind("Kyma"))},
+		},
+		Spec: v1beta2.ManifestSpec{
+			Version:              m.decision.Version,
+			CustomResourcePolicy: m.wish.CustomResourcePolicy,
+			Install:              v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: source},
+			LocalizedImages:      a.images,
+			Manager:              t.Spec.Manager.DeepCopy(),
+		},
+	}
+	if value, labelled := t.Labels[v1beta2.LabelControllerName]; labelled {
+		want.Labels[v1beta2.LabelControllerName] = value
+	}
+	if want.Spec.CustomResourcePolicy == "" {
+		want.Spec.CustomResourcePolicy = v1beta2.CreateAndDelete
+	}
+	if t.Spec.Data != nil {
+		cr := t.Spec.Data.DeepCopy()
+		if cr.GetName() == "" {
+			cr.SetName(name)
+		}
+		if cr.GetNamespace() == "" {
+			cr.SetNamespace(v1beta2.RuntimeNamespace)
+		}
+		want.Spec.Resource = cr
+	}
+	return want, nil
+}
+
+// withDesired returns a copy of a Manifest that says what it should, nil if it does already. Finalizers are the Manifest controller's.
+func withDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
+	if contains(is.Labels, want.Labels) && contains(is.Annotations, want.Annotations) && sameSpec(&is.Spec, &want.Spec) {
+		return nil
+	}
+	updated := is.DeepCopy()
+	if updated.Labels == nil {
+		updated.Labels = map[string]string{}
+	}
+	if updated.Annotations == nil {
+		updated.Annotations = map[string]string{}
+	}
+	maps.Copy(updated.Labels, want.Labels)
+	maps.Copy(updated.Annotations, want.Annotations)
+	updated.Spec = want.Spec
+	return updated
+}
+
+// sameSpec compares two specs by what they mean: raw JSON by content, not by the order of its keys.
+func sameSpec(a, b *v1beta2.ManifestSpec) bool {
+	decode := func(s *v1beta2.ManifestSpec) (v any) {
+		data, err := json.Marshal(s)
+		if err != nil || json.Unmarshal(data, &v) != nil {
+			return nil
+		}
+		return v
+	}
+	return equality.Semantic.DeepEqual(decode(a), decode(b))
+}
+
+func formerEntry(k *v1beta2.Kyma, module string) *v1beta2.ModuleStatus {
+	for i := range k.Status.Modules {
+		if k.Status.Modules[i].Name == module {
+			return k.Status.Modules[i].DeepCopy()
+		}
+	}
+	return nil
+}
+
+func isMandatory(m *v1beta2.Manifest) bool { return m.Labels[v1beta2.LabelMandatoryModule] == "true" }
+
+func mapKeys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }

@@ -1,0 +1,205 @@
+// Package manifest is the life of a Manifest: one version of one module on one runtime.
+//
+// # Use
+//
+//	r, err := manifest.New(manifest.Options{…})
+//	err = r.Register(ctx, mgr)
+//
+// # How it works
+//
+// The two stories, install and delete, are the two lists in [Reconciler.Reconcile]. A pass first works out the digest of all that
+// decides what the runtime should have. If the status says that this digest was applied, and nothing was seen to happen, the pass
+// is over without a request to anyone. Otherwise the artefact is rendered (once for all runtimes), the inventory is written, then
+// the objects, then the module's custom resource; what a former version had and this one has not is removed; and readiness
+// is observed.
+//
+// Between passes the controller remembers, per Manifest, what was sent and what the runtime answered, so that an object is sent once per
+// change and its echo in a watch is recognised. Losing that memory costs reads, never correctness.
+//
+// # What it does not do
+//
+// No step waits for a runtime: what has not happened yet is named in the status and looked at again. Removing a module needs
+// neither registry nor template, only the inventory.
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// Options are what the controller works with.
+type Options struct {
+	// Client reads from the cache and sees its own writes.
+	Client client.Client
+	// Runtimes connects to runtimes.
+	Runtimes *runtimes.Pool
+	// Registry reads artefacts.
+	Registry *registry.Registry
+	// AuditInterval is how often every object is compared with what it should be. Audits of a fleet are spread over it.
+	AuditInterval time.Duration
+	// Concurrency is the number of Manifests worked on at the same time.
+	Concurrency int
+	// RateLimiter spaces the tries after an error.
+	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
+}
+
+// Reconciler reconciles Manifests.
+type Reconciler struct {
+	Options
+	queue   atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
+	bundles bundles
+
+	mu    sync.Mutex
+	known map[types.NamespacedName]*installation // guarded by mu
+}
+
+// New checks the options and returns a Reconciler.
+func New(o Options) (*Reconciler, error) {
+	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.AuditInterval <= 0 {
+		return nil, fmt.Errorf("making the Manifest controller: options need Client, Runtimes, Registry and AuditInterval")
+	}
+	return &Reconciler{Options: o, bundles: bundles{limit: maxBundleBytes}, known: map[types.NamespacedName]*installation{}}, nil
+}
+
+// Register adds the controller to a manager.
+func (r *Reconciler) Register(mgr ctrl.Manager) error {
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1beta2.Manifest{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: wishChanged})).
+		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			r.queue.Store(&q)
+			return nil
+		})).
+		Named("manifest").
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
+		Complete(r)
+}
+
+// wishChanged lets pass what is not our own status: spec, labels, annotations, deletion.
+func wishChanged(e event.UpdateEvent) bool {
+	before, after := e.ObjectOld, e.ObjectNew
+	return before.GetGeneration() != after.GetGeneration() ||
+		before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
+		!sameStrings(before.GetLabels(), after.GetLabels()) || !sameStrings(before.GetAnnotations(), after.GetAnnotations())
+}
+
+// run is one pass over one Manifest.
+type run struct {
+	*Reconciler
+	manifest *v1beta2.Manifest // as read; steps change its status only through status.go
+	kyma     string            // the runtime
+	inst     *installation     // what is remembered; this pass alone uses it
+
+	runtime   *runtimes.Runtime      // set by connect
+	abandoned bool                   // set by connectToDelete: no access Secret, so the runtime is left as it is
+	plan      plan                   // set by decide
+	news      map[apply.Ref]sighting // taken by decide from what watches told, like the next two
+	gap       bool
+	stirred   bool
+	set       apply.Set   // set by render; its Bundle is nil if nothing has to be applied
+	refs      []apply.Ref // set by record: the inventory of the set
+	applied   bool        // set by prune: all of the set is there, all that it replaced is gone
+	seen      observed    // set by observe
+	blocker   string      // set by findBlockers: the reason code of what stands in the way
+}
+
+// Reconcile is the whole life of a Manifest.
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	m := &v1beta2.Manifest{}
+	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.forget(req.NamespacedName)
+		}
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	n := &run{Reconciler: r, manifest: m, kyma: m.Labels[v1beta2.LabelKymaName], inst: r.remember(req.NamespacedName)}
+	pass := loop.Pass{Client: r.Client, Controller: "manifest", Object: m, Report: n.report}
+	if !m.DeletionTimestamp.IsZero() {
+		return loop.Run(ctx, pass,
+			loop.Step{Name: "connect", Do: n.connectToDelete},
+			loop.Step{Name: "blockers", Do: n.findBlockers},
+			loop.Step{Name: "resource", Do: n.deleteResource},
+			loop.Step{Name: "teardown", Do: n.teardown},
+			loop.Step{Name: "release", Do: n.release})
+	}
+	if m.SkipsReconciliation() {
+		return reconcile.Result{}, nil
+	}
+	return loop.Run(ctx, pass,
+		loop.Step{Name: "adopt", Do: n.adopt},
+		loop.Step{Name: "connect", Do: n.connect},
+		loop.Step{Name: "decide", Do: n.decide},
+		loop.Step{Name: "render", Do: n.render},
+		loop.Step{Name: "record", Do: n.record, Save: true},
+		loop.Step{Name: "apply", Do: n.apply},
+		loop.Step{Name: "resource", Do: n.createResource},
+		loop.Step{Name: "prune", Do: n.prune},
+		loop.Step{Name: "observe", Do: n.observe},
+		loop.Step{Name: "audit", Do: n.nextAudit})
+}
+
+// adopt adds the finalizers, so that the Manifest cannot vanish before its objects do.
+func (n *run) adopt(ctx context.Context) error {
+	old := n.manifest.DeepCopy()
+	changed := false
+	for _, f := range []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval} {
+		changed = controllerutil.AddFinalizer(n.manifest, f) || changed
+	}
+	if !changed {
+		return nil
+	}
+	return n.patchMetadata(ctx, old)
+}
+
+// patchMetadata sends what changed since old.
+func (n *run) patchMetadata(ctx context.Context, old *v1beta2.Manifest) error {
+	copied := n.manifest.DeepCopy()
+	if err := n.Client.Patch(ctx, copied, client.MergeFrom(old), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+		return fmt.Errorf("marking Manifest %s: %w", n.manifest.Name, err)
+	}
+	n.manifest.ObjectMeta = copied.ObjectMeta
+	return nil
+}
+
+// connect finds the way to the runtime. It makes no request to it. Every failure waits for a change, of which the pool tells us.
+func (n *run) connect(ctx context.Context) error {
+	n.follow()
+	rt, err := n.Runtimes.Get(ctx, n.kyma)
+	if err != nil {
+		if loop.Reason(err) != "" {
+			return reconcile.TerminalError(err)
+		}
+		return err
+	}
+	n.runtime = rt
+	return nil
+}
+
+// nextAudit asks for the next look without a reason.
+func (n *run) nextAudit(context.Context) error {
+	h := fnv.New32a()
+	_, _ = h.Write([]byte(n.manifest.Namespace + "/" + n.manifest.Name))
+	return loop.Look(n.AuditInterval - n.AuditInterval/8 + n.AuditInterval/4*time.Duration(h.Sum32()%1024)/1024)
+}

@@ -1,0 +1,106 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// connectToDelete finds the way to the runtime. No access Secret is the decision of whoever removed it: the runtime is left as it is.
+// Any other failure waits: the runtime may come back.
+func (n *run) connectToDelete(ctx context.Context) error {
+	err := n.connect(ctx)
+	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
+		n.abandoned = true
+		return n.release(ctx)
+	}
+	n.refs = refsOf(n.manifest.Status.Synced)
+	return err
+}
+
+// findBlockers looks for custom resources of the module's kind that users made. They would be orphaned, so they block.
+func (n *run) findBlockers(ctx context.Context) error {
+	cr := n.manifest.Spec.Resource
+	if cr == nil {
+		return nil
+	}
+	all, err := n.runtime.List(ctx, n.resourceRef().GVK(), "")
+	if loop.Reason(err) == apply.KindUnknown {
+		return nil // the kind is not served any more, so there are none
+	}
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, found := range all {
+		ref := found.Ref
+		if n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !ref.SameObject(n.resourceRef()) {
+			names = append(names, ref.String())
+		}
+	}
+	if len(names) == 0 {
+		return nil
+	}
+	const most = 5 // a message is read by people
+	more := ""
+	if len(names) > most {
+		more = fmt.Sprintf(" and %d more", len(names)-most)
+		names = names[:most]
+	}
+	n.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
+	return loop.Later(loop.Wait(time.Now(), n.since()), "custom resources of users to be deleted: "+strings.Join(names, ", ")+more)
+}
+
+// deleteResource deletes the module's custom resource and waits until its operator, which still runs, has cleaned up.
+func (n *run) deleteResource(ctx context.Context) error {
+	if n.manifest.Spec.Resource == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
+		return nil
+	}
+	left, err := n.runtime.Delete(ctx, []apply.Ref{n.resourceRef()}, &n.inst.deletion)
+	if err != nil {
+		return err
+	}
+	if len(left.Remaining) > 0 {
+		return loop.Later(loop.Wait(time.Now(), n.since()), left.Waits())
+	}
+	return nil
+}
+
+// teardown deletes everything in the inventory, in order, and waits until it is gone.
+func (n *run) teardown(ctx context.Context) error {
+	left, err := n.runtime.Delete(ctx, n.refs, &n.inst.deletion)
+	if err != nil {
+		return err
+	}
+	if len(left.Remaining) > 0 {
+		return loop.Later(loop.Wait(time.Now(), n.since()), left.Waits())
+	}
+	return nil
+}
+
+// release lets the Manifest go.
+func (n *run) release(ctx context.Context) error {
+	old := n.manifest.DeepCopy()
+	changed := false
+	for _, f := range []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource} {
+		changed = controllerutil.RemoveFinalizer(n.manifest, f) || changed
+	}
+	if changed {
+		if err := client.IgnoreNotFound(n.patchMetadata(ctx, old)); err != nil {
+			return err
+		}
+	}
+	n.forget(types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name})
+	return loop.Done()
+}

@@ -1,0 +1,172 @@
+package manifest
+
+import (
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// installation is what is remembered of one Manifest between passes. Losing it costs reads and patches that change nothing.
+type installation struct {
+	progress apply.Progress // what was sent and answered; used by passes, of which there is one at a time
+	deletion apply.Deletion // what was asked to go
+	kinds    []runtimes.Interest
+	audited  time.Time              // when all objects were last compared, or when the program learnt of this Manifest
+	runtime  atomic.Pointer[string] // the Kyma that is followed
+
+	mu   sync.Mutex
+	news map[apply.Ref]sighting // guarded by mu: objects seen to change since the last pass
+	gap  bool                   // guarded by mu: changes may have been missed
+	stir bool                   // guarded by mu: something that readiness depends on has changed
+}
+
+// sighting is what a watch told of one object.
+type sighting struct {
+	uid             types.UID
+	generation      int64
+	resourceVersion string
+	deleted         bool
+	byOthers        bool // the last change of anything but status was not ours
+}
+
+// remember returns what is remembered of a Manifest, made if needed.
+func (r *Reconciler) remember(key types.NamespacedName) *installation {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	i := r.known[key]
+	if i == nil {
+		i = &installation{audited: time.Now()}
+		r.known[key] = i
+	}
+	return i
+}
+
+// forget drops what is remembered of a Manifest that is gone.
+func (r *Reconciler) forget(key types.NamespacedName) {
+	r.mu.Lock()
+	i := r.known[key]
+	delete(r.known, key)
+	r.mu.Unlock()
+	if i != nil && i.runtime.Load() != nil {
+		r.Runtimes.Unfollow(*i.runtime.Load(), followKey(key))
+	}
+}
+
+// follow asks to hear of the connection, of the kinds of the inventory and of the module's custom resource.
+func (n *run) follow() {
+	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
+	n.inst.runtime.Store(&n.kyma)
+	n.Runtimes.Follow(n.kyma, runtimes.Follower{Key: followKey(key), Interests: n.inst.kinds, Wake: n.wakeOn(key, n.inst, n.resourceRef())})
+}
+
+// wakeOn returns what the pool calls when something happened in the runtime. What is not of this Manifest is passed over; the rest is noted and
+// the Manifest put into the queue.
+func (r *Reconciler) wakeOn(key types.NamespacedName, inst *installation, resource apply.Ref) func(runtimes.Seen) {
+	owner := key.Namespace + "/" + key.Name
+	return func(s runtimes.Seen) {
+		if !inst.note(s, owner, resource) {
+			return
+		}
+		if q := r.queue.Load(); q != nil {
+			(*q).Add(reconcile.Request{NamespacedName: key})
+		}
+	}
+}
+
+// note records what was seen and tells whether it concerns this Manifest.
+func (i *installation) note(s runtimes.Seen, owner string, resource apply.Ref) bool {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	switch {
+	case s.Connection:
+		return true
+	case s.Gap:
+		i.gap = true
+		return true
+	case s.Object == nil:
+		return false
+	}
+	ref := apply.Ref{Group: s.Interest.Resource.Group, Version: s.Interest.Resource.Version, Kind: s.Interest.Kind, Namespace: s.Object.Namespace, Name: s.Object.Name}
+	if ref.SameObject(resource) {
+		i.stir = true
+		return true
+	}
+	if s.Object.Annotations[v1beta2.AnnotationOwnedBy] != owner {
+		return false
+	}
+	if i.news == nil {
+		i.news = map[apply.Ref]sighting{}
+	}
+	i.news[ref] = sighting{
+		uid:        s.Object.UID,
+		generation: s.Object.Generation, resourceVersion: s.Object.ResourceVersion, deleted: s.Deleted, byOthers: changedByOthers(s.Object),
+	}
+	return true
+}
+
+// take returns what was seen since the last call.
+func (i *installation) take() (news map[apply.Ref]sighting, gap, stir bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	news, gap, stir = i.news, i.gap, i.stir
+	i.news, i.gap, i.stir = nil, false, false
+	return news, gap, stir
+}
+
+// giveBack puts back what a pass took and could not deal with.
+func (i *installation) giveBack(news map[apply.Ref]sighting, gap, stir bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if i.news == nil {
+		i.news = map[apply.Ref]sighting{}
+	}
+	for ref, s := range news {
+		if _, newer := i.news[ref]; !newer {
+			i.news[ref] = s
+		}
+	}
+	i.gap, i.stir = i.gap || gap, i.stir || stir
+}
+
+// drifted returns the objects that somebody else changed or deleted, in stable order. An echo of our own write is none, nor is a change of status.
+func (i *installation) drifted(news map[apply.Ref]sighting) []apply.Ref {
+	var refs []apply.Ref
+	for ref, s := range news {
+		known := i.progress.Applied(ref)
+		if s.deleted || known && !i.progress.Ours(ref, s.uid, s.generation, s.resourceVersion) || !known && s.byOthers {
+			refs = append(refs, ref)
+		}
+	}
+	slices.SortFunc(refs, func(a, b apply.Ref) int { return strings.Compare(a.String(), b.String()) })
+	return refs
+}
+
+// changedByOthers tells whether the last change of an object, apart from its status, was made by somebody else.
+func changedByOthers(m *metav1.PartialObjectMetadata) bool {
+	var ours, others metav1.Time
+	for _, f := range m.ManagedFields {
+		switch {
+		case f.Time == nil || f.Subresource != "":
+		case f.Manager == v1beta2.FieldOwnerApplier:
+			ours = *f.Time
+		case others.Before(f.Time):
+			others = *f.Time
+		}
+	}
+	return ours.Before(&others)
+}
+
+func followKey(key types.NamespacedName) string { return "Manifest/" + key.String() }
+
+func sameStrings(a, b map[string]string) bool { return maps.Equal(a, b) }

@@ -1,0 +1,120 @@
+package manifest
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+)
+
+// recordInventory adds what is about to be applied to the inventory. What was there stays until it is known to be gone.
+func (n *run) recordInventory() {
+	s := &n.manifest.Status
+	if s.State == "" {
+		s.State = v1beta2.StateProcessing
+	}
+	union := slices.Clone(n.refs)
+	for _, old := range refsOf(s.Synced) {
+		if !slices.Contains(union, old) {
+			union = append(union, old)
+		}
+	}
+	if known := refsOf(s.Synced); slices.ContainsFunc(union, func(r apply.Ref) bool { return !slices.Contains(known, r) }) {
+		s.Synced = syncedOf(union)
+	}
+}
+
+// report derives the whole status from what the steps saw. Nothing in it changes while nothing changes.
+func (n *run) report(out loop.Outcome) {
+	s := &n.manifest.Status
+	if n.applied {
+		s.Synced = syncedOf(n.refs)
+		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
+	}
+	if out.Step != "" { // what this pass took notice of and did not deal with is still news
+		n.inst.giveBack(n.news, n.gap, n.stirred)
+	}
+	s.ObservedGeneration = n.manifest.Generation
+	before := s.State
+	state, reason, operation := n.state(out)
+	if s.State != state || s.LastOperation.Operation != operation {
+		s.LastOperation = v1beta2.LastOperation{Operation: operation, LastUpdateTime: metav1.Now()}
+	}
+	s.State = state
+	n.reportConditions(state, reason, operation)
+	if state == v1beta2.StateReady && before != state && n.plan.whole {
+		metrics.Ready.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(time.Since(n.since()).Seconds())
+	}
+}
+
+// state is the one word for the Manifest, the reason, and the sentence next to it. The first row that fits wins:
+//
+//	1  it is being deleted   Deleting
+//	2  a step failed         Error
+//	3  a step waits          Processing
+//	4  else                  what was observed
+func (n *run) state(out loop.Outcome) (state v1beta2.State, reason, operation string) {
+	detail := out.Waiting
+	if out.Err != nil {
+		detail = out.Err.Error()
+	} else if detail != "" {
+		detail = "waiting for " + detail
+	}
+	switch {
+	case !n.manifest.DeletionTimestamp.IsZero():
+		if detail == "" {
+			detail = v1beta2.OperationDeleting
+		}
+		return v1beta2.StateDeleting, firstOf(n.blocker, out.Reason(), v1beta2.ReasonObjectsRemaining), detail
+	case out.Err != nil:
+		return v1beta2.StateError, firstOf(out.Reason(), v1beta2.ReasonInternalError), detail
+	case out.Waiting != "":
+		return v1beta2.StateProcessing, v1beta2.ReasonApplying, detail
+	case n.seen.state == v1beta2.StateReady:
+		return v1beta2.StateReady, v1beta2.ReasonReady, v1beta2.OperationManifestReady
+	default:
+		return n.seen.state, n.seen.reason, n.seen.message
+	}
+}
+
+// reportConditions sets the conditions that the reference has, and Ready, which carries the reason.
+func (n *run) reportConditions(state v1beta2.State, reason, message string) {
+	s := &n.manifest.Status
+	set := func(kind, reason string, ok bool, yes, no string) {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: no, ObservedGeneration: n.manifest.Generation}
+		if ok {
+			c.Status, c.Message = metav1.ConditionTrue, yes
+		}
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
+	installed := s.AppliedDigest != ""
+	set(v1beta2.ConditionResources, v1beta2.ReasonResourcesAvailable, installed || len(s.Synced) > 0, v1beta2.MessageResourcesTrue, v1beta2.MessageResourcesFalse)
+	set(v1beta2.ConditionInstallation, v1beta2.ReasonReady, state == v1beta2.StateReady || state == v1beta2.StateWarning, v1beta2.MessageInstallationTrue, v1beta2.MessageInstallationFalse)
+	if n.manifest.Spec.Resource != nil && n.manifest.Spec.CustomResourcePolicy != v1beta2.Ignore {
+		set(v1beta2.ConditionModuleCR, v1beta2.ReasonModuleCRCreated, installed, v1beta2.MessageModuleCRTrue, v1beta2.MessageModuleCRFalse)
+	}
+	set(v1beta2.ConditionReady, reason, state == v1beta2.StateReady, v1beta2.OperationManifestReady, message)
+}
+
+// since is when the present state began, which says how long something has been waited for.
+func (n *run) since() time.Time {
+	if c := meta.FindStatusCondition(n.manifest.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return time.Now()
+}
+
+func firstOf(all ...string) string {
+	for _, s := range all {
+		if s != "" {
+			return s
+		}
+	}
+	return ""
+}
