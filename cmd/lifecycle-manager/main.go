@@ -1,0 +1,55 @@
+// Command lifecycle-manager runs the controllers of the control plane. See --help for its flags.
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"os"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/manager"
+)
+
+func main() {
+	c := config.NewManager()
+	c.Register(pflag.CommandLine)
+	pflag.Parse()
+	if err := c.Validate(); err != nil {
+		fmt.Fprintf(os.Stderr, "lifecycle-manager cannot start:\n%v\n", err)
+		os.Exit(1)
+	}
+	// logr's verbosity n is slog's level -n.
+	log := logr.FromSlogHandler(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.Level(-c.LogLevel)}))
+	ctrl.SetLogger(log)
+	klog.SetLogger(log)
+	if err := run(c); err != nil {
+		fmt.Fprintf(os.Stderr, "lifecycle-manager: %v\n", err)
+		os.Exit(2)
+	}
+}
+
+func run(c *config.Manager) error {
+	ctx := ctrl.SetupSignalHandler()
+	var cfg *rest.Config
+	var err error
+	if c.Kubeconfig == "" {
+		cfg, err = rest.InClusterConfig()
+	} else {
+		cfg, err = clientcmd.BuildConfigFromFlags("", c.Kubeconfig)
+	}
+	if err != nil {
+		return fmt.Errorf("finding the cluster to work on (--kubeconfig, $KUBECONFIG, or run in a pod): %w", err)
+	}
+	mgr, err := manager.New(ctx, c, cfg)
+	if err != nil {
+		return err
+	}
+	return mgr.Start(ctx)
+}

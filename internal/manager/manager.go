@@ -1,0 +1,207 @@
+// Package manager builds the lifecycle manager out of its parts.
+//
+// Use: fill in a [config.Manager], validate it, and start what New returns:
+//
+//	mgr, err := manager.New(ctx, cfg, rest)
+//	err = mgr.Start(ctx) // until ctx ends
+//
+// How it works: one controller-runtime manager with a slim cache of one namespace (no managedFields, of Secrets only metadata), one pool
+// of runtimes, one registry, and the controllers on top. Everything that depends on configuration is decided here; the parts get values.
+//
+// It does nothing itself, and it reads no flag or environment.
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/crds"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// leaderElectionID is the Lease that replicas agree on; it is that of the reference, so that both never work at once.
+const leaderElectionID = "893110f7.kyma-project.io"
+
+// New builds a manager for the cluster behind cfg. It makes requests only to read the registry's credentials. The end of ctx ends
+// connections to runtimes.
+func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.UserAgent, cfg.QPS, cfg.Burst = "lifecycle-manager", c.K8sClientQPS, int(2*c.K8sClientQPS)
+	// What the API server warns of is worth one line, not one for each Manifest.
+	cfg.WarningHandlerWithContext = log.NewKubeAPIWarningLogger(log.KubeAPIWarningLoggerOptions{Deduplicate: true})
+	if c.K8sClientQPS == 0 {
+		cfg.QPS = -1
+	}
+	options, err := managerOptions(c)
+	if err != nil {
+		return nil, err
+	}
+	mgr, err := ctrl.NewManager(cfg, options)
+	if err != nil {
+		return nil, fmt.Errorf("building the manager: %w", err)
+	}
+	if err := mgr.AddHealthzCheck("healthz", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("adding the health check: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("readyz", healthz.Ping); err != nil {
+		return nil, fmt.Errorf("adding the readiness check: %w", err)
+	}
+	artefacts, err := newRegistry(ctx, c, mgr.GetAPIReader())
+	if err != nil {
+		return nil, err
+	}
+	pool, err := newPool(ctx, c, mgr, cfg)
+	if err != nil {
+		return nil, err
+	}
+	return mgr, addControllers(ctx, c, mgr, pool, artefacts)
+}
+
+// managerOptions turns configuration into what controller-runtime wants.
+func managerOptions(c *config.Manager) (ctrl.Options, error) {
+	s := runtime.NewScheme()
+	if err := scheme.AddToScheme(s); err != nil {
+		return ctrl.Options{}, fmt.Errorf("registering the kinds of Kubernetes: %w", err)
+	}
+	if err := v1beta2.AddToScheme(s); err != nil {
+		return ctrl.Options{}, fmt.Errorf("registering our kinds: %w", err)
+	}
+	labelled, err := labels.NewRequirement(v1beta2.LabelKymaName, selection.Exists, nil)
+	if err != nil {
+		return ctrl.Options{}, fmt.Errorf("selecting access Secrets: %w", err)
+	}
+	secrets := &metav1.PartialObjectMetadata{}
+	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	consistent, release := true, true
+	stop := 10 * time.Second
+	options := ctrl.Options{
+		Scheme: s,
+		Cache: cache.Options{
+			DefaultNamespaces: map[string]cache.Config{c.Namespace: {}},
+			DefaultTransform:  cache.TransformStripManagedFields(),
+			ByObject:          map[client.Object]cache.ByObject{secrets: {Label: labels.NewSelector().Add(*labelled)}},
+		},
+		Client: client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: &consistent}},
+		Metrics: server.Options{
+			BindAddress: c.MetricsBindAddress, SecureServing: c.MetricsSecure,
+			TLSOpts: []func(*tls.Config){func(t *tls.Config) { t.MinVersion = tls.VersionTLS12 }},
+		},
+		HealthProbeBindAddress:        c.HealthProbeBindAddress,
+		LeaderElection:                c.LeaderElect,
+		LeaderElectionID:              leaderElectionID,
+		LeaderElectionNamespace:       c.Namespace,
+		LeaderElectionReleaseOnCancel: release,
+		LeaseDuration:                 &c.LeaderElectionLeaseDuration,
+		RenewDeadline:                 &c.LeaderElectionRenewDeadline,
+		RetryPeriod:                   &c.LeaderElectionRetryPeriod,
+		GracefulShutdownTimeout:       &stop,
+	}
+	if c.MetricsSecure {
+		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	return options, nil
+}
+
+// newPool connects to runtimes by access Secrets, or to the manager's own cluster.
+func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest.Config) (*runtimes.Pool, error) {
+	o := runtimes.Options{
+		Namespace: c.Namespace, Watch: c.WatchMode == config.WatchHub,
+		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency,
+	}
+	if c.Mode == config.ModeInCluster {
+		o.Self = cfg
+	} else {
+		if err := runtimes.Index(ctx, mgr.GetFieldIndexer()); err != nil {
+			return nil, fmt.Errorf("indexing access Secrets: %w", err)
+		}
+		o.Cache, o.Live = mgr.GetClient(), mgr.GetAPIReader()
+	}
+	return runtimes.New(ctx, o)
+}
+
+// addControllers registers the controllers and their metrics.
+func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, artefacts *registry.Registry) error {
+	base, err := Base()
+	if err != nil {
+		return err
+	}
+	look := c.AuditInterval
+	if c.WatchMode == config.WatchPoll {
+		look = c.PollInterval
+	}
+	backoff := func() workqueue.TypedRateLimiter[reconcile.Request] {
+		return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](c.FailureBaseDelay, c.FailureMaxDelay)
+	}
+	k, err := kyma.New(kyma.Options{
+		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, Namespace: c.Namespace,
+		InCluster: c.Mode == config.ModeInCluster, Base: base, LookInterval: look,
+		Concurrency: c.MaxConcurrentKymaReconciles, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
+	})
+	if err != nil {
+		return err
+	}
+	m, err := manifest.New(manifest.Options{
+		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval,
+		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: backoff(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := k.Register(ctx, mgr); err != nil {
+		return fmt.Errorf("registering the Kyma controller: %w", err)
+	}
+	if err := m.Register(mgr); err != nil {
+		return fmt.Errorf("registering the Manifest controller: %w", err)
+	}
+	metrics.Register(ctrlmetrics.Registry)
+	return nil
+}
+
+// Base returns what every runtime gets before its first module: its namespace, and the CRDs of what its admin sees.
+func Base() (*render.Bundle, error) {
+	objects := []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace, "labels": map[string]any{
+			v1beta2.LabelIstioInjection: v1beta2.IstioInjectionEnabled, v1beta2.LabelWardenValidate: v1beta2.WardenValidateEnabled,
+		}},
+	}}}
+	for _, crd := range crds.All() {
+		switch crd.Spec.Names.Kind {
+		case v1beta2.KindKyma, v1beta2.KindModuleTemplate, v1beta2.KindModuleReleaseMeta:
+			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
+			if err != nil {
+				return nil, fmt.Errorf("encoding CRD %s: %w", crd.Name, err)
+			}
+			objects = append(objects, &unstructured.Unstructured{Object: fields})
+		}
+	}
+	return render.Build(objects, render.Options{Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma}})
+}

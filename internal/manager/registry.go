@@ -1,0 +1,75 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+// newRegistry opens the registry of modules, named by a flag or by the credential Secret.
+func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (*registry.Registry, error) {
+	o := registry.Options{Host: c.OCIRegistryHost, Subpath: c.ModulesRepositorySubpath, CacheBytes: c.RegistryCacheBytes}
+	if c.OCIRegistryCredSecret != "" {
+		k := keychain{reader: reader, key: client.ObjectKey{Namespace: c.Namespace, Name: c.OCIRegistryCredSecret}}
+		host, _, err := k.read(ctx)
+		if err != nil {
+			return nil, err
+		}
+		o.Host, o.Keychain = host, k
+	}
+	r, err := registry.New(o)
+	if err != nil {
+		return nil, fmt.Errorf("opening the registry of modules: %w", err)
+	}
+	return r, nil
+}
+
+// keychain logs in with the Secret as it is at that moment, so that a rotated login is used at once. Pulls are rare: what was
+// pulled is cached.
+type keychain struct {
+	reader client.Reader
+	key    client.ObjectKey
+}
+
+// Resolve implements [authn.Keychain].
+func (k keychain) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	return authn.Anonymous, fmt.Errorf("logging in to %s: no context", r.RegistryStr())
+}
+
+// ResolveContext implements [authn.ContextKeychain].
+func (k keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.Authenticator, error) {
+	host, login, err := k.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if registry, _, _ := strings.Cut(host, "/"); registry != r.RegistryStr() {
+		return authn.Anonymous, nil // never send the login to another registry
+	}
+	return authn.FromConfig(login), nil
+}
+
+// read returns registry and login of the Secret.
+func (k keychain) read(ctx context.Context) (host string, login authn.AuthConfig, err error) {
+	var s corev1.Secret
+	if err := k.reader.Get(ctx, k.key, &s); err != nil {
+		return "", login, fmt.Errorf("reading Secret %s, named by --oci-registry-cred-secret: %w", k.key, err)
+	}
+	var file struct {
+		Auths map[string]authn.AuthConfig `json:"auths"`
+	}
+	if err := json.Unmarshal(s.Data[corev1.DockerConfigJsonKey], &file); err != nil || len(file.Auths) != 1 {
+		return "", login, fmt.Errorf("secret %s, named by --oci-registry-cred-secret: key %s must hold exactly one registry under \"auths\"", k.key, corev1.DockerConfigJsonKey)
+	}
+	host = slices.Collect(maps.Keys(file.Auths))[0]
+	return strings.TrimPrefix(host, "https://"), file.Auths[host], nil
+}
