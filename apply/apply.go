@@ -88,6 +88,11 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 	for _, o := range set.Bundle.Objects {
 		it := item{object: o, role: roleOf(o.GVK.GroupKind())}
 		if d, ok := definitions[o.GVK.GroupKind()]; ok {
+			if len(d.Versions) > 0 && !slices.Contains(d.Versions, o.GVK.Version) {
+				failed = append(failed, &Error{Doing: "applying", Ref: refOf(o, o.Namespace), reason: KindUnknown,
+					Message: "the module's own " + d.ref.String() + " does not serve version " + o.GVK.Version})
+				continue
+			}
 			it.crd, it.resource = d.ref, resource{d.Plural, d.Namespaced}
 		} else if it.resource, err = c.resolve(ctx, o.GVK); err != nil {
 			e, ok := errors.AsType[*Error](err)
@@ -106,7 +111,7 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 		it.ref = refOf(o, namespace)
 		it.content = maphash.Comparable(seed, [...]string{o.Digest(), namespace, fingerprint})
 		if err := checkPath(it.ref); err != nil {
-			failed = append(failed, err.(*Error))
+			failed = append(failed, err)
 			continue
 		}
 		if seen[it.ref.object()] {

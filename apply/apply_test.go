@@ -314,7 +314,9 @@ func TestApplyStops(t *testing.T) {
 			w.Header().Set("Retry-After", "1")
 			refuse(w, 503, "ServiceUnavailable", "apiserver is shutting down", "", "")
 		}, Throttled, Unreachable, time.Second},
-		"LoadBalancer": {"what answers is not an API server", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "<html>bad gateway", 502) }, RuntimeUnreachable, Unreachable, 0},
+		"LoadBalancer": {"what answers is not an API server", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "<html>bad gateway", http.StatusBadGateway)
+		}, RuntimeUnreachable, Unreachable, 0},
 		"Redirect": {"a redirect is not followed with our credential", func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set("Location", "http://127.0.0.1:1/")
 			w.WriteHeader(307)
@@ -481,6 +483,16 @@ func TestApplyBadIdentity(t *testing.T) {
 	}
 	if diff := cmp.Diff(patches("/api/v1/namespaces/default/configmaps/b"), s.take()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
+	}
+}
+
+// TestApplyVersionOfDefinition: a custom resource in a version that its own definition will never serve does not wait for it.
+func TestApplyVersionOfDefinition(t *testing.T) {
+	s := newServer(t)
+	set := Set{Bundle: bundleOf(t, strings.ReplaceAll(module, "apiVersion: example.com/v1", "apiVersion: example.com/v3"))}
+	result, err := s.cluster(ClusterOptions{}).Apply(t.Context(), set, nil)
+	if err != nil || len(result.Failed) != 1 || result.Failed[0].Reason() != KindUnknown || len(result.Waiting) != 0 || len(result.Applied) != 9 {
+		t.Errorf("got %v, %+v, want the custom resource to fail alone", err, result)
 	}
 }
 

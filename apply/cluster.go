@@ -13,7 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -147,7 +147,7 @@ func (c *Cluster) served(ctx context.Context, version schema.GroupVersion) (map[
 	}
 	kinds := make(map[string]resource, len(list.APIResources))
 	for _, one := range list.APIResources {
-		if path.IsValidPathSegmentName(one.Name) == nil { // a name with a slash is a subresource
+		if content.IsPathSegmentName(one.Name) == nil { // a name with a slash is a subresource
 			kinds[one.Kind] = resource{plural: strings.Clone(one.Name), namespaced: one.Namespaced}
 		}
 	}
@@ -236,9 +236,9 @@ func unknownKind(gvk schema.GroupVersionKind) *Error {
 }
 
 // checkPath refuses identities that cannot be a part of a URL path. What a bundle names is data, not a way around in the API.
-func checkPath(r Ref) error {
+func checkPath(r Ref) *Error {
 	for _, segment := range []string{r.Group, r.Version, r.Namespace, r.Name} {
-		if problems := path.IsValidPathSegmentName(segment); problems != nil {
+		if problems := content.IsPathSegmentName(segment); problems != nil {
 			return &Error{Doing: "addressing", Ref: r, Message: fmt.Sprintf("%q cannot be part of an identity: %s", segment, strings.Join(problems, "; ")), reason: ObjectRefused}
 		}
 	}

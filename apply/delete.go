@@ -3,6 +3,7 @@ package apply
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"slices"
 	"strconv"
@@ -176,7 +177,7 @@ func (c *Cluster) deleteOne(ctx context.Context, ref Ref, asked *Deletion) (*Rem
 
 // refusal turns an error about one object into what remains; others are passed on.
 func refusal(ref Ref, err error) (*Remaining, error) {
-	e, ok := err.(*Error)
+	e, ok := errors.AsType[*Error](err)
 	if !ok || stops(err) {
 		return nil, err
 	}

@@ -129,6 +129,9 @@ func TestDeleteRefused(t *testing.T) {
 		t.Error("others of the phase are deleted")
 	}
 	s.on("DELETE "+managerPath, nil)
+	if text := teardown.Waits(); !strings.Contains(text, "in use") || !strings.HasSuffix(text, "(and 4 more)") {
+		t.Errorf("got %q, want the first of what remains", text)
+	}
 	if teardown, err = c.Delete(t.Context(), refs, &asked); err != nil || !teardown.Done() {
 		t.Errorf("healing: %v, %+v", err, teardown)
 	}

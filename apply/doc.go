@@ -39,7 +39,8 @@
 //
 // Requests are made with net/http on the transport that client-go prepares, not with client-go's request type, because that
 // one reads answers without a limit and sleeps when told to retry. Every request has a deadline, and the API server is told
-// of it, so that one slow object (a webhook that hangs) is not taken for a dead cluster. A Cluster limits its requests under way over all callers.
+// of it, so that one slow object (a webhook that hangs) is not taken for a dead cluster. A request whose connection is cut is sent once
+// more if that does no harm. A Cluster limits its requests under way over all callers.
 //
 // # Errors
 //

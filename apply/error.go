@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -99,13 +100,13 @@ func (e *Error) Error() string {
 type Class int
 
 const (
-	// Transient: try again, with back-off.
+	// Transient means: try again, with back-off.
 	Transient Class = iota
-	// Terminal: the same request will be refused again; wait until the module or the cluster's policy changes.
+	// Terminal means: the same request will be refused again; wait until the module or the cluster's policy changes.
 	Terminal
-	// Unreachable: the whole cluster does not answer or asks for a pause; one probe decides when to go on.
+	// Unreachable means: the whole cluster does not answer or asks for a pause; one probe decides when to go on.
 	Unreachable
-	// Unauthorized: the credential is not accepted; wait for another one.
+	// Unauthorized means: the credential is not accepted; wait for another one.
 	Unauthorized
 )
 
@@ -150,11 +151,33 @@ func (r *request) failed(ctx context.Context, wait time.Duration, err error) err
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // without method and URL, which say nothing to the reader
 	}
-	message := err.Error()
+	message := plain(err)
 	if errors.Is(err, context.DeadlineExceeded) {
 		message = fmt.Sprintf("no answer within %s", wait)
 	}
 	return &Error{Doing: r.doing, Ref: r.ref, Message: bounded(message), reason: RuntimeUnreachable, err: err}
+}
+
+// plain is what an error of a connection says without our own port, which is another one each time: messages end up in a status.
+func plain(err error) string {
+	if dns, ok := errors.AsType[*net.DNSError](err); ok {
+		switch {
+		case dns.IsNotFound:
+			return "looking up " + dns.Name + ": no such host"
+		case dns.IsTimeout:
+			return "looking up " + dns.Name + ": no answer"
+		}
+		return "looking up " + dns.Name + ": it failed"
+	}
+	op, ok := errors.AsType[*net.OpError](err)
+	if !ok || op.Addr == nil {
+		return err.Error()
+	}
+	cause := op.Err
+	for inner, ok := errors.AsType[*net.OpError](cause); ok; inner, ok = errors.AsType[*net.OpError](cause) {
+		cause = inner.Err
+	}
+	return op.Op + " " + op.Net + " " + op.Addr.String() + ": " + cause.Error()
 }
 
 // refused makes an Error of an answer that is not a success.

@@ -34,7 +34,7 @@ func TestBuiltins(t *testing.T) {
 	}
 	known := map[schema.GroupKind]bool{}
 	for gvk, typ := range scheme.Scheme.AllKnownTypes() {
-		if _, ok := reflect.New(typ).Interface().(metav1.Object); !ok {
+		if _, ok := reflect.TypeAssert[metav1.Object](reflect.New(typ)); !ok {
 			continue
 		}
 		if skip := left[gvk.Group]; slices.Contains(skip, gvk.Kind) || slices.Contains(skip, "*") {

@@ -79,11 +79,10 @@ func TestOursUnderWay(t *testing.T) {
 					t.Errorf("an event while it is being applied must wait for the answer")
 				}
 			}
-			path := "/apis/apps/v1/namespaces/default/deployments/d"
 			yaml := "{apiVersion: apps/v1, kind: Deployment, metadata: {name: d}}"
 			if tc.ref == config {
-				path, yaml = "/api/v1/namespaces/default/configmaps/c", "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}"
-				s.on("PATCH "+path, func(w http.ResponseWriter, r *http.Request) {
+				yaml = "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}"
+				s.on("PATCH /api/v1/namespaces/default/configmaps/c", func(w http.ResponseWriter, r *http.Request) {
 					write(w, 201, map[string]any{"metadata": map[string]any{"uid": "u", "resourceVersion": "101"}})
 				})
 			}

@@ -314,7 +314,7 @@ func inContainer(c *corev1.ContainerStatus) (reason string, failed bool) {
 		}
 		return strings.TrimSuffix(name+": "+waiting.Reason+": "+bounded(detail), ": "), true
 	case !c.Ready && c.RestartCount >= 2 && ended != "":
-		return name + " keeps ending with " + ended, true
+		return name + ": CrashLoopBackOff: " + ended, true // the same words as while it waits
 	case waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing":
 		return name + ": " + waiting.Reason, false
 	default:

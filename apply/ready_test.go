@@ -47,7 +47,7 @@ func TestReady(t *testing.T) {
 		"Going":    {"it is being deleted", strings.Replace(readyDeployment, "metadata: {", `metadata: {deletionTimestamp: "2026-01-02T03:04:05Z", `, 1), `{}`, "scheduled for deletion", false},
 		"Crash":    {"the container's own last words, without the growing time", brokenDeployment, crash, `pod manager-1: container "manager": CrashLoopBackOff: exit code 1: no such host`, true},
 		"Again": {"between two crashes it runs, and still counts as failed", brokenDeployment,
-			`{containerStatuses: [{name: manager, restartCount: 2, state: {running: {}}, lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]}`, "keeps ending with exit code 137 OOMKilled", true},
+			`{containerStatuses: [{name: manager, restartCount: 2, state: {running: {}}, lastState: {terminated: {exitCode: 137, reason: OOMKilled}}}]}`, "CrashLoopBackOff: exit code 137 OOMKilled", true},
 		"Once":          {"one crash may happen", brokenDeployment, `{containerStatuses: [{name: manager, restartCount: 1, state: {running: {}}, lastState: {terminated: {exitCode: 1}}}]}`, "Available: 0/1", false},
 		"Image":         {"the image cannot be pulled", brokenDeployment, `{containerStatuses: [{name: manager, image: "example.com/m:1", state: {waiting: {reason: ImagePullBackOff, message: Back-off}}}]}`, "ImagePullBackOff: image example.com/m:1", true},
 		"Config":        {"a Secret is missing", brokenDeployment, `{containerStatuses: [{name: manager, state: {waiting: {reason: CreateContainerConfigError, message: secret "x" not found}}}]}`, `secret "x" not found`, true},

@@ -145,6 +145,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 type run struct {
 	*Reconciler
 	kyma *v1beta2.Kyma // as read; steps change its status only through status.go
+	now  time.Time     // of the whole pass
 
 	runtime   *runtimes.Runtime            // set by connect; nil while there is none
 	abandoned bool                         // set by connect: no access Secret, so a deletion leaves the runtime as it is
@@ -166,7 +167,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	n := &run{Reconciler: r, kyma: kyma}
+	n := &run{Reconciler: r, kyma: kyma, now: time.Now()}
 	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Publish: n.publish}
 	if !kyma.DeletionTimestamp.IsZero() {
 		return loop.Run(ctx, pass,
@@ -231,9 +232,15 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// lookAgain asks for the next look at a runtime of which nobody tells us anything.
+// lookAgain asks for the next look at a runtime of which nobody tells us anything, sooner if a module will then have to say why it is slow.
 func (n *run) lookAgain(context.Context) error {
-	return loop.Look(spread(n.LookInterval, n.kyma.Name))
+	after := spread(n.LookInterval, n.kyma.Name)
+	for _, m := range n.modules {
+		if m.manifest != nil && m.manifest.Status.State == v1beta2.StateProcessing && !n.isSlow(m.manifest) {
+			after = min(after, busySince(m.manifest).Add(patience).Sub(n.now)+time.Second)
+		}
+	}
+	return loop.Look(after)
 }
 
 // memory returns what is known of a Kyma; of another connection than before, nothing is.
@@ -320,7 +327,8 @@ func wishChanged(e event.UpdateEvent) bool {
 // manifestNews accepts what the entry of a module is made of.
 func manifestNews(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
+	quick := after.Status.State == v1beta2.StateProcessing && time.Since(busySince(after)) < patience // its message is not shown
 	return wishChanged(e) || before.Status.State != after.Status.State || before.Status.Version != after.Status.Version ||
 		before.Status.ObservedGeneration != after.Status.ObservedGeneration ||
-		after.Status.State != v1beta2.StateProcessing && before.Status.LastOperation.Operation != after.Status.LastOperation.Operation
+		!quick && before.Status.LastOperation.Operation != after.Status.LastOperation.Operation
 }

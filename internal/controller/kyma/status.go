@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -190,10 +191,27 @@ func (n *run) entryOfManifest(e *v1beta2.ModuleStatus, m *module, is *v1beta2.Ma
 		e.State = v1beta2.StateProcessing // nobody has looked at it yet, so what it says is of before
 	default:
 		e.State = is.Status.State
-		if e.State == v1beta2.StateError || e.State == v1beta2.StateWarning {
+		if e.State == v1beta2.StateError || e.State == v1beta2.StateWarning || n.isSlow(is) {
 			e.Reason, e.Message = reasonOf(is), is.Status.LastOperation.Operation
 		}
 	}
+}
+
+// patience is how long a module may be Processing before its Kyma says what it waits for. A module that is quicker costs the runtime two
+// writes of status, whatever happens on the way.
+const patience = 10 * time.Second
+
+// isSlow tells whether a Manifest has been Processing for longer than patience.
+func (n *run) isSlow(m *v1beta2.Manifest) bool {
+	return m.Status.State == v1beta2.StateProcessing && !n.now.Before(busySince(m).Add(patience))
+}
+
+// busySince is when a Manifest was last Ready, or was first looked at.
+func busySince(m *v1beta2.Manifest) time.Time {
+	if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return m.CreationTimestamp.Time
 }
 
 // reasonOf returns the reason of the condition Ready of a Manifest.

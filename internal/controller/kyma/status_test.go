@@ -4,6 +4,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -45,6 +46,12 @@ func TestEntry(t *testing.T) {
 	unseen.Generation = 4
 	leaving := manifestIn(v1beta2.StateDeleting, "waiting for ConfigMap x")
 	leaving.DeletionTimestamp = new(metav1.Now())
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	busy := func(since time.Duration) *v1beta2.Manifest {
+		m := manifestIn(v1beta2.StateProcessing, "1 of 3")
+		m.Status.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(-since))
+		return m
+	}
 	type want struct {
 		State                             v1beta2.State
 		Version, Channel, Reason, Message string
@@ -59,7 +66,8 @@ func TestEntry(t *testing.T) {
 		"Ready":         {"state and version are those of the same moment", module{decision: decided(), manifest: manifestIn("Ready", "")}, want{State: "Ready", Version: "1.0.0", Channel: "fast", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
 		"NotLookedAt":   {"what a Manifest said before its change is not true of it any more", module{decision: decided(), manifest: unseen}, want{State: "Processing", Version: "1.0.0", Channel: "fast", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
 		"Failing":       {"the reason is the Manifest's", module{decision: decided(), manifest: manifestIn("Error", "crash")}, want{State: "Error", Version: "1.0.0", Channel: "fast", Reason: "WorkloadFailed", Message: "crash", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
-		"Busy":          {"a message that changes by itself is not shown", module{decision: decided(), manifest: manifestIn("Processing", "1 of 3")}, want{State: "Processing", Version: "1.0.0", Channel: "fast", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
+		"Busy":          {"what is quick needs no words", module{decision: decided(), manifest: busy(patience - 1)}, want{State: "Processing", Version: "1.0.0", Channel: "fast", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
+		"Slow":          {"what is slow says why", module{decision: decided(), manifest: busy(patience)}, want{State: "Processing", Version: "1.0.0", Channel: "fast", Reason: "WorkloadFailed", Message: "1 of 3", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
 		"Blocked":       {"references are not lost because a lookup failed", module{decision: blocked, former: former, manifest: manifestIn("Ready", "")}, want{State: "Warning", Version: "1.0.0", Channel: "slow", Reason: "ChannelNotFound", Message: "no such channel", Manifest: "a-keda-1", Template: "keda-1.0.0"}},
 		"BlockedAtOnce": {"a module that never ran needs the user too", module{decision: blocked}, want{State: "Warning", Channel: "slow", Reason: "ChannelNotFound", Message: "no such channel"}},
 		"RegistryDown":  {"a failure to update is an error, with what runs", module{decision: decided(), former: former, manifest: manifestIn("Ready", ""), err: errors.New("registry is down")}, want{State: "Error", Version: "1.0.0", Channel: "fast", Message: "registry is down", Manifest: "a-keda-1", Template: "keda-2.0.0"}},
@@ -68,7 +76,7 @@ func TestEntry(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			c.module.wish.Name = "keda"
-			e := (&run{}).entry(&c.module)
+			e := (&run{now: now}).entry(&c.module)
 			got := want{State: e.State, Version: e.Version, Channel: e.Channel, Reason: e.Reason, Message: e.Message}
 			if e.Manifest != nil {
 				got.Manifest = e.Manifest.Metadata.Name
