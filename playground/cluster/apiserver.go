@@ -1,0 +1,447 @@
+package cluster
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime/debug"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	apimachineryversion "k8s.io/apimachinery/pkg/version"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/util/keyutil"
+	basecompatibility "k8s.io/component-base/compatibility"
+	"k8s.io/component-base/version"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	"k8s.io/kubernetes/cmd/kube-apiserver/app/options"
+)
+
+const (
+	issuer       = "https://kubernetes.default.svc.cluster.local" // of ServiceAccount tokens
+	serviceRange = "10.96.0.0/16"                                 // of Services; pods have 10.128.0.0/9
+
+	pollInterval = 20 * time.Millisecond
+)
+
+// kubernetesVersion returns the version of Kubernetes that is built in, as in "v1.37.1". Kubernetes itself learns it only from the flags of
+// its own release build. Go does not tell a test binary what it is made of; there it ends in ".0".
+var kubernetesVersion = sync.OnceValue(func() string {
+	if build, ok := debug.ReadBuildInfo(); ok {
+		for _, module := range build.Deps {
+			if module.Path == "k8s.io/kubernetes" {
+				return module.Version
+			}
+		}
+	}
+	return "v" + version.DefaultKubeBinaryVersion + ".0"
+})
+
+// released is an effective version whose Info tells the version that is built in.
+type released struct {
+	basecompatibility.EffectiveVersion
+}
+
+// Info implements basecompatibility.EffectiveVersion; it is what the path /version returns.
+func (r released) Info() *apimachineryversion.Info {
+	info := *r.EffectiveVersion.Info()
+	info.GitVersion = kubernetesVersion()
+	parts := strings.SplitN(strings.TrimPrefix(info.GitVersion, "v"), ".", 3)
+	if len(parts) == 3 {
+		info.Major, info.Minor = parts[0], parts[1]
+	}
+	info.GitCommit, info.GitTreeState, info.BuildDate = "", "", ""
+	return &info
+}
+
+// construction is held while parts of Kubernetes are put together, because some of them set up globals of their packages then.
+var construction sync.Mutex
+
+// apiServer is one running kube-apiserver, with the delegation chain of the real one: API extensions, core, aggregator.
+type apiServer struct {
+	pki       *pki
+	address   string // host:port that it listens on; clients come through the proxy instead
+	client    kubernetes.Interface
+	informers *cache.InformerName
+	cancel    context.CancelFunc
+	ended     chan struct{} // closed when it has shut down
+	err       error         // why; read after ended
+}
+
+// startAPIServer builds the server and returns when it says that it is ready. Life ends it.
+func startAPIServer(ctx, life context.Context, c *Cluster) (_ *apiServer, err error) {
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, fmt.Errorf("opening a port for the API server: %w", err)
+	}
+	s := &apiServer{pki: c.pki, address: listener.Addr().String(), ended: make(chan struct{})}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, listener.Close())
+		}
+	}()
+	if err := errors.Join(c.pki.issueServing(), c.pki.issueKubelet()); err != nil {
+		return nil, err
+	}
+
+	o := options.NewServerRunOptions()
+	o.GenericServerRunOptions.AdvertiseAddress = net.IPv4(127, 0, 0, 1)
+	o.Features.EnablePriorityAndFairness = false
+	o.SecureServing.Listener = listener
+	o.SecureServing.BindAddress = net.IPv4(127, 0, 0, 1)
+	o.SecureServing.ExternalAddress = net.IPv4(127, 0, 0, 1)
+	o.SecureServing.ServerCert.CertKey.CertFile = c.pki.path("server.crt")
+	o.SecureServing.ServerCert.CertKey.KeyFile = c.pki.path("server.key")
+	o.Etcd.StorageConfig.Transport.ServerList = []string{c.host.etcdURL}
+	o.Etcd.StorageConfig.Prefix = "/" + c.name
+	o.Authentication.ClientCert.ClientCA = c.pki.path("ca.crt")
+	o.Authentication.ServiceAccounts.Issuers = []string{issuer}
+	o.Authentication.ServiceAccounts.KeyFiles = []string{c.pki.path("sa.key")}
+	o.ServiceAccountSigningKeyFile = c.pki.path("sa.key")
+	o.Authorization.Modes = []string{"RBAC"}
+	// Nodes are born without taints and claims without finalizers, because the controllers that take those away do not run here.
+	o.Admission.GenericAdmission.DisablePlugins = []string{"TaintNodesByCondition", "StorageObjectInUseProtection", "PodGroupProtection"}
+	o.KubeletConfig.PreferredAddressTypes = []string{string(corev1.NodeInternalIP)}
+	o.KubeletConfig.TLSClientConfig.CAFile = c.pki.path("ca.crt")
+	o.KubeletConfig.TLSClientConfig.CertFile = c.pki.path("kubelet.crt")
+	o.KubeletConfig.TLSClientConfig.KeyFile = c.pki.path("kubelet.key")
+	// A webhook behind a Service is reached at the address of a pod, over the bridge.
+	o.EnableAggregatorRouting = true
+	o.EgressSelector.ConfigFile = c.host.bridge.config
+	o.Features.EnableProfiling = false
+	o.ServiceClusterIPRanges = serviceRange
+	o.EndpointReconcilerType = "none" // Kubernetes refuses 127.0.0.1 as an endpoint
+	o.AllowPrivileged = true
+
+	run, err := s.build(life, c, o)
+	if err != nil {
+		return nil, fmt.Errorf("setting up the API server: %w", err)
+	}
+	admin, err := s.config("kube-apiserver-probe")
+	if err != nil {
+		return nil, err
+	}
+	if s.client, err = kubernetes.NewForConfig(admin); err != nil {
+		return nil, fmt.Errorf("setting up the API server: %w", err)
+	}
+	serving, cancel := context.WithCancel(context.WithoutCancel(life)) // it must outlive what uses it, so only stop ends it
+	s.cancel = cancel
+	go func() {
+		defer close(s.ended)
+		s.err = run(serving)
+		s.informers.Release()
+	}()
+	if err := s.awaitReady(ctx); err != nil {
+		s.stop()
+		return nil, err
+	}
+	return s, nil
+}
+
+// build puts the server together from its options and returns what runs it.
+func (s *apiServer) build(life context.Context, c *Cluster, o *options.ServerRunOptions) (run func(context.Context) error, err error) {
+	construction.Lock()
+	defer construction.Unlock()
+	defer func() {
+		if err != nil {
+			s.informers.Release()
+		}
+	}()
+	completed, err := o.Complete(life)
+	if err != nil {
+		return nil, err
+	}
+	if errs := completed.Validate(); len(errs) > 0 {
+		return nil, utilerrors.NewAggregate(errs)
+	}
+	if s.informers, err = cache.NewInformerName("kube-apiserver-" + c.dir); err != nil {
+		return nil, err
+	}
+	completed.InformerName = s.informers
+	config, err := app.NewConfig(completed)
+	if err != nil {
+		return nil, err
+	}
+	for _, generic := range []*genericapiserver.Config{
+		config.KubeAPIs.ControlPlane.Generic, &config.ApiExtensions.GenericConfig.Config, &config.Aggregator.GenericConfig.Config,
+	} {
+		generic.EffectiveVersion = released{generic.EffectiveVersion}
+	}
+	if c.audit != nil { // the aggregator is the server at the front, which every request passes
+		config.Aggregator.GenericConfig.AuditBackend = c.audit
+		config.Aggregator.GenericConfig.AuditPolicyRuleEvaluator = c.audit
+	}
+	chain, err := config.Complete()
+	if err != nil {
+		return nil, err
+	}
+	server, err := app.CreateServerChain(chain)
+	if err != nil {
+		return nil, err
+	}
+	prepared, err := server.PrepareRun()
+	if err != nil {
+		return nil, err
+	}
+	return prepared.Run, nil
+}
+
+// stop shuts the server down and returns when it has.
+func (s *apiServer) stop() {
+	s.cancel()
+	<-s.ended
+}
+
+// ip returns the address that the server listens on.
+func (s *apiServer) ip() string { return "127.0.0.1" }
+
+// awaitReady waits for /readyz.
+func (s *apiServer) awaitReady(ctx context.Context) error {
+	return s.await(ctx, "waiting for the API server", func() error {
+		return s.client.CoreV1().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+// awaitUse waits for what pods need before they can be created: the default ServiceAccount with its certificate, and a node.
+func (s *apiServer) awaitUse(ctx context.Context) error {
+	return s.await(ctx, "waiting for the cluster", func() error {
+		if _, err := s.client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+			return err
+		}
+		_, err := s.client.CoreV1().ConfigMaps(metav1.NamespaceDefault).Get(ctx, "kube-root-ca.crt", metav1.GetOptions{})
+		return err
+	})
+}
+
+// await polls until the check passes, the server ends, or the context does; its error has the last one of the check.
+func (s *apiServer) await(ctx context.Context, what string, check func() error) error {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		err := check()
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ticker.C:
+		case <-s.ended:
+			return fmt.Errorf("%s: it ended: %w (see the servers' log)", what, errors.Join(s.err, err))
+		case <-ctx.Done():
+			return fmt.Errorf("%s: %w: %w", what, context.Cause(ctx), err)
+		}
+	}
+}
+
+// config returns a configuration with all rights that goes to the server directly, past the proxy, as the given user.
+func (s *apiServer) config(user string) (*rest.Config, error) {
+	config, err := s.pki.config("https://"+s.address, user, "system:masters")
+	if err != nil {
+		return nil, err
+	}
+	config.QPS = -1
+	config.UserAgent = user
+	config.WarningHandler = rest.NoWarnings{}
+	return config, nil
+}
+
+// protobuf makes the configuration one for typed clients of built-in kinds only, which is cheaper.
+func protobuf(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	config.AcceptContentTypes = "application/vnd.kubernetes.protobuf,application/json"
+	return config
+}
+
+// kubeconfig writes a configuration with certificates or a token as a kubeconfig with one context of the given name.
+func kubeconfig(name string, config *rest.Config, namespace string) []byte {
+	file := clientcmdapi.NewConfig()
+	file.Clusters[name] = &clientcmdapi.Cluster{Server: config.Host, CertificateAuthorityData: config.CAData}
+	file.AuthInfos[name] = &clientcmdapi.AuthInfo{
+		ClientCertificateData: config.CertData, ClientKeyData: config.KeyData, Token: config.BearerToken, TokenFile: config.BearerTokenFile,
+	}
+	file.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name, Namespace: namespace}
+	file.CurrentContext = name
+	data, err := clientcmd.Write(*file)
+	if err != nil {
+		panic(fmt.Sprintf("encoding a kubeconfig: %v", err)) // plain data always encodes
+	}
+	return data
+}
+
+// pki is what a cluster proves itself and its users with: an authority for server and client certificates, and the key that signs
+// ServiceAccount tokens. Authority and key are kept in a folder; certificates are issued at each start.
+type pki struct {
+	dir    string
+	ca     *x509.Certificate
+	caPEM  []byte
+	caKey  *ecdsa.PrivateKey
+	tokens *ecdsa.PrivateKey
+}
+
+// openPKI reads the folder, or makes it.
+func openPKI(dir string) (*pki, error) {
+	p := &pki{dir: dir}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making folder %q: %w", dir, err)
+	}
+	var err error
+	if p.caKey, err = p.key("ca.key"); err != nil {
+		return nil, err
+	}
+	if p.tokens, err = p.key("sa.key"); err != nil {
+		return nil, err
+	}
+	p.caPEM, err = os.ReadFile(p.path("ca.crt"))
+	if errors.Is(err, os.ErrNotExist) {
+		p.caPEM, err = p.sign(&x509.Certificate{
+			Subject: pkix.Name{CommonName: "playground-ca"}, IsCA: true, BasicConstraintsValid: true,
+			KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature,
+		}, p.caKey)
+		if err == nil {
+			err = os.WriteFile(p.path("ca.crt"), p.caPEM, 0o600) //nolint:gosec // the path is made of our own folder and checked names
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("making certificates: %w", err)
+	}
+	block, _ := pem.Decode(p.caPEM)
+	if block == nil {
+		return nil, fmt.Errorf("reading %q: no certificate in it: remove the cluster's folder", p.path("ca.crt"))
+	}
+	if p.ca, err = x509.ParseCertificate(block.Bytes); err != nil {
+		return nil, fmt.Errorf("reading %q: %w", p.path("ca.crt"), err)
+	}
+	return p, nil
+}
+
+func (p *pki) path(name string) string { return filepath.Join(p.dir, name) }
+
+// key reads a private key, or makes it.
+func (p *pki) key(name string) (*ecdsa.PrivateKey, error) {
+	data, err := os.ReadFile(p.path(name))
+	if errors.Is(err, os.ErrNotExist) {
+		key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err == nil {
+			data, err = keyutil.MarshalPrivateKeyToPEM(key)
+		}
+		if err == nil {
+			err = os.WriteFile(p.path(name), data, 0o600) //nolint:gosec // the path is made of our own folder and checked names
+		}
+		if err != nil {
+			return nil, fmt.Errorf("making key %q: %w", p.path(name), err)
+		}
+		return key, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading key %q: %w", p.path(name), err)
+	}
+	parsed, err := keyutil.ParsePrivateKeyPEM(data)
+	if err != nil {
+		return nil, fmt.Errorf("reading key %q: %w", p.path(name), err)
+	}
+	key, ok := parsed.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("reading key %q: it is no ECDSA key: remove the cluster's folder", p.path(name))
+	}
+	return key, nil
+}
+
+// sign completes a certificate for the key and returns it as PEM. The authority signs itself.
+func (p *pki) sign(template *x509.Certificate, key *ecdsa.PrivateKey) ([]byte, error) {
+	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
+	if err != nil {
+		return nil, fmt.Errorf("signing certificate %q: %w", template.Subject.CommonName, err)
+	}
+	template.SerialNumber = serial
+	template.NotBefore = time.Now().Add(-time.Hour)
+	template.NotAfter = time.Now().AddDate(10, 0, 0)
+	parent := p.ca
+	if template.IsCA {
+		parent = template
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, p.caKey)
+	if err != nil {
+		return nil, fmt.Errorf("signing certificate %q: %w", template.Subject.CommonName, err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), nil
+}
+
+// issue makes a key and a certificate for it, both as PEM.
+func (p *pki) issue(template *x509.Certificate) (cert, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a key for %q: %w", template.Subject.CommonName, err)
+	}
+	if cert, err = p.sign(template, private); err != nil {
+		return nil, nil, err
+	}
+	if key, err = keyutil.MarshalPrivateKeyToPEM(private); err != nil {
+		return nil, nil, fmt.Errorf("making a key for %q: %w", template.Subject.CommonName, err)
+	}
+	return cert, key, nil
+}
+
+// issueServing writes a new serving certificate.
+func (p *pki) issueServing() error {
+	cert, key, err := p.issue(&x509.Certificate{
+		Subject:     pkix.Name{CommonName: "kube-apiserver"},
+		DNSNames:    []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"},
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1), net.IPv4(10, 96, 0, 1)},
+		KeyUsage:    x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(p.path("server.crt"), cert, 0o600), os.WriteFile(p.path("server.key"), key, 0o600))
+}
+
+// issueFor makes a serving certificate for an address.
+func (p *pki) issueFor(name string, ip net.IP) (cert, key []byte, err error) {
+	return p.issue(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, IPAddresses: []net.IP{ip},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+}
+
+// issueKubelet writes a new client certificate for asking nodes.
+func (p *pki) issueKubelet() error {
+	cert, key, err := p.issue(&x509.Certificate{
+		Subject:  pkix.Name{CommonName: kubeletUser},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(p.path("kubelet.crt"), cert, 0o600), os.WriteFile(p.path("kubelet.key"), key, 0o600))
+}
+
+// config returns a client configuration with a new certificate for the user in the group.
+func (p *pki) config(address, user, group string) (*rest.Config, error) {
+	cert, key, err := p.issue(&x509.Certificate{
+		Subject:  pkix.Name{CommonName: user, Organization: []string{group}},
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &rest.Config{Host: address, TLSClientConfig: rest.TLSClientConfig{CAData: p.caPEM, CertData: cert, KeyData: key}}, nil
+}

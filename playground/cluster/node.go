@@ -1,0 +1,845 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/tools/record"
+)
+
+const (
+	minBackOff   = time.Second      // before a container's first restart; doubles from there
+	maxBackOff   = 30 * time.Second // Kubernetes waits 10 s at first and 5 min at most
+	steady       = time.Minute      // a container that ran this long starts anew with the shortest back-off
+	crashAfter   = 200 * time.Millisecond
+	finishAfter  = 100 * time.Millisecond // how long a simulated container of a Job works
+	slowDefault  = 5 * time.Second        // for a "slow-start" image whose tag is no duration
+	retryStatus  = 200 * time.Millisecond
+	stopGrace    = 5 * time.Second // for processes when the cluster itself stops
+	defaultGrace = 30 * time.Second
+)
+
+// node stands in for a kubelet: it is one Node object that is always Ready, and it runs the pods that the scheduler gives it. Each pod has
+// a goroutine while it lives.
+type node struct {
+	name   string
+	host   *Host
+	dir    string // folder of the pods' files
+	logs   string // folder of the containers' output
+	server *apiServer
+	client kubernetes.Interface
+	events record.EventRecorder
+	output *logServer
+	subnet int
+	life   context.Context // ends with shutDown: pods then stop without a word to the API server
+	end    context.CancelFunc
+	wg     sync.WaitGroup
+	close  []func()
+
+	mu   sync.Mutex // guards what follows
+	pods map[types.UID]*pod
+	ips  map[string]types.UID
+	next int // where to look for the next free address
+}
+
+// startNode makes the Node and starts to run its pods.
+func startNode(ctx, life context.Context, c *Cluster, server *apiServer, subnet int) (*node, error) {
+	config, err := server.config("kubelet")
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(protobuf(config))
+	if err != nil {
+		return nil, fmt.Errorf("starting the node: %w", err)
+	}
+	n := &node{
+		name: c.name + "-node", host: c.host, dir: filepath.Join(c.dir, "pods"), logs: filepath.Join(c.host.dir, "logs", c.name),
+		server: server, client: client, subnet: subnet, pods: map[types.UID]*pod{}, ips: map[string]types.UID{}, next: 1,
+	}
+	n.life, n.end = context.WithCancel(life)
+	if n.output, err = startLogs(ctx, n); err != nil {
+		return nil, fmt.Errorf("starting the node: %w", err)
+	}
+	n.close = append(n.close, n.output.close)
+	if err := n.register(ctx); err != nil {
+		n.shutDown()
+		return nil, fmt.Errorf("starting the node: %w", err)
+	}
+	broadcaster := record.NewBroadcaster(record.WithContext(n.life))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: client.CoreV1().Events("")})
+	n.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "kubelet", Host: n.name})
+	n.close = append(n.close, broadcaster.Shutdown)
+
+	watch := cache.NewListWatchFromClient(client.CoreV1().RESTClient(), "pods", metav1.NamespaceAll, fields.OneTermEqualSelector("spec.nodeName", n.name))
+	informer := cache.NewSharedInformer(watch, &corev1.Pod{}, 0)
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { n.see(object.(*corev1.Pod)) },
+		UpdateFunc: func(_, object any) { n.see(object.(*corev1.Pod)) },
+		DeleteFunc: func(object any) {
+			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = last.Obj
+			}
+			n.lose(object.(*corev1.Pod))
+		},
+	}); err != nil {
+		n.shutDown()
+		return nil, fmt.Errorf("starting the node: %w", err)
+	}
+	n.wg.Go(func() { informer.RunWithContext(n.life) })
+	return n, nil
+}
+
+// register creates or refreshes the Node. No controller looks at heartbeats here, so it needs no lease and writes nothing later.
+func (n *node) register(ctx context.Context) error {
+	capacity := corev1.ResourceList{
+		corev1.ResourceCPU: resource.MustParse("1000"), corev1.ResourceMemory: resource.MustParse("4000Gi"),
+		corev1.ResourceEphemeralStorage: resource.MustParse("4000Gi"), corev1.ResourcePods: resource.MustParse("10000"),
+	}
+	now := metav1.Now()
+	condition := func(kind corev1.NodeConditionType, status corev1.ConditionStatus, reason string) corev1.NodeCondition {
+		return corev1.NodeCondition{Type: kind, Status: status, Reason: reason, LastHeartbeatTime: now, LastTransitionTime: now}
+	}
+	want := &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: n.name, Labels: map[string]string{
+			corev1.LabelHostname: n.name, corev1.LabelOSStable: "linux", corev1.LabelArchStable: "amd64",
+			"node-role.kubernetes.io/playground": "",
+		}},
+		Status: corev1.NodeStatus{
+			Capacity: capacity, Allocatable: capacity,
+			Conditions: []corev1.NodeCondition{
+				condition(corev1.NodeReady, corev1.ConditionTrue, "KubeletReady"),
+				condition(corev1.NodeMemoryPressure, corev1.ConditionFalse, "KubeletHasSufficientMemory"),
+				condition(corev1.NodeDiskPressure, corev1.ConditionFalse, "KubeletHasNoDiskPressure"),
+				condition(corev1.NodePIDPressure, corev1.ConditionFalse, "KubeletHasSufficientPID"),
+			},
+			Addresses:       []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.server.ip()}, {Type: corev1.NodeHostName, Address: n.name}},
+			DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: int32(n.output.port)}}, //nolint:gosec // a port fits
+			NodeInfo: corev1.NodeSystemInfo{
+				KubeletVersion: kubernetesVersion(), OperatingSystem: "linux", Architecture: "amd64", OSImage: "playground",
+				ContainerRuntimeVersion: "playground://1",
+			},
+		},
+	}
+	nodes := n.client.CoreV1().Nodes()
+	have, err := nodes.Create(ctx, want, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		have, err = nodes.Get(ctx, n.name, metav1.GetOptions{})
+	}
+	if err != nil {
+		return err
+	}
+	have.Status = want.Status
+	_, err = nodes.UpdateStatus(ctx, have, metav1.UpdateOptions{})
+	return err
+}
+
+// shutDown stops all pods without telling the API server, as a machine that is switched off, and returns when their processes are gone.
+func (n *node) shutDown() {
+	n.end()
+	n.wg.Wait()
+	for _, f := range n.close {
+		f()
+	}
+}
+
+// see takes in a pod as it is now.
+func (n *node) see(object *corev1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p := n.pods[object.UID]; p != nil {
+		p.see(object)
+		return
+	}
+	over := object.Status.Phase == corev1.PodSucceeded || object.Status.Phase == corev1.PodFailed
+	if n.life.Err() != nil || over && object.DeletionTimestamp == nil {
+		return
+	}
+	p := newPod(n, object)
+	n.pods[object.UID] = p
+	n.wg.Go(func() {
+		if over {
+			p.remove()
+		} else {
+			p.run()
+		}
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		delete(n.pods, object.UID)
+		for ip, owner := range n.ips {
+			if owner == object.UID {
+				delete(n.ips, ip)
+			}
+		}
+	})
+	p.see(object)
+}
+
+// lose is told that the API server has a pod no more.
+func (n *node) lose(object *corev1.Pod) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if p := n.pods[object.UID]; p != nil {
+		p.kill()
+	}
+}
+
+// address gives a pod an address, the one it had if it had one.
+func (n *node) address(object *corev1.Pod) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if ip := object.Status.PodIP; strings.HasPrefix(ip, fmt.Sprintf("10.%d.", n.subnet)) && n.ips[ip] == "" {
+		n.ips[ip] = object.UID
+		return ip
+	}
+	for {
+		high, low := n.next>>8, n.next&0xff
+		n.next = (n.next + 1) & 0xffff
+		ip := fmt.Sprintf("10.%d.%d.%d", n.subnet, high, low)
+		if low > 0 && low < 0xfe && n.ips[ip] == "" { // the others look like a network, hold the range, or look like a broadcast
+			n.ips[ip] = object.UID
+			return ip
+		}
+	}
+}
+
+// loopback returns the address on this machine at which the process of a pod with the given address listens: 127.x.y.z for 10.x.y.z.
+// Kubernetes refuses 127.x.y.z in endpoints, so pods cannot have it in their status.
+func loopback(podIP string) string { return "127." + strings.TrimPrefix(podIP, "10.") }
+
+// isPodIP says whether an address is one that a node here gives to pods.
+func isPodIP(address string) bool {
+	ip := net.ParseIP(address).To4()
+	return ip != nil && ip[0] == 10 && ip[1] >= 128
+}
+
+// pod runs one pod from start to end.
+type pod struct {
+	node  *node
+	uid   types.UID
+	ip    string
+	start metav1.Time
+	dir   string // private folder, made only for pods with processes
+
+	dead    context.Context // ends when the pod's containers must stop: it is deleted, gone, or the node shuts down
+	die     context.CancelFunc
+	gone    context.Context // ends when there is nobody to report to
+	forget  context.CancelFunc
+	changed chan struct{} // has an element when the status may have changed
+
+	mu         sync.Mutex // guards what follows
+	object     *corev1.Pod
+	init       []*container
+	main       []*container
+	conditions []corev1.PodCondition // as last computed, for their times
+}
+
+// container is one container of a pod; the pod's lock guards it.
+type container struct {
+	spec     *corev1.Container
+	init     bool
+	sidecar  bool // an init container that stays
+	state    corev1.ContainerState
+	last     corev1.ContainerState // how the previous life ended
+	restarts int32
+	ready    bool
+	started  bool
+}
+
+func newPod(n *node, object *corev1.Pod) *pod {
+	p := &pod{node: n, uid: object.UID, object: object, changed: make(chan struct{}, 1)}
+	p.gone, p.forget = context.WithCancel(n.life)
+	p.dead, p.die = context.WithCancel(p.gone)
+	p.dir = filepath.Join(n.dir, fmt.Sprintf("%s_%s_%s", object.Namespace, object.Name, object.UID))
+	p.start = metav1.Now()
+	if object.Status.StartTime != nil {
+		p.start = *object.Status.StartTime
+	}
+	for i := range object.Spec.InitContainers {
+		spec := &object.Spec.InitContainers[i]
+		sidecar := spec.RestartPolicy != nil && *spec.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		p.init = append(p.init, newContainer(spec, object.Status.InitContainerStatuses, n.isProcess(spec), true, sidecar))
+	}
+	for i := range object.Spec.Containers {
+		p.main = append(p.main, newContainer(&object.Spec.Containers[i], object.Status.ContainerStatuses, n.isProcess(&object.Spec.Containers[i]), false, false))
+	}
+	return p
+}
+
+// newContainer makes a container that waits. If it ran before the node was shut down, a process counts as restarted, and a simulated
+// container goes on as if nothing had been.
+func newContainer(spec *corev1.Container, statuses []corev1.ContainerStatus, process, init, sidecar bool) *container {
+	c := &container{spec: spec, init: init, sidecar: sidecar}
+	c.state.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating"}
+	for _, status := range statuses {
+		if status.Name != spec.Name {
+			continue
+		}
+		c.restarts, c.last = status.RestartCount, status.LastTerminationState
+		switch {
+		case status.State.Running != nil && !process:
+			c.state, c.ready, c.started = status.State, status.Ready, true
+		case status.State.Running != nil:
+			c.restarts++
+			c.last = corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{
+				ExitCode: 137, Reason: "NodeShutdown", Message: "the cluster was stopped", StartedAt: status.State.Running.StartedAt, FinishedAt: metav1.Now(),
+			}}
+		case status.State.Terminated != nil && init && status.State.Terminated.ExitCode == 0:
+			c.state = status.State
+		}
+	}
+	return c
+}
+
+// see takes in the pod as it is now.
+func (p *pod) see(object *corev1.Pod) {
+	p.mu.Lock()
+	p.object = object
+	p.mu.Unlock()
+	if object.DeletionTimestamp != nil {
+		p.die()
+	}
+	p.touch()
+}
+
+// kill ends the pod whose object is gone.
+func (p *pod) kill() { p.forget() }
+
+// current returns the pod as last seen.
+func (p *pod) current() *corev1.Pod {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.object
+}
+
+// change changes containers under the lock and has the status written.
+func (p *pod) change(f func()) {
+	p.mu.Lock()
+	f()
+	p.mu.Unlock()
+	p.touch()
+}
+
+func (p *pod) touch() {
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+// run runs the pod: init containers one by one, then all others; at the end, or when it is deleted, it reports and removes the pod.
+func (p *pod) run() {
+	defer p.forget()
+	p.ip = p.node.address(p.current())
+	reported := make(chan struct{})
+	stopReports := make(chan struct{})
+	go func() {
+		defer close(reported)
+		p.report(stopReports)
+	}()
+	defer p.tidy()
+
+	var wg sync.WaitGroup
+	if p.prepare() && p.initialize(&wg) {
+		var mains sync.WaitGroup
+		for _, c := range p.main {
+			mains.Go(func() { p.live(p.dead, c) })
+		}
+		mains.Wait()
+	}
+	over := p.dead.Err() == nil
+	p.die() // sidecars end with the others
+	wg.Wait()
+	close(stopReports)
+	<-reported
+	if p.gone.Err() != nil {
+		return
+	}
+	p.flush()
+	if over && p.current().DeletionTimestamp == nil {
+		p.awaitDeletion()
+	}
+	p.remove()
+}
+
+// awaitDeletion waits until a pod that has ended is deleted.
+func (p *pod) awaitDeletion() {
+	for p.current().DeletionTimestamp == nil {
+		select {
+		case <-p.changed:
+		case <-p.gone.Done():
+			return
+		}
+	}
+}
+
+// initialize runs the init containers in their order and reports whether the others may start. Sidecars go on, counted by wg.
+func (p *pod) initialize(wg *sync.WaitGroup) bool {
+	for _, c := range p.init {
+		if c.sidecar {
+			wg.Go(func() { p.live(p.dead, c) })
+			if !p.awaitStarted(c) {
+				return false
+			}
+			continue
+		}
+		if done := c.state.Terminated; done == nil || done.ExitCode != 0 {
+			p.live(p.dead, c)
+		}
+		if p.dead.Err() != nil || !succeeded(c) {
+			return false
+		}
+	}
+	return true
+}
+
+func succeeded(c *container) bool {
+	return c.state.Terminated != nil && c.state.Terminated.ExitCode == 0
+}
+
+// awaitStarted waits until a sidecar runs and is ready.
+func (p *pod) awaitStarted(c *container) bool {
+	ticker := time.NewTicker(pollInterval)
+	defer ticker.Stop()
+	for {
+		p.mu.Lock()
+		ok := c.ready
+		p.mu.Unlock()
+		if ok {
+			return true
+		}
+		select {
+		case <-ticker.C:
+		case <-p.dead.Done():
+			return false
+		}
+	}
+}
+
+// end says how one life of a container ended.
+type end struct {
+	code    int32
+	reason  string // Completed or Error
+	message string
+	signal  int32
+}
+
+// live starts a container again and again, as the pod's policy says, until it may rest or ctx ends.
+func (p *pod) live(ctx context.Context, c *container) {
+	if p.refuse(ctx, c) {
+		return
+	}
+	backOff := minBackOff
+	for {
+		begin := time.Now()
+		var e end
+		if image, ok := p.node.host.options.Images[repository(c.spec.Image)]; ok {
+			e = p.execute(ctx, c, image)
+		} else {
+			e = p.simulate(ctx, c)
+		}
+		again := c.sidecar
+		switch p.current().Spec.RestartPolicy {
+		case corev1.RestartPolicyAlways:
+			again = again || !c.init || e.code != 0
+		case corev1.RestartPolicyOnFailure:
+			again = again || e.code != 0
+		}
+		again = again && ctx.Err() == nil
+		var terminated corev1.ContainerState
+		terminated.Terminated = &corev1.ContainerStateTerminated{
+			ExitCode: e.code, Signal: e.signal, Reason: e.reason, Message: e.message,
+			StartedAt: metav1.NewTime(begin), FinishedAt: metav1.Now(), ContainerID: p.containerID(c),
+		}
+		if time.Since(begin) > steady {
+			backOff = minBackOff
+		}
+		p.change(func() {
+			c.ready, c.started = false, false
+			if !again {
+				c.state = terminated
+				return
+			}
+			c.last = terminated
+			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "CrashLoopBackOff",
+				Message: fmt.Sprintf("back-off %s restarting failed container=%s pod=%s_%s(%s)", backOff, c.spec.Name,
+					p.object.Name, p.object.Namespace, p.uid),
+			}}
+		})
+		if !again {
+			return
+		}
+		p.warn("BackOff", "Back-off restarting failed container %s in pod %s", c.spec.Name, p.current().Name)
+		if !wait(ctx, backOff) {
+			p.change(func() { c.state, c.last = c.last, corev1.ContainerState{} })
+			return
+		}
+		backOff = min(2*backOff, maxBackOff)
+		p.change(func() { c.restarts++ })
+	}
+}
+
+// refuse holds a container whose image cannot be had until ctx ends, and reports whether it did.
+func (p *pod) refuse(ctx context.Context, c *container) bool {
+	if base(c.spec.Image) != "never-starts" {
+		return false
+	}
+	cause := fmt.Sprintf("failed to pull and unpack image %q: failed to resolve reference %q: %s: not found", c.spec.Image, c.spec.Image, c.spec.Image)
+	p.change(func() {
+		c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "ErrImagePull", Message: cause}}
+	})
+	p.warn("Failed", "Failed to pull image %q: %s", c.spec.Image, cause)
+	if wait(ctx, minBackOff) {
+		p.change(func() {
+			c.state = corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{
+				Reason: "ImagePullBackOff", Message: fmt.Sprintf("Back-off pulling image %q: ErrImagePull: %s", c.spec.Image, cause),
+			}}
+		})
+		<-ctx.Done()
+	}
+	return true
+}
+
+// simulate is the life of a container that is not run. By the last element of its image's repository:
+//
+//	crash       fails at once with exit code 1
+//	slow-start  becomes ready after the time that its tag says, as in slow-start:10s; default 5 s
+//	other       is ready at once
+//
+// A container that is not meant to go on for ever, in a Job or an init container, then ends well.
+func (p *pod) simulate(ctx context.Context, c *container) end {
+	name := base(c.spec.Image)
+	p.begin(c, name != "slow-start" && name != "crash")
+	finite := c.init && !c.sidecar || p.current().Spec.RestartPolicy != corev1.RestartPolicyAlways
+	switch {
+	case name == "crash":
+		if wait(ctx, crashAfter) {
+			return end{code: 1, reason: "Error", message: "simulated crash: the image's name says so"}
+		}
+	case name == "slow-start":
+		delay := slowDefault
+		if d, err := time.ParseDuration(tag(c.spec.Image)); err == nil {
+			delay = d
+		}
+		if wait(ctx, delay) && !finite {
+			p.change(func() { c.ready = true })
+			<-ctx.Done()
+		}
+	case finite:
+		wait(ctx, finishAfter)
+	default:
+		<-ctx.Done()
+	}
+	return end{reason: "Completed"}
+}
+
+// begin marks a container as running.
+func (p *pod) begin(c *container, ready bool) {
+	p.change(func() {
+		if c.state.Running == nil { // else it went on over a restart of the cluster
+			c.state = corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: metav1.Now()}}
+		}
+		c.started, c.ready = true, ready
+	})
+}
+
+// wait waits for d and reports whether ctx was still good at its end.
+func wait(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// warn makes an event of the pod.
+func (p *pod) warn(reason, format string, args ...any) {
+	p.node.events.Eventf(p.current(), corev1.EventTypeWarning, reason, format, args...)
+}
+
+func (p *pod) containerID(c *container) string {
+	return fmt.Sprintf("playground://%s/%s/%d", p.uid, c.spec.Name, c.restarts)
+}
+
+// grace returns how long processes have between SIGTERM and SIGKILL.
+func (p *pod) grace() time.Duration {
+	if p.gone.Err() != nil { // the node shuts down, or the pod was deleted by force
+		return stopGrace
+	}
+	if seconds := p.current().DeletionGracePeriodSeconds; seconds != nil {
+		return time.Duration(*seconds) * time.Second
+	}
+	return defaultGrace
+}
+
+// report writes the status when it has changed, until stop.
+func (p *pod) report(stop <-chan struct{}) {
+	for {
+		select {
+		case <-p.changed:
+		case <-stop:
+			return
+		}
+		if !p.write() && !wait(p.gone, retryStatus) {
+			return
+		}
+	}
+}
+
+// flush writes the last status; it tries as long as there is somebody to report to.
+func (p *pod) flush() {
+	for !p.write() && wait(p.gone, retryStatus) {
+	}
+}
+
+// write writes the status unless the API server has it. It reports false if that failed and must be tried again.
+func (p *pod) write() bool {
+	p.mu.Lock()
+	object := p.object
+	want := p.statusLocked()
+	p.mu.Unlock()
+	have := object.Status.DeepCopy()
+	merged := have.DeepCopy()
+	merged.Phase, merged.StartTime, merged.PodIP, merged.PodIPs, merged.HostIP, merged.HostIPs = want.Phase, want.StartTime, want.PodIP, want.PodIPs, want.HostIP, want.HostIPs
+	merged.InitContainerStatuses, merged.ContainerStatuses, merged.QOSClass = want.InitContainerStatuses, want.ContainerStatuses, have.QOSClass
+	for _, condition := range want.Conditions {
+		i := slices.IndexFunc(merged.Conditions, func(c corev1.PodCondition) bool { return c.Type == condition.Type })
+		if i < 0 {
+			merged.Conditions = append(merged.Conditions, condition)
+		} else {
+			merged.Conditions[i] = condition
+		}
+	}
+	if equality.Semantic.DeepEqual(have, merged) {
+		return true
+	}
+	// The object may be older than our last write; writing the same once more changes nothing.
+	patch, err := statusPatch(p.uid, have, merged)
+	if err != nil {
+		p.warn("Failed", "encoding the status: %v", err)
+		return true
+	}
+	updated, err := p.node.client.CoreV1().Pods(object.Namespace).Patch(p.gone, object.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
+	if err != nil {
+		if gone(err) {
+			p.kill()
+			return true
+		}
+		p.touch()
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.object == object { // else the watch was faster
+		p.object = updated
+	}
+	return true
+}
+
+// statusPatch returns the difference of two statuses, for the pod with this UID only.
+func statusPatch(uid types.UID, from, to *corev1.PodStatus) ([]byte, error) {
+	before, err := json.Marshal(corev1.Pod{Status: *from})
+	if err != nil {
+		return nil, err
+	}
+	after, err := json.Marshal(corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: uid}, Status: *to})
+	if err != nil {
+		return nil, err
+	}
+	return strategicpatch.CreateTwoWayMergePatch(before, after, corev1.Pod{})
+}
+
+// gone says that a pod is not there any more, or that another one has its name.
+func gone(err error) bool { return apierrors.IsNotFound(err) || apierrors.IsConflict(err) }
+
+// remove deletes a pod whose containers have ended.
+func (p *pod) remove() {
+	object := p.current()
+	for p.gone.Err() == nil {
+		err := p.node.client.CoreV1().Pods(object.Namespace).Delete(p.gone, object.Name, metav1.DeleteOptions{
+			GracePeriodSeconds: new(int64(0)), Preconditions: &metav1.Preconditions{UID: &p.uid},
+		})
+		if err == nil || gone(err) || !wait(p.gone, retryStatus) {
+			return
+		}
+	}
+}
+
+// statusLocked computes the status from the containers.
+func (p *pod) statusLocked() corev1.PodStatus {
+	s := corev1.PodStatus{
+		StartTime: &p.start, HostIP: p.node.server.ip(), HostIPs: []corev1.HostIP{{IP: p.node.server.ip()}},
+		PodIP: p.ip, PodIPs: []corev1.PodIP{{IP: p.ip}},
+	}
+	initialized := true
+	for _, c := range p.init {
+		if c.sidecar && !c.started || !c.sidecar && !succeeded(c) {
+			initialized = false
+		}
+		s.InitContainerStatuses = append(s.InitContainerStatuses, p.containerStatusLocked(c, ""))
+	}
+	ready := initialized
+	waiting := ""
+	if !initialized {
+		waiting = "PodInitializing"
+	}
+	for _, c := range p.main {
+		ready = ready && c.ready
+		s.ContainerStatuses = append(s.ContainerStatuses, p.containerStatusLocked(c, waiting))
+	}
+	s.Phase = p.phaseLocked(initialized)
+	over := s.Phase == corev1.PodSucceeded || s.Phase == corev1.PodFailed
+	reason := ""
+	switch {
+	case s.Phase == corev1.PodSucceeded:
+		reason = "PodCompleted"
+	case s.Phase == corev1.PodFailed:
+		reason = "PodFailed"
+	case !ready:
+		reason = "ContainersNotReady"
+	}
+	var unready []string
+	for _, c := range p.main {
+		if !c.ready {
+			unready = append(unready, c.spec.Name)
+		}
+	}
+	message := ""
+	if reason == "ContainersNotReady" {
+		message = fmt.Sprintf("containers with unready status: [%s]", strings.Join(unready, " "))
+	}
+	all, allReason := ready, reason
+	for _, gate := range p.object.Spec.ReadinessGates {
+		if !slices.ContainsFunc(p.object.Status.Conditions, func(c corev1.PodCondition) bool {
+			return c.Type == gate.ConditionType && c.Status == corev1.ConditionTrue
+		}) && all {
+			all, allReason = false, "ReadinessGatesNotReady"
+		}
+	}
+	p.conditions = []corev1.PodCondition{
+		p.conditionLocked(corev1.PodReadyToStartContainers, !over, "", ""),
+		p.conditionLocked(corev1.PodInitialized, initialized, map[bool]string{false: "ContainersNotInitialized"}[initialized], ""),
+		p.conditionLocked(corev1.PodReady, all && !over, allReason, message),
+		p.conditionLocked(corev1.ContainersReady, ready && !over, reason, message),
+	}
+	s.Conditions = p.conditions
+	return s
+}
+
+// conditionLocked makes a condition, with the time when its status last changed.
+func (p *pod) conditionLocked(kind corev1.PodConditionType, status bool, reason, message string) corev1.PodCondition {
+	c := corev1.PodCondition{Type: kind, Status: corev1.ConditionFalse, Reason: reason, Message: message, LastTransitionTime: metav1.Now(), ObservedGeneration: p.object.Generation}
+	if status {
+		c.Status, c.Reason, c.Message = corev1.ConditionTrue, "", ""
+	}
+	before := p.conditions
+	if before == nil {
+		before = p.object.Status.Conditions
+	}
+	for _, old := range before {
+		if old.Type == kind && old.Status == c.Status {
+			c.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	return c
+}
+
+// phaseLocked sums the containers up:
+//
+//	1 an init container has failed for good                       Failed
+//	2 an init container is not done                                Pending
+//	3 a container has never run                                    Pending
+//	4 a container runs, or will again                              Running
+//	5 all have ended, one of them with an error                    Failed
+//	6 all have ended well                                          Succeeded
+func (p *pod) phaseLocked(initialized bool) corev1.PodPhase {
+	if !initialized {
+		for _, c := range p.init {
+			if done := c.state.Terminated; done != nil && done.ExitCode != 0 && !c.sidecar {
+				return corev1.PodFailed
+			}
+		}
+		return corev1.PodPending
+	}
+	active, failed := false, false
+	for _, c := range p.main {
+		switch {
+		case c.state.Terminated != nil:
+			failed = failed || c.state.Terminated.ExitCode != 0
+		case c.state.Waiting != nil && c.last.Terminated == nil:
+			return corev1.PodPending
+		default:
+			active = true
+		}
+	}
+	switch {
+	case active:
+		return corev1.PodRunning
+	case failed:
+		return corev1.PodFailed
+	default:
+		return corev1.PodSucceeded
+	}
+}
+
+// containerStatusLocked makes the status of a container; waiting replaces the reason of one that waits for its first start.
+func (p *pod) containerStatusLocked(c *container, waiting string) corev1.ContainerStatus {
+	started := c.started
+	s := corev1.ContainerStatus{
+		Name: c.spec.Name, Image: c.spec.Image, State: c.state, LastTerminationState: c.last, RestartCount: c.restarts, Ready: c.ready, Started: &started,
+	}
+	if c.init && !c.sidecar {
+		s.Ready = succeeded(c)
+	}
+	if waiting != "" && s.State.Waiting != nil && s.State.Waiting.Reason == "ContainerCreating" {
+		s.State.Waiting = &corev1.ContainerStateWaiting{Reason: waiting}
+	}
+	if s.State.Waiting == nil {
+		s.ImageID = c.spec.Image
+		s.ContainerID = p.containerID(c)
+	}
+	return s
+}
+
+// repository returns an image's name without tag and digest.
+func repository(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
+		image = image[:colon]
+	}
+	return image
+}
+
+// base returns the last element of an image's repository.
+func base(image string) string {
+	name := repository(image)
+	return name[strings.LastIndex(name, "/")+1:]
+}
+
+// tag returns an image's tag, or "".
+func tag(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	return strings.TrimPrefix(strings.TrimPrefix(image, repository(image)), ":")
+}

@@ -1,0 +1,339 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Cut is a way of cutting a cluster off.
+type Cut int
+
+const (
+	// Refuse breaks open connections and refuses new ones, as a server that is down.
+	Refuse Cut = iota
+	// BlackHole lets nothing through: open connections fall silent and new ones are taken and never answered, as behind a firewall that
+	// drops packets. After Mend, what was under way continues.
+	BlackHole
+)
+
+// proxy stands between clients and an API server on one TCP port that stays the same.
+type proxy struct {
+	port int
+	hold int // socket that is bound to the port and never listens, so that nobody else gets the port; -1: none
+
+	mu       sync.Mutex // guards what follows
+	target   string     // host:port of the API server, "" while it is stopped
+	listener net.Listener
+	conns    map[net.Conn]struct{}
+	delay    time.Duration
+	gate     chan struct{} // closed: data flows; open: black hole
+	wg       sync.WaitGroup
+}
+
+// newProxy reserves the port on 127.0.0.1; 0 means any. Connections are refused until serve.
+func newProxy(port int) (*proxy, error) {
+	p := &proxy{port: port, hold: -1, conns: map[net.Conn]struct{}{}, gate: make(chan struct{})}
+	close(p.gate)
+	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		if errors.Is(err, syscall.EADDRINUSE) {
+			return nil, fmt.Errorf("opening the cluster's address 127.0.0.1:%d: another program uses this port: end it, or remove the cluster's folder to get a new address", port)
+		}
+		return nil, fmt.Errorf("opening the cluster's address: %w", err)
+	}
+	p.port = listener.Addr().(*net.TCPAddr).Port
+	if err := listener.Close(); err != nil {
+		return nil, fmt.Errorf("opening the cluster's address: %w", err)
+	}
+	p.reserve()
+	return p, nil
+}
+
+// reserve binds the port with a socket that does not listen. It can share the port with a listener of ours, and connections are refused
+// while there is none. Without it all works too, except that another program could take the port of a stopped cluster.
+func (p *proxy) reserve() {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		return
+	}
+	syscall.CloseOnExec(fd)
+	if syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1) != nil ||
+		syscall.Bind(fd, &syscall.SockaddrInet4{Port: p.port, Addr: [4]byte{127, 0, 0, 1}}) != nil {
+		_ = syscall.Close(fd)
+		return
+	}
+	p.hold = fd
+}
+
+// address returns the URL that clients use.
+func (p *proxy) address() string { return fmt.Sprintf("https://127.0.0.1:%d", p.port) }
+
+// serve lets connections through to the target.
+func (p *proxy) serve(target string) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+	p.openLocked()
+	return p.listenLocked()
+}
+
+// close refuses connections and breaks open ones.
+func (p *proxy) close() {
+	p.mu.Lock()
+	p.target = ""
+	p.breakLocked()
+	p.openLocked()
+	p.mu.Unlock()
+	p.wg.Wait()
+}
+
+// release closes for good.
+func (p *proxy) release() {
+	p.close()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.hold >= 0 {
+		_ = syscall.Close(p.hold)
+		p.hold = -1
+	}
+}
+
+func (p *proxy) cut(how Cut) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if how == Refuse {
+		p.openLocked()
+		p.breakLocked()
+		return
+	}
+	select {
+	case <-p.gate:
+		p.gate = make(chan struct{})
+	default:
+	}
+	if p.target != "" && p.listener == nil { // it was cut by Refuse before
+		_ = p.listenLocked()
+	}
+}
+
+func (p *proxy) mend() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = 0
+	p.openLocked()
+	if p.target != "" {
+		_ = p.listenLocked() // fails only if the port was taken in spite of the reservation; the next Mend tries again
+	}
+}
+
+func (p *proxy) slow(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = max(d, 0)
+}
+
+// openLocked ends a black hole.
+func (p *proxy) openLocked() {
+	select {
+	case <-p.gate:
+	default:
+		close(p.gate)
+	}
+}
+
+// breakLocked stops listening and resets all connections.
+func (p *proxy) breakLocked() {
+	if p.listener != nil {
+		_ = p.listener.Close()
+		p.listener = nil
+	}
+	for conn := range p.conns {
+		reset(conn)
+	}
+	clear(p.conns)
+}
+
+// listenLocked listens unless it does.
+func (p *proxy) listenLocked() error {
+	if p.listener != nil {
+		return nil
+	}
+	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", p.port))
+	if err != nil {
+		return fmt.Errorf("opening the cluster's address: %w", err)
+	}
+	p.listener = listener
+	p.wg.Go(func() { p.accept(listener) })
+	return nil
+}
+
+func (p *proxy) accept(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		if p.track(conn, func() bool { return p.listener == listener }) {
+			p.wg.Go(func() { p.connect(conn) })
+		}
+	}
+}
+
+// track records a connection for breakLocked. It reports false and resets it if its origin is no longer valid, which is asked under the
+// lock.
+func (p *proxy) track(conn net.Conn, valid func() bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !valid() {
+		reset(conn)
+		return false
+	}
+	p.conns[conn] = struct{}{}
+	return true
+}
+
+func (p *proxy) forget(conn net.Conn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.conns, conn)
+	_ = conn.Close()
+}
+
+// reset closes a connection in a way that the other side sees as an error.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	_ = conn.Close()
+}
+
+// connect joins a client with the target.
+func (p *proxy) connect(client net.Conn) {
+	defer p.forget(client)
+	p.pass() // in a black hole, the server does not even hear of the client
+	p.mu.Lock()
+	target := p.target
+	p.mu.Unlock()
+	server, err := net.DialTimeout("tcp4", target, 5*time.Second)
+	if err != nil {
+		return
+	}
+	if !p.track(server, func() bool { _, open := p.conns[client]; return open }) {
+		return
+	}
+	defer p.forget(server)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.copy(server, client)
+	}()
+	p.copy(client, server)
+	<-done
+}
+
+// copy passes data on, chunk by chunk, until either side closes; then it closes both.
+func (p *proxy) copy(to, from net.Conn) {
+	defer func() {
+		_ = to.Close()
+		_ = from.Close()
+	}()
+	buffer := make([]byte, 16<<10)
+	for {
+		n, err := from.Read(buffer)
+		if n > 0 {
+			if delay := p.pass(); delay > 0 {
+				<-time.After(delay)
+			}
+			if _, err := to.Write(buffer[:n]); err != nil {
+				return
+			}
+		}
+		if err != nil {
+			p.pass()
+			return
+		}
+	}
+}
+
+// pass returns when data may flow, with the delay for it.
+func (p *proxy) pass() time.Duration {
+	p.mu.Lock()
+	gate, delay := p.gate, p.delay
+	p.mu.Unlock()
+	<-gate
+	return delay
+}
+
+// bridge is the way from the API servers to pods and nodes. An API server takes a pod to be at its address 10.x.y.z, where nothing is; this
+// HTTP proxy on a Unix socket connects it with the pod's process at 127.x.y.z.
+type bridge struct {
+	config string // file that tells an API server to use the bridge
+	server *http.Server
+}
+
+// newBridge opens the socket in the folder.
+func newBridge(ctx context.Context, dir string) (*bridge, error) {
+	socket := filepath.Join(dir, "pods.sock")
+	listener, err := new(net.ListenConfig).Listen(ctx, "unix", socket)
+	if err != nil {
+		return nil, fmt.Errorf("opening the bridge to pods: %w", err)
+	}
+	b := &bridge{config: filepath.Join(dir, "egress.yaml"), server: &http.Server{Handler: http.HandlerFunc(connect), ReadHeaderTimeout: 10 * time.Second}}
+	go func() { _ = b.server.Serve(listener) }()
+	text := fmt.Sprintf(`apiVersion: apiserver.k8s.io/v1beta1
+kind: EgressSelectorConfiguration
+egressSelections:
+- name: cluster
+  connection: {proxyProtocol: HTTPConnect, transport: {uds: {udsName: %q}}}
+`, socket)
+	if err := os.WriteFile(b.config, []byte(text), 0o600); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the bridge to pods: %w", err), b.server.Close())
+	}
+	return b, nil
+}
+
+func (b *bridge) close() { _ = b.server.Close() }
+
+// connect serves one CONNECT request.
+func connect(w http.ResponseWriter, r *http.Request) {
+	host, port, err := net.SplitHostPort(r.Host)
+	if r.Method != http.MethodConnect || err != nil {
+		http.Error(w, "only CONNECT host:port", http.StatusMethodNotAllowed)
+		return
+	}
+	if isPodIP(host) {
+		host = loopback(host)
+	}
+	target, err := new(net.Dialer).DialContext(r.Context(), "tcp4", net.JoinHostPort(host, port))
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	defer target.Close() //nolint:errcheck // both sides are done with it
+	client, _, err := http.NewResponseController(w).Hijack()
+	if err != nil {
+		return
+	}
+	if _, err := io.WriteString(client, "HTTP/1.1 200 OK\r\n\r\n"); err != nil {
+		_ = client.Close()
+		return
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_, _ = io.Copy(target, client)
+		_ = target.Close()
+	}()
+	_, _ = io.Copy(client, target)
+	_ = client.Close()
+	<-done
+}

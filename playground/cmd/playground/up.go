@@ -1,0 +1,207 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
+)
+
+// readyTimeout bounds up --until=ready, from the start of the manager to all modules being Ready.
+const readyTimeout = 5 * time.Minute
+
+// up is the verb that brings everything up.
+type up struct {
+	Dir       string
+	Bin       string
+	Until     string
+	Runtimes  []string
+	InCluster bool
+}
+
+func upCommand() *cobra.Command {
+	v := &up{}
+	command := &cobra.Command{
+		Use:   "up",
+		Short: "Start a control plane, runtimes, a registry and the manager; install the sample module on every runtime",
+		Long: `Start a control plane, runtimes, a registry and the manager; install the sample module on every
+runtime and show how it gets Ready. Then print what to try next, and run until Ctrl-C, which stops
+and removes everything.`,
+		Example: "  playground up\n  playground up --until=ready   # ends with exit code 0 when all is Ready, 1 after five minutes\n  playground up --in-cluster    # one cluster that is control plane and runtime",
+		Args:    cobra.NoArgs,
+		RunE:    func(command *cobra.Command, _ []string) error { return v.run(command.Context(), command.OutOrStdout()) },
+	}
+	flags := command.Flags()
+	flags.StringVar(&v.Dir, "dir", ".landscape", "folder for kubeconfigs, logs and data; made at the start and removed at the end")
+	flags.StringVar(&v.Bin, "bin", "bin", "folder with the binaries lifecycle-manager, sample-operator and kubectl")
+	flags.StringVar(&v.Until, "until", "", "ready: end when every module is Ready, with exit code 1 and the reasons after five minutes")
+	flags.StringSliceVar(&v.Runtimes, "runtimes", []string{"runtime-a", "runtime-b"}, "names of the runtimes")
+	flags.BoolVar(&v.InCluster, "in-cluster", false, "one cluster: the manager installs modules where it runs")
+	return command
+}
+
+func (v *up) run(ctx context.Context, out io.Writer) (err error) {
+	if v.Until != "" && v.Until != "ready" {
+		return fmt.Errorf("--until: %q is not known; give ready or leave it out", v.Until)
+	}
+	if entries, err := os.ReadDir(v.Dir); err == nil && len(entries) > 0 {
+		return fmt.Errorf("--dir: %s is not empty: another landscape runs there or was killed; stop it, or remove the folder", v.Dir)
+	}
+	if v.InCluster {
+		v.Runtimes = nil
+	}
+	l, err := landscape.Up(ctx, landscape.Options{
+		Dir: v.Dir, Bin: v.Bin, Runtimes: v.Runtimes, InCluster: v.InCluster,
+		Say: func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }, //nolint:errcheck // a terminal
+	})
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil // asked to end while starting
+		}
+		return err
+	}
+	defer func() { err = errors.Join(err, l.Close()) }()
+	stop, err := serveControl(v.Dir, l.Clusters)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+	if err := v.install(ctx, l); err != nil {
+		return err
+	}
+	limit, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not all modules are Ready after %s", readyTimeout))
+	defer cancel()
+	err = l.Follow(limit, out, allReady)
+	if ctx.Err() != nil {
+		return nil // asked to end
+	}
+	if v.Until == "ready" || err != nil && limit.Err() == nil {
+		return err
+	}
+	if err != nil {
+		fmt.Fprintf(out, "\n%v\n", err) //nolint:errcheck // a terminal
+	}
+	fmt.Fprint(out, v.whatNext(l)) //nolint:errcheck // a terminal
+	if err := l.Follow(ctx, out, func([]landscape.Row) bool { return false }); ctx.Err() == nil {
+		return err
+	}
+	fmt.Fprintln(out, "\nstopping and removing everything") //nolint:errcheck // a terminal
+	return nil
+}
+
+// install publishes the sample module in its versions, registers the runtimes and enables the module on each, as an admin would: in the runtime.
+func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
+	for _, version := range sample.Versions() {
+		if err := l.Publish(ctx, landscape.Module{
+			Name: sample.Module, Version: version.Version, Component: sample.Component, Tar: true,
+			Manifest: version.Manifest, DefaultCR: version.DefaultCR,
+			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: sample.Namespace, Name: sample.Operator},
+		}); err != nil {
+			return err
+		}
+	}
+	if err := l.Assign(ctx, sample.Module, sample.Component, channels()); err != nil {
+		return err
+	}
+	names := v.Runtimes
+	if v.InCluster {
+		names = []string{v1beta2.RuntimeKymaName}
+	}
+	for _, name := range names {
+		if err := l.Register(ctx, name, v1beta2.DefaultChannel); err != nil {
+			return err
+		}
+	}
+	for _, name := range names {
+		cluster, key := l.WishKey(name)
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+			return l.Clients[cluster].Get(ctx, key, &v1beta2.Kyma{}) == nil, nil
+		})
+		if err != nil {
+			return fmt.Errorf("waiting for the Kyma to appear in %s: %w", name, v.why(ctx, l, name, err))
+		}
+		if err := l.Edit(ctx, name, func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: sample.Module}} }); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// channels lets regular lag behind: it has the oldest version of the sample module, fast the newest.
+func channels() map[string]string {
+	all := sample.Versions()
+	return map[string]string{v1beta2.DefaultChannel: all[0].Version, "fast": all[len(all)-1].Version}
+}
+
+// why adds what the control plane says about a runtime to an error.
+func (v *up) why(ctx context.Context, l *landscape.Landscape, name string, err error) error {
+	k := &v1beta2.Kyma{}
+	if l.Clients[landscape.ControlPlane].Get(ctx, client.ObjectKey{Namespace: l.Namespace(), Name: name}, k) == nil {
+		err = fmt.Errorf("%w; its state is %q: %s", err, k.Status.State, k.Status.LastOperation.Operation)
+	}
+	return err
+}
+
+func allReady(rows []landscape.Row) bool {
+	for _, r := range rows {
+		if !r.Ready() || r.Module == "-" {
+			return false
+		}
+	}
+	return len(rows) > 0
+}
+
+// whatNext tells what to try, with commands that work as they stand.
+func (v *up) whatNext(l *landscape.Landscape) string {
+	kubectl := filepath.Join(v.Bin, "kubectl")
+	if !strings.Contains(kubectl, "/") {
+		kubectl = "./" + kubectl
+	}
+	admin, runtime := l.Kubeconfig(landscape.ControlPlane), l.Kubeconfig(landscape.ControlPlane)
+	if !v.InCluster {
+		runtime = l.Kubeconfig(v.Runtimes[0])
+	}
+	return fmt.Sprintf(`
+All is Ready. What to try next, in another terminal, from this folder:
+
+  see what the operator of the fleet sees
+    %[1]s --kubeconfig %[2]s -n %[4]s get kyma,manifest
+  switch the module to channel fast, as the admin of a runtime
+    %[1]s --kubeconfig %[3]s -n kyma-system patch kyma %[7]s --type merge -p '{"spec":{"modules":[{"name":"%[5]s","channel":"fast"}]}}'
+  delete an object and see it come back
+    %[1]s --kubeconfig %[3]s -n kyma-system delete deployment sample-operator
+  break something and see the reason
+    %[1]s --kubeconfig %[3]s -n kyma-system patch %[6]s --type merge -p '{"spec":{"fail":"the disk is full"}}'
+    %[1]s --kubeconfig %[3]s -n kyma-system get kyma %[7]s -o jsonpath='{.status.modules}'
+  mend it
+    %[1]s --kubeconfig %[3]s -n kyma-system patch %[6]s --type merge -p '{"spec":{"fail":null}}'
+  remove the module
+    %[1]s --kubeconfig %[3]s -n kyma-system patch kyma %[7]s --type merge -p '{"spec":{"modules":[]}}'
+%[8]s
+The table is printed again when something changes. Ctrl-C stops and removes everything.
+`, kubectl, admin, runtime, l.Namespace(), sample.Module, "sample sample", v1beta2.RuntimeKymaName, v.outage())
+}
+
+// outage tells how to take a runtime away and bring it back; in-cluster there is none to take.
+func (v *up) outage() string {
+	if v.InCluster {
+		return ""
+	}
+	last := v.Runtimes[len(v.Runtimes)-1]
+	return fmt.Sprintf(`  stop a runtime, see what its Kyma says, start it again (cut, slow and mend work alike)
+    %[1]s stop %[2]s
+    %[1]s start %[2]s
+`, filepath.Join(v.Bin, "playground"), last)
+}

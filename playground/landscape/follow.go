@@ -1,0 +1,92 @@
+package landscape
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Row is one module of one runtime, as the control plane sees it.
+type Row struct {
+	Runtime, Module, Channel, Version string
+	State                             v1beta2.State
+	Message                           string
+}
+
+// Ready tells whether the module is as wished.
+func (r Row) Ready() bool { return r.State == v1beta2.StateReady }
+
+// Rows returns a row for every module of every runtime, and one without a module for a runtime that has none or cannot be reached.
+func (l *Landscape) Rows(ctx context.Context) ([]Row, error) {
+	list := &v1beta2.KymaList{}
+	if err := l.Clients[ControlPlane].List(ctx, list, client.InNamespace(l.Namespace())); err != nil {
+		return nil, fmt.Errorf("listing Kymas: %w", err)
+	}
+	var rows []Row
+	for _, k := range list.Items {
+		for _, m := range k.Status.Modules {
+			rows = append(rows, Row{Runtime: k.Name, Module: m.Name, Channel: m.Channel, Version: m.Version, State: m.State, Message: m.Message})
+		}
+		if len(k.Status.Modules) == 0 {
+			rows = append(rows, Row{Runtime: k.Name, Module: "-", Channel: k.Spec.Channel, State: k.Status.State, Message: k.Status.LastOperation.Operation})
+		}
+	}
+	return rows, nil
+}
+
+// Follow prints the table of rows whenever it changes, until done says so. The context ends it with its cause, together with the rows that
+// were not as wished.
+func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) bool) error {
+	begin, last := time.Now(), ""
+	var rows []Row
+	err := wait.PollUntilContextCancel(ctx, 100*time.Millisecond, true, func(ctx context.Context) (bool, error) {
+		var err error
+		if rows, err = l.Rows(ctx); err != nil {
+			return false, nil //nolint:nilerr // the control plane may be busy; the context ends this
+		}
+		if text := table(rows); text != last {
+			last = text
+			fmt.Fprintf(out, "\nafter %.1f s\n%s", time.Since(begin).Seconds(), text) //nolint:errcheck // a terminal
+		}
+		select {
+		case <-l.Manager.Done():
+			return false, fmt.Errorf("the manager has ended; see its log %s/manager.log", l.Dir)
+		default:
+			return done(rows), nil
+		}
+	})
+	if err == nil {
+		return nil
+	}
+	if cause := context.Cause(ctx); cause != nil {
+		err = cause
+	}
+	for _, r := range rows {
+		if !r.Ready() {
+			err = fmt.Errorf("%w\n  %s, module %s is %s: %s", err, r.Runtime, r.Module, cmp.Or(string(r.State), "not looked at yet"), cmp.Or(r.Message, "no reason given"))
+		}
+	}
+	return err
+}
+
+// table formats rows for people.
+func table(rows []Row) string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 2, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "RUNTIME\tMODULE\tCHANNEL\tVERSION\tSTATE\tMESSAGE") //nolint:errcheck // into memory
+	for _, r := range rows {
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", //nolint:errcheck // into memory
+			r.Runtime, r.Module, cmp.Or(r.Channel, "-"), cmp.Or(r.Version, "-"), cmp.Or(string(r.State), "-"), r.Message)
+	}
+	w.Flush() //nolint:errcheck // into memory
+	return b.String()
+}

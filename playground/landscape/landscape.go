@@ -1,0 +1,217 @@
+// Package landscape is everything that a fleet needs, on one machine: a control plane, runtimes, a registry with our sample module, and
+// the manager, which runs as a process of its own with the rights of its own service account.
+//
+// Use:
+//
+//	l, err := landscape.Up(ctx, landscape.Options{Dir: "…", Bin: "bin", Runtimes: []string{"runtime-a"}})
+//	defer l.Close()
+//	err = l.Publish(ctx, sample.Versions()...)   // artefacts, templates and channels
+//	err = l.Register(ctx, "runtime-a", "regular") // access Secret and Kyma
+//
+// How it works: clusters are those of package cluster; the registry is go-containerregistry's, over HTTP on loopback, in memory; the
+// roles of the manager are those of folder deploy, so what works here works with these rights. Close stops everything and takes
+// it away.
+//
+// What it does not do: it never waits for a module; that is for who uses it.
+package landscape
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+)
+
+// ControlPlane is the name of the cluster that the manager runs on.
+const ControlPlane = "control-plane"
+
+// Options say what to bring up.
+type Options struct {
+	// Dir holds kubeconfigs, logs and data. It is made, and removed by Close.
+	Dir string
+	// Bin is the folder with the binaries lifecycle-manager and sample-operator.
+	Bin string
+	// Runtimes are the names of the runtimes. None is right for InCluster.
+	Runtimes []string
+	// InCluster runs the manager in-cluster: Kyma and modules on the control plane itself.
+	InCluster bool
+	// ManagerArgs are added to the manager's flags.
+	ManagerArgs []string
+	// Say is told of each step. nil is silence.
+	Say func(format string, args ...any)
+}
+
+// Landscape is a running landscape.
+type Landscape struct {
+	Options
+	// Host runs the clusters; Clusters are by name.
+	Host     *cluster.Host
+	Clusters map[string]*cluster.Cluster
+	// Clients have all rights, by name of the cluster.
+	Clients map[string]client.WithWatch
+	// Registry is where modules are published; RegistryHost is its address for the manager.
+	Registry     *registry.Registry
+	RegistryHost string
+	// Manager is the manager's process.
+	Manager *Process
+	// HealthAddress and MetricsAddress are where the manager serves, on loopback.
+	HealthAddress, MetricsAddress string
+
+	server  *httptest.Server // of the registry
+	counter counter          // of requests to the registry, and its faults
+	metrics *http.Client     // logged in to the metrics endpoint; made when first asked for
+}
+
+// Namespace is where Kymas, templates and Secrets are.
+func (l *Landscape) Namespace() string {
+	if l.InCluster {
+		return v1beta2.RuntimeNamespace
+	}
+	return v1beta2.ControlPlaneNamespace
+}
+
+// Up brings a landscape up. When it fails, what was started is stopped again.
+func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
+	if o.Say == nil {
+		o.Say = func(string, ...any) {}
+	}
+	l := &Landscape{Options: o, Clusters: map[string]*cluster.Cluster{}, Clients: map[string]client.WithWatch{}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, l.Close())
+		}
+	}()
+	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
+		return l, fmt.Errorf("making the folder of the landscape: %w", err)
+	}
+	if err := l.startRegistry(); err != nil {
+		return l, err
+	}
+	bin, err := filepath.Abs(o.Bin)
+	if err != nil {
+		return l, fmt.Errorf("finding the binaries: %w", err)
+	}
+	l.Bin = bin
+	l.Host, err = cluster.Open(ctx, cluster.Options{
+		Dir: filepath.Join(o.Dir, "data"), Audit: true,
+		Images: map[string]cluster.Image{"sample-operator": {Command: filepath.Join(bin, "sample-operator")}},
+	})
+	if err != nil {
+		return l, err
+	}
+	for _, name := range append([]string{ControlPlane}, o.Runtimes...) {
+		if err := l.startCluster(ctx, name); err != nil {
+			return l, err
+		}
+	}
+	if err := l.prepareControlPlane(ctx); err != nil {
+		return l, err
+	}
+	return l, l.StartManager(ctx)
+}
+
+// Close stops everything and removes what was made.
+func (l *Landscape) Close() error {
+	var errs []error
+	if l.Manager != nil {
+		errs = append(errs, l.Manager.Stop())
+	}
+	if l.Host != nil {
+		errs = append(errs, l.Host.Close())
+	}
+	if l.metrics != nil {
+		l.metrics.CloseIdleConnections()
+	}
+	if l.server != nil {
+		l.server.Close()
+	}
+	return errors.Join(append(errs, os.RemoveAll(l.Dir))...)
+}
+
+// startCluster starts one cluster and writes its kubeconfig.
+func (l *Landscape) startCluster(ctx context.Context, name string) error {
+	begin := time.Now()
+	c, err := l.Host.Start(ctx, name)
+	if err != nil {
+		return err
+	}
+	l.Clusters[name] = c
+	if err := os.WriteFile(l.Kubeconfig(name), c.Kubeconfig(), 0o600); err != nil {
+		return fmt.Errorf("writing the kubeconfig of %s: %w", name, err)
+	}
+	s := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(s), v1beta2.AddToScheme(s)); err != nil {
+		return fmt.Errorf("registering kinds: %w", err)
+	}
+	cfg := rest.CopyConfig(c.Config())
+	cfg.QPS, cfg.UserAgent = -1, "landscape"
+	if l.Clients[name], err = client.NewWithWatch(cfg, client.Options{Scheme: s}); err != nil {
+		return fmt.Errorf("connecting to %s: %w", name, err)
+	}
+	l.Say("%-14s %s  Kubernetes %s, ready after %.1f s", name, c.Address(), c.Version(), time.Since(begin).Seconds())
+	return nil
+}
+
+// Kubeconfig returns the path of a cluster's kubeconfig.
+func (l *Landscape) Kubeconfig(name string) string {
+	return filepath.Join(l.Dir, name+".kubeconfig")
+}
+
+// StartManager starts the manager as its own process, with the rights of its service account.
+func (l *Landscape) StartManager(ctx context.Context) error {
+	kubeconfig, err := l.Clusters[ControlPlane].TokenKubeconfig(ctx, l.Namespace(), "lifecycle-manager")
+	if err != nil {
+		return err
+	}
+	path := l.Kubeconfig("manager")
+	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+		return fmt.Errorf("writing the manager's kubeconfig: %w", err)
+	}
+	if l.HealthAddress, err = freeAddress(); err != nil {
+		return err
+	}
+	if l.MetricsAddress, err = freeAddress(); err != nil {
+		return err
+	}
+	args := []string{
+		"--kubeconfig=" + path, "--oci-registry-host=" + l.RegistryHost,
+		"--health-probe-bind-address=" + l.HealthAddress, "--metrics-bind-address=" + l.MetricsAddress,
+	}
+	if l.InCluster {
+		args = append(args, "--mode=in-cluster")
+	}
+	logs, err := os.OpenFile(filepath.Join(l.Dir, "manager.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("opening the manager's log: %w", err)
+	}
+	l.Manager, err = start(filepath.Join(l.Bin, "lifecycle-manager"), append(args, l.ManagerArgs...), logs)
+	if err != nil {
+		return err
+	}
+	l.Say("manager        process %d, log %s", l.Manager.PID(), logs.Name())
+	return nil
+}
+
+// freeAddress returns a loopback address that nobody listens on now.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	defer listener.Close() //nolint:errcheck // nothing was written
+	return listener.Addr().String(), nil
+}

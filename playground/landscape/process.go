@@ -1,0 +1,88 @@
+package landscape
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"os"
+	"os/exec"
+	"sync/atomic"
+	"syscall"
+	"time"
+)
+
+// discard is the log of what nobody wants to read.
+var discard = log.New(io.Discard, "", 0)
+
+// Process is a program that runs beside us.
+type Process struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // how it ended; read after done
+
+	asked atomic.Bool // Stop or Kill was called
+}
+
+// start starts a program with its output in log. It dies with us.
+func start(path string, args []string, log *os.File) (*Process, error) {
+	p := &Process{cmd: exec.Command(path, args...), done: make(chan struct{})}
+	p.cmd.Stdout, p.cmd.Stderr = log, log
+	p.cmd.SysProcAttr = diesWithUs()
+	if err := p.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", path, errors.Join(err, log.Close()))
+	}
+	go func() {
+		p.err = errors.Join(p.cmd.Wait(), log.Close())
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// PID is the number of the process.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
+// Done is closed when the process has ended.
+func (p *Process) Done() <-chan struct{} { return p.done }
+
+// Err is how the process ended: nil if well, or if it has not ended yet.
+func (p *Process) Err() error {
+	select {
+	case <-p.done:
+		return p.err
+	default:
+		return nil
+	}
+}
+
+// Asked tells whether Stop or Kill was called, so that an end is no surprise.
+func (p *Process) Asked() bool { return p.asked.Load() }
+
+// Stop asks the process to end and waits, 15 s at most; then it is killed. One that has ended already is left alone.
+func (p *Process) Stop() error {
+	p.asked.Store(true)
+	select {
+	case <-p.done:
+		return nil
+	default:
+	}
+	if err := p.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stopping process %d: %w", p.PID(), err)
+	}
+	select {
+	case <-p.done:
+		return nil
+	case <-time.After(15 * time.Second):
+		return errors.Join(fmt.Errorf("process %d did not stop in 15 s", p.PID()), p.Kill())
+	}
+}
+
+// Kill ends the process at once, as a crash would, and waits for its end.
+func (p *Process) Kill() error {
+	p.asked.Store(true)
+	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("killing process %d: %w", p.PID(), err)
+	}
+	<-p.done
+	return nil
+}

@@ -1,0 +1,111 @@
+package landscape
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+// Module is one version of a module, as its author would hand it over.
+type Module struct {
+	// Name and Version identify it; Component is its name in the registry.
+	Name, Version, Component string
+	// Manifest is what to install, DefaultCR what switches it on; empty for none.
+	Manifest, DefaultCR []byte
+	// Tar packs Manifest into a tar layer, as module tools do.
+	Tar bool
+	// Manager is the workload that decides.
+	Manager *v1beta2.Manager
+}
+
+// Publish pushes a version to the registry and creates its ModuleTemplate.
+func (l *Landscape) Publish(ctx context.Context, m Module) error {
+	if err := l.Push(ctx, m); err != nil {
+		return err
+	}
+	return l.CreateTemplate(ctx, m)
+}
+
+// Push pushes a version to the registry and does nothing else.
+func (l *Landscape) Push(ctx context.Context, m Module) error {
+	if _, err := l.Registry.Push(ctx, registry.Archive{
+		Name: m.Component, Version: m.Version, Provider: "kyma-project.io",
+		RawManifest: m.Manifest, ManifestFile: m.Name + ".yaml", Tar: m.Tar, DefaultCR: m.DefaultCR,
+	}); err != nil {
+		return fmt.Errorf("publishing %s %s: %w", m.Name, m.Version, err)
+	}
+	return nil
+}
+
+// CreateTemplate creates the ModuleTemplate of a version that is in the registry already.
+func (l *Landscape) CreateTemplate(ctx context.Context, m Module) error {
+	t := &v1beta2.ModuleTemplate{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: v1beta2.ModuleTemplateName(m.Name, m.Version), Namespace: l.Namespace(),
+			Labels: map[string]string{v1beta2.LabelModuleName: m.Name},
+		},
+		Spec: v1beta2.ModuleTemplateSpec{
+			ModuleName: m.Name, Version: m.Version, Manager: m.Manager, Descriptor: runtime.RawExtension{Raw: []byte("{}")},
+		},
+	}
+	if len(m.DefaultCR) > 0 {
+		t.Spec.Data = &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(m.DefaultCR, &t.Spec.Data.Object); err != nil {
+			return fmt.Errorf("reading the default custom resource of %s %s: %w", m.Name, m.Version, err)
+		}
+	}
+	if err := l.Clients[ControlPlane].Create(ctx, t); err != nil {
+		return fmt.Errorf("creating ModuleTemplate %s: %w", t.Name, err)
+	}
+	return nil
+}
+
+// Assign makes the channels of a module point at versions. Channels that are not named go.
+func (l *Landscape) Assign(ctx context.Context, module, component string, channels map[string]string) error {
+	r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: module, Namespace: l.Namespace()}}
+	_, err := controllerutil.CreateOrUpdate(ctx, l.Clients[ControlPlane], r, func() error {
+		r.Spec.ModuleName, r.Spec.OCMComponentName, r.Spec.Channels = module, component, nil
+		for _, channel := range slices.Sorted(maps.Keys(channels)) {
+			r.Spec.Channels = append(r.Spec.Channels, v1beta2.ChannelVersion{Channel: channel, Version: channels[channel]})
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("assigning the channels of %s: %w", module, err)
+	}
+	return nil
+}
+
+// WishKey is where the Kyma is whose spec is the wish of a runtime, and in which cluster.
+func (l *Landscape) WishKey(name string) (cluster string, key client.ObjectKey) {
+	if l.InCluster {
+		return ControlPlane, client.ObjectKey{Namespace: l.Namespace(), Name: name}
+	}
+	return name, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName}
+}
+
+// Edit changes the wish of a runtime, as its admin would.
+func (l *Landscape) Edit(ctx context.Context, name string, change func(*v1beta2.KymaSpec)) error {
+	cluster, key := l.WishKey(name)
+	k := &v1beta2.Kyma{}
+	if err := l.Clients[cluster].Get(ctx, key, k); err != nil {
+		return fmt.Errorf("reading the Kyma of %s: %w", name, err)
+	}
+	before := k.DeepCopy()
+	change(&k.Spec)
+	if err := l.Clients[cluster].Patch(ctx, k, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("editing the Kyma of %s: %w", name, err)
+	}
+	return nil
+}
