@@ -145,6 +145,6 @@ const (
 	ReasonOrphaned = "Orphaned"
 )
 
-// ReasonInternalError: something failed that has no reason of its own. The message has the whole error; it is tried
+// ReasonInternalError says that something failed that has no reason of its own. The message has the whole error; it is tried
 // again.
 const ReasonInternalError = "InternalError"

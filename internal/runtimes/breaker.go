@@ -16,7 +16,8 @@ import (
 var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 
 const (
-	// firstProbe and lastProbe bound the time between two probes of a runtime that does not answer. It doubles.
+	// firstProbe and lastProbe bound the time between two probes of a runtime that does not answer: a quarter of the time that it
+	// has not, so that a short outage is over soon and a long one costs a probe a minute.
 	firstProbe = 500 * time.Millisecond
 	lastProbe  = time.Minute
 	// probeTimeout is the deadline of a probe.
@@ -48,8 +49,8 @@ type breaker struct {
 	changed func() // called, without lock, when it opens or closes
 
 	mu     sync.Mutex
-	broken *Error // why it is open; nil when closed
-	probes int
+	broken *Error    // why it is open; nil when closed
+	since  time.Time // when it opened
 	timer  *time.Timer
 	closed bool // the connection was given up: never probe again
 	base   string
@@ -61,7 +62,7 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := b.next.RoundTrip(req)
-	if e := b.judge(resp, err, req.Context()); e != nil {
+	if e := b.judge(req.Context(), resp, err); e != nil {
 		b.open(e)
 	}
 	return resp, err
@@ -78,7 +79,7 @@ func (b *breaker) err() error {
 }
 
 // judge returns what an answer says about the runtime as a whole, nil if nothing bad.
-func (b *breaker) judge(resp *http.Response, err error, ctx context.Context) *Error {
+func (b *breaker) judge(ctx context.Context, resp *http.Response, err error) *Error {
 	switch {
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil // the caller went away; that says nothing
@@ -122,7 +123,7 @@ func (b *breaker) open(e *Error) {
 	wasClosed := b.broken == nil
 	b.broken = e
 	if wasClosed && !b.closed {
-		b.probes = 0
+		b.since = time.Now()
 		b.scheduleLocked()
 	}
 	b.mu.Unlock()
@@ -133,8 +134,7 @@ func (b *breaker) open(e *Error) {
 
 // scheduleLocked plans the next probe. The caller holds mu.
 func (b *breaker) scheduleLocked() {
-	delay := min(firstProbe<<min(b.probes, 10), lastProbe)
-	b.probes++
+	delay := min(max(time.Since(b.since)/4, firstProbe), lastProbe)
 	b.timer = time.AfterFunc(delay*3/4+rand.N(delay/2), b.probe)
 }
 
@@ -146,9 +146,9 @@ func (b *breaker) probe() {
 	}
 	resp, err := (&http.Client{Transport: b.next, Timeout: probeTimeout}).Do(req)
 	if err == nil {
-		defer resp.Body.Close() //nolint:errcheck // nothing is read from it
+		defer resp.Body.Close()
 	}
-	bad := b.judge(resp, err, req.Context())
+	bad := b.judge(req.Context(), resp, err)
 	b.mu.Lock()
 	if b.closed {
 		b.mu.Unlock()

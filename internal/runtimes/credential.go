@@ -3,6 +3,7 @@ package runtimes
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -95,9 +96,10 @@ func (p *Pool) config(ctx context.Context, kyma string, c credential) (*rest.Con
 	}
 	cfg, err := Kubeconfig(secret.Data[secretKey])
 	if err != nil {
-		e := err.(*Error)
-		e.Runtime, e.Message = kyma, fmt.Sprintf("access Secret %s/%s, key %q: %s", p.opts.Namespace, c.secret, secretKey, e.Message)
-		return nil, e
+		if e, ok := errors.AsType[*Error](err); ok {
+			e.Runtime, e.Message = kyma, fmt.Sprintf("access Secret %s/%s, key %q: %s", p.opts.Namespace, c.secret, secretKey, e.Message)
+		}
+		return nil, err
 	}
 	return cfg, nil
 }

@@ -1,6 +1,7 @@
 package runtimes
 
 import (
+	"errors"
 	"strings"
 	"testing"
 )
@@ -50,7 +51,7 @@ func TestKubeconfig(t *testing.T) {
 				}
 				return
 			}
-			e, ok := err.(*Error)
+			e, ok := errors.AsType[*Error](err)
 			if !ok || e.Reason() != c.code || !strings.Contains(e.Message, c.says) {
 				t.Fatalf("%s: got %v, want %s with %q", c.reason, err, c.code, c.says)
 			}

@@ -26,6 +26,7 @@ package runtimes
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"sync"
@@ -77,6 +78,7 @@ type Runtime struct {
 	transport  *http.Transport
 	breaker    *breaker
 	watches    *watches // nil without watches
+	counted    string   // the state under which metrics count it; guarded by Pool.mu
 }
 
 // link is what is known of one runtime: who follows it, and the connection if there is one.
@@ -109,7 +111,7 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	cred, err := p.credentialOf(ctx, kyma)
 	if err != nil {
-		if e, ok := err.(*Error); ok && e.Code == "AccessSecretNotFound" {
+		if e, ok := errors.AsType[*Error](err); ok && e.Code == "AccessSecretNotFound" {
 			p.drop(kyma)
 		}
 		return nil, err
@@ -191,11 +193,13 @@ func (p *Pool) swap(kyma string, rt *Runtime) *Runtime {
 	for _, f := range l.followers {
 		rt.follow(f)
 	}
+	rt.countLocked("connected")
+	if old != nil {
+		old.countLocked("")
+	}
 	p.mu.Unlock()
-	metrics.Runtimes.WithLabelValues("connected").Inc()
 	if old != nil {
 		old.close()
-		metrics.Runtimes.WithLabelValues("connected").Dec()
 	}
 	p.wake(kyma, Seen{Connection: true})
 	return rt
@@ -208,10 +212,12 @@ func (p *Pool) drop(kyma string) {
 	if l := p.links[kyma]; l != nil {
 		old, l.runtime = l.runtime, nil
 	}
+	if old != nil {
+		old.countLocked("")
+	}
 	p.mu.Unlock()
 	if old != nil {
 		old.close()
-		metrics.Runtimes.WithLabelValues("connected").Dec()
 		p.wake(kyma, Seen{Connection: true})
 	}
 }
@@ -224,18 +230,36 @@ func (rt *Runtime) close() {
 	rt.transport.CloseIdleConnections()
 }
 
-// brokeOrMended tells the followers of a runtime that its breaker opened or closed.
+// countLocked moves a connection to another state in the metrics; "" is none. The caller holds Pool.mu.
+func (rt *Runtime) countLocked(state string) {
+	if rt.counted != "" {
+		metrics.Runtimes.WithLabelValues(rt.counted).Dec()
+	}
+	if state != "" {
+		metrics.Runtimes.WithLabelValues(state).Inc()
+	}
+	rt.counted = state
+}
+
+// brokeOrMended tells the followers of a runtime that its breaker opened or closed, or has another reason to be open.
 func (p *Pool) brokeOrMended(kyma string, b *breaker) {
-	if rt := p.current(kyma); rt == nil || rt.breaker != b {
+	state := "connected"
+	if b.err() != nil {
+		state = "broken"
+	}
+	p.mu.Lock()
+	l := p.links[kyma]
+	if l == nil || l.runtime == nil || l.runtime.breaker != b {
+		p.mu.Unlock()
 		return // of a connection that is no longer in use
 	}
-	if b.err() != nil {
-		metrics.Runtimes.WithLabelValues("broken").Inc()
-	} else {
-		metrics.Runtimes.WithLabelValues("broken").Dec()
-	}
+	l.runtime.countLocked(state)
+	p.mu.Unlock()
 	p.wake(kyma, Seen{Connection: true})
 }
+
+// Watches tells whether the pool holds watches for followers, so that their interests matter.
+func (p *Pool) Watches() bool { return p.opts.Watch }
 
 // linkLocked returns the link of a runtime, made if needed. The caller holds mu.
 func (p *Pool) linkLocked(kyma string) *link {

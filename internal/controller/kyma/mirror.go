@@ -64,7 +64,7 @@ func (n *run) mirror(ctx context.Context) error {
 	case remote == nil:
 		remote, err = n.createRemote(ctx)
 	case !n.remoteIsMarked(remote):
-		remote, err = n.markRemote(ctx, remote)
+		remote, err = n.markRemote(ctx)
 	}
 	if err != nil {
 		return err
@@ -137,7 +137,7 @@ func (n *run) remoteIsMarked(remote *v1beta2.Kyma) bool {
 }
 
 // markRemote puts our labels and annotations on the Kyma in the runtime, next to what is there.
-func (n *run) markRemote(ctx context.Context, remote *v1beta2.Kyma) (*v1beta2.Kyma, error) {
+func (n *run) markRemote(ctx context.Context) (*v1beta2.Kyma, error) {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": n.remoteLabels(), "annotations": n.remoteAnnotations()}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding labels for runtime %s: %w", n.kyma.Name, err)

@@ -191,6 +191,9 @@ func (n *run) prune(ctx context.Context) error {
 
 // listen follows the kinds of the inventory, so that what happens to them is heard.
 func (n *run) listen(ctx context.Context) error {
+	if !n.Runtimes.Watches() {
+		return nil
+	}
 	kinds, err := n.interests(ctx)
 	if err != nil {
 		return err

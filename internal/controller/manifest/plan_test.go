@@ -147,7 +147,7 @@ func TestBundlesAreSharedAndBounded(t *testing.T) {
 		}
 		return bundle
 	}
-	if get("a") != get("a") || built != 1 {
+	if first, second := get("a"), get("a"); first != second || built != 1 {
 		t.Errorf("built %d times for one digest, want once and shared", built)
 	}
 	for i := range 20 { // 128 KiB each: more than fits
