@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -59,7 +61,7 @@ func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) 
 		}
 		select {
 		case <-l.Manager.Done():
-			return false, fmt.Errorf("the manager has ended; see its log %s/manager.log", l.Dir)
+			return false, fmt.Errorf("the manager has ended; the end of its log:\n%s", l.LogTail(10))
 		default:
 			return done(rows), nil
 		}
@@ -76,6 +78,16 @@ func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) 
 		}
 	}
 	return err
+}
+
+// LogTail returns the last lines of the manager's log, which Close removes.
+func (l *Landscape) LogTail(lines int) string {
+	data, err := os.ReadFile(filepath.Join(l.Dir, "manager.log"))
+	if err != nil {
+		return err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(data)), "\n")
+	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
 // table formats rows for people.

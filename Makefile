@@ -1,0 +1,74 @@
+# Needs Go, git, make and a C compiler (for the race detector). Tools and programs are built into bin/; `make clean` removes them.
+CONTROLLER_GEN_VERSION := v0.23.0
+GOLANGCI_LINT_VERSION  := v2.15.0
+FUZZTIME ?= 1m
+export GOBIN := $(CURDIR)/bin
+
+# Sums of the generated files: `make test` fails when generating changes them.
+sums = find api crds playground/sample -name 'zz_generated.*' -o -path 'crds/*.yaml' | sort | xargs cksum
+# Kubernetes as the playground has it, for `kubectl version` and the API servers' /version.
+kube = -ldflags "-X k8s.io/component-base/version.gitVersion=$(shell cd playground && go list -m -f '{{.Version}}' k8s.io/kubernetes)"
+# Reads what `go build -v` prints: counts packages, says how far it is every few seconds, passes messages on, ends with go's exit code.
+progress = (while sleep 5; do echo tick; done 2>/dev/null & go build -v $(1) 2>&1; echo "exit $$?"; kill $$!) | { n=0; m=0; while read -r line; do \
+	case "$$line" in tick) echo "  ... $$m modules downloaded, $$n packages compiled";; "exit "*) exit $${line\#exit };; \
+	"go: downloading "*) m=$$((m+1));; *" "*) echo "$$line";; *) n=$$((n+1));; esac; done; }
+
+.DEFAULT_GOAL := help
+.PHONY: help up build test check-generated generate manifests install uninstall run lint fuzz clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+up: build bin/kubectl ## a control plane, two runtimes and a module that becomes Ready; UNTIL=ready ends then
+	@bin/playground up $(if $(UNTIL),--until=$(UNTIL))
+
+build: ## build manager, playground and sample operator into bin/
+	@echo "Building into bin/. Kubernetes is part of it: 4 to 6 minutes on two cores the first time, seconds after that."
+	@$(call progress,-o bin/ ./cmd/...)
+	@cd playground && $(call progress,-o ../bin/sample-operator ./sample/operator)
+	@cd playground && $(call progress,$(kube) -o ../bin/playground ./cmd/playground)
+
+bin/kubectl: playground/go.mod
+	@cd playground && $(call progress,$(kube) -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl) && touch ../bin/kubectl
+
+test: bin/golangci-lint bin/controller-gen ## everything: generated files, linter, unit tests with -race, scenarios on real API servers
+	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; $(MAKE) -s lint || failed="$$failed lint"; \
+	CGO_ENABLED=1 go test -race -timeout 10m ./... || failed="$$failed unit-tests"; \
+	(cd playground && go test -timeout 18m ./...) || failed="$$failed scenarios"; \
+	if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
+
+check-generated: bin/controller-gen ## fail if generated files are not what the sources give
+	@before=$$($(sums)); $(MAKE) -s generate manifests && [ "$$before" = "$$($(sums))" ] || \
+	{ echo "generated files were not up to date: commit what 'make generate manifests' changed"; exit 1; }
+
+generate: bin/controller-gen ## generate deep-copy functions
+	@bin/controller-gen object paths=./api/...
+	@cd playground && ../bin/controller-gen object paths=./sample
+
+manifests: bin/controller-gen ## generate the CRDs from the types
+	@bin/controller-gen crd paths=./api/... output:crd:dir=crds
+
+install: bin/kubectl ## put the CRDs into the current KUBECONFIG
+	@bin/kubectl apply --server-side -f crds/
+
+uninstall: bin/kubectl ## remove the CRDs, and with them every Kyma and Manifest, from the current KUBECONFIG
+	@bin/kubectl delete --ignore-not-found -f crds/
+
+run: ## run the manager against the current KUBECONFIG: make run ARGS="--oci-registry-host=HOST"
+	@go run ./cmd/lifecycle-manager --leader-elect=false $(ARGS)
+
+lint: bin/golangci-lint ## run the linter over both modules
+	@bin/golangci-lint run ./... && cd playground && ../bin/golangci-lint run --config ../.golangci.yml ./...
+
+fuzz: ## run every fuzz test for FUZZTIME (1m)
+	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+	go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
+
+clean: ## remove bin/
+	@rm -rf bin
+
+bin/controller-gen: Makefile
+	@go install sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_GEN_VERSION)
+
+bin/golangci-lint: Makefile
+	@go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
