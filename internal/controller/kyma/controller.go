@@ -89,6 +89,7 @@ type memory struct {
 	base        apply.Progress    // what was sent of the base
 	deletion    apply.Deletion    // what was asked to go
 	fingerprint uint64            // of the Kyma in the runtime, as far as it is not ours to change
+	released    types.UID         // of the Kyma that was let go; the cache may still show it for a moment
 }
 
 // New checks the options and returns a Reconciler.
@@ -166,6 +167,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			r.forget(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	if r.isReleased(kyma) {
+		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
 	}
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now()}
 	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Publish: n.publish}
@@ -261,6 +265,14 @@ func (r *Reconciler) forget(kyma string) {
 	delete(r.known, kyma)
 	r.mu.Unlock()
 	r.forgetMetrics(kyma)
+}
+
+// isReleased tells whether a Kyma was let go already.
+func (r *Reconciler) isReleased(k *v1beta2.Kyma) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.known[k.Name]
+	return m != nil && m.released == k.UID
 }
 
 // newsFromRuntime tells whether the Kyma in the runtime differs from how it was last read in more than what we write ourselves.

@@ -92,6 +92,8 @@ func (n *run) release(ctx context.Context) error {
 		return err
 	}
 	n.Runtimes.Close(n.kyma.Name)
-	n.forget(n.kyma.Name)
+	n.mu.Lock()
+	n.Reconciler.known[n.kyma.Name] = &memory{released: n.kyma.UID}
+	n.mu.Unlock()
 	return loop.Done()
 }

@@ -134,7 +134,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	n := &run{Reconciler: r, manifest: m, kyma: m.Labels[v1beta2.LabelKymaName], inst: r.remember(req.NamespacedName)}
+	inst := r.remember(req.NamespacedName, m.UID)
+	if inst.released {
+		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
+	}
+	n := &run{Reconciler: r, manifest: m, kyma: m.Labels[v1beta2.LabelKymaName], inst: inst}
 	pass := loop.Pass{Client: r.Client, Controller: "manifest", Object: m, Report: n.report}
 	if !m.DeletionTimestamp.IsZero() {
 		return loop.Run(ctx, pass,

@@ -4,12 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -59,6 +60,7 @@ func (n *run) findBlockers(ctx context.Context) error {
 		names = names[:most]
 	}
 	n.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
+	n.sustain(ctx)
 	return loop.Later(loop.Wait(time.Now(), n.since()), "custom resources of users to be deleted: "+strings.Join(names, ", ")+more)
 }
 
@@ -72,9 +74,35 @@ func (n *run) deleteResource(ctx context.Context) error {
 		return err
 	}
 	if len(left.Remaining) > 0 {
+		n.sustain(ctx)
 		return loop.Later(loop.Wait(time.Now(), n.since()), left.Waits())
 	}
 	return nil
+}
+
+// goodbye is how long a custom resource may take to go before somebody looks whether its operator is still there.
+const goodbye = 2 * time.Second
+
+// sustain keeps the module's operator as it was installed while custom resources wait for it: who else would let them go? It is a
+// favour: if it fails, say because the registry is down, the deletion waits as before.
+func (n *run) sustain(ctx context.Context) {
+	if time.Since(n.since()) < goodbye {
+		return
+	}
+	err := n.decide(ctx)
+	if err == nil && n.plan.whole {
+		return // another version than the one that was installed; nothing is known to be missing
+	}
+	if err == nil {
+		n.plan.audit = n.plan.audit || slices.ContainsFunc(n.refs, func(r apply.Ref) bool { return !n.inst.progress.Applied(r) })
+		err = n.render(ctx)
+	}
+	if err == nil {
+		err = n.apply(ctx)
+	}
+	if err != nil {
+		log.FromContext(ctx).Info("cannot look after the operator while its custom resource is being deleted", "error", err.Error())
+	}
 }
 
 // teardown deletes everything in the inventory, in order, and waits until it is gone.
@@ -101,6 +129,6 @@ func (n *run) release(ctx context.Context) error {
 			return err
 		}
 	}
-	n.forget(types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name})
+	n.inst.released = true
 	return loop.Done()
 }

@@ -22,6 +22,8 @@ type installation struct {
 	progress apply.Progress // what was sent and answered; used by passes, of which there is one at a time
 	deletion apply.Deletion // what was asked to go
 	kinds    []runtimes.Interest
+	uid      types.UID              // of the Manifest; another of the same name is another installation
+	released bool                   // the Manifest was let go; the cache may still show it for a moment
 	audited  time.Time              // when all objects were last compared, or when the program learnt of this Manifest
 	runtime  atomic.Pointer[string] // the Kyma that is followed
 
@@ -41,12 +43,12 @@ type sighting struct {
 }
 
 // remember returns what is remembered of a Manifest, made if needed.
-func (r *Reconciler) remember(key types.NamespacedName) *installation {
+func (r *Reconciler) remember(key types.NamespacedName, uid types.UID) *installation {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	i := r.known[key]
-	if i == nil {
-		i = &installation{audited: time.Now()}
+	if i == nil || i.uid != uid {
+		i = &installation{uid: uid, audited: time.Now()}
 		r.known[key] = i
 	}
 	return i
