@@ -3,12 +3,10 @@ package apply
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"hash/maphash"
 	"maps"
-	"net/http"
 	"net/url"
 	"slices"
 	"strings"
@@ -29,15 +27,31 @@ type Result struct {
 	Failed []*Error
 	// Waiting were not sent, or not accepted yet, because something else must happen first.
 	Waiting []Wait
+	// TakenOver are those of Applied that had fields which somebody else had set to something else, and which are ours now.
+	TakenOver []Takeover
 }
 
 // Done reports whether the cluster has all objects of the Set as they should be.
 func (r *Result) Done() bool { return len(r.Failed) == 0 && len(r.Waiting) == 0 }
 
+// Takeover is an object of which Apply took fields from other field managers.
+type Takeover struct {
+	Ref Ref
+	// Fields that were taken, at most ten, sorted: "spec.template.spec.containers[name=manager].image".
+	Fields []string
+	// From are the managers that had them, at most ten, sorted.
+	From []string
+}
+
+// String says what was taken, and from whom.
+func (t Takeover) String() string {
+	return t.Ref.String() + ": took " + strings.Join(t.Fields, ", ") + " over from " + strings.Join(t.From, ", ")
+}
+
 // Wait is an object that has to wait.
 type Wait struct {
 	Ref Ref
-	// Reason is one of CRDNotEstablished, DependencyFailed, ObjectTerminating, ChangedMeanwhile.
+	// Reason is one of CRDNotEstablished, DependencyFailed, ObjectTerminating, ObjectRecreated, ChangedMeanwhile.
 	Reason string
 	// Message says what it waits for. It is stable as long as that is.
 	Message string
@@ -51,6 +65,8 @@ const (
 	DependencyFailed = "DependencyFailed"
 	// ObjectTerminating: the object exists and is being deleted; it is created again when it is gone.
 	ObjectTerminating = "ObjectTerminating"
+	// ObjectRecreated: the object was deleted because a field of it cannot be changed, as its annotation allows; the next Apply creates it again.
+	ObjectRecreated = "ObjectRecreated"
 	// ChangedMeanwhile: somebody else has changed the object right after it was applied; it is applied again.
 	ChangedMeanwhile = "ChangedMeanwhile"
 )
@@ -63,6 +79,8 @@ type item struct {
 	role     role
 	content  uint64
 	crd      Ref // CustomResourceDefinition of the same bundle that defines its kind; zero if none
+	policy   policy
+	problem  string // what is wrong with its policy; "" if it can be applied
 }
 
 // namespace is what the object's bytes must name.
@@ -109,7 +127,13 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 			namespace = cmp.Or(o.Namespace, set.namespace())
 		}
 		it.ref = refOf(o, namespace)
-		it.content = maphash.Comparable(seed, [...]string{o.Digest(), namespace, fingerprint})
+		it.policy, it.problem = policyOf(o, set.Overlay)
+		it.ref.Keep = it.policy.keep
+		content := o.Digest()
+		if it.policy.createOnly {
+			content = AnnotationApplyPolicy // whatever it says: once is enough
+		}
+		it.content = maphash.Comparable(seed, [...]string{content, namespace, fingerprint})
 		if err := checkPath(it.ref); err != nil {
 			failed = append(failed, err)
 			continue
@@ -177,13 +201,17 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 		done = new(Progress)
 	}
 	a := application{Cluster: c, set: set, done: done, result: Result{Failed: failed}, blocked: map[Ref]bool{},
-		query: "fieldManager=" + url.QueryEscape(set.owner()) + "&force=true"}
+		query: "fieldManager=" + url.QueryEscape(set.owner())}
 	for _, f := range failed {
 		a.block(f.Ref)
 	}
 
 	var todo [phases][]item
 	for _, it := range items {
+		if it.problem != "" {
+			a.refuse(&it)
+			continue
+		}
 		if done.has(it.ref, it.content) {
 			a.result.Unchanged = append(a.result.Unchanged, it.ref)
 			continue
@@ -210,7 +238,7 @@ type application struct {
 	mu      sync.Mutex
 	result  Result       // guarded by mu
 	blocked map[Ref]bool // namespaces and definitions that cannot be relied on; guarded by mu
-	weak    [phases]Ref  // first object of a phase that failed or waits; guarded by mu
+	weak    [phases]Ref  // first object of a phase that failed or waits; of phaseFoundation, first definition that failed; guarded by mu
 }
 
 // run sends the objects of one phase that depend on nothing that failed.
@@ -238,6 +266,7 @@ func (a *application) run(ctx context.Context, phase int, items []item) error {
 //	its namespace is of this bundle and is not there           DependencyFailed
 //	its definition is of this bundle and failed                DependencyFailed
 //	its definition is of this bundle and is not served yet     CRDNotEstablished
+//	a workload, and a definition was refused                   DependencyFailed
 //	a workload, and configuration or access rights failed      DependencyFailed
 //	a webhook, and what it calls failed                        DependencyFailed
 func (a *application) mustWait(phase int, it *item) (Wait, bool) {
@@ -252,9 +281,9 @@ func (a *application) mustWait(phase int, it *item) (Wait, bool) {
 	case it.crd.Name != "" && a.done.get(it.crd).fresh:
 		return notEstablished(it), true
 	case phase == phaseWorkloads:
-		needs = cmp.Or(a.weak[phaseConfiguration], a.weak[phaseBindings])
+		needs = cmp.Or(a.weak[phaseFoundation], a.weak[phaseConfiguration], a.weak[phaseBindings])
 	case phase == phaseAdmission:
-		needs = cmp.Or(a.weak[phaseConfiguration], a.weak[phaseBindings], a.weak[phaseWorkloads])
+		needs = cmp.Or(a.weak[phaseFoundation], a.weak[phaseConfiguration], a.weak[phaseBindings], a.weak[phaseWorkloads])
 	}
 	if needs == (Ref{}) {
 		return Wait{}, false
@@ -291,59 +320,6 @@ func (a *application) checkServed(ctx context.Context, items []item) error {
 	return nil
 }
 
-// send applies one object. It returns an error only for the sake of each: results are recorded here.
-func (a *application) send(ctx context.Context, it *item) error {
-	body := newBuffer()
-	body.data = it.object.AppendJSON(body.data, it.namespace(), a.set.Overlay)
-	r := request{method: http.MethodPatch, path: it.resource.path(it.ref.GVK().GroupVersion(), it.ref.Namespace, it.ref.Name), query: a.query,
-		accept: metadataType, contentType: applyType, body: body, doing: "applying", ref: it.ref}
-
-	a.done.begin(it.ref)
-	var answer object
-	created := false
-	err := a.do(ctx, &r, func(code int, body []byte) error {
-		created = code == http.StatusCreated
-		return json.Unmarshal(body, &answer)
-	})
-	switch {
-	case err != nil:
-		a.done.failed(it.ref)
-		return a.fail(it, err)
-	case answer.Metadata.DeletionTimestamp != nil:
-		a.done.failed(it.ref)
-		a.wait(it, Wait{Ref: it.ref, Reason: ObjectTerminating, Message: terminating(&answer.Metadata)})
-	case !a.done.applied(it.ref, it.content, &answer.Metadata, a.set.owner(), created):
-		a.wait(it, Wait{Ref: it.ref, Reason: ChangedMeanwhile, Message: "was changed by somebody else right after it was applied"})
-	default:
-		a.mu.Lock()
-		a.result.Applied = append(a.result.Applied, it.ref)
-		a.mu.Unlock()
-	}
-	return nil
-}
-
-// fail records why an object could not be applied.
-func (a *application) fail(it *item, err error) error {
-	e, ok := errors.AsType[*Error](err)
-	if !ok || stops(err) {
-		return err
-	}
-	if e.reason == KindUnknown {
-		if it.crd.Name != "" {
-			a.done.setFresh(it.crd, true)
-			a.wait(it, notEstablished(it))
-			return nil
-		}
-		a.forget(it.ref.GVK())
-		e.Message = "the cluster does not serve " + it.ref.Kind + " in " + it.ref.GVK().GroupVersion().String()
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.result.Failed = append(a.result.Failed, e)
-	a.blockLocked(it.ref)
-	return nil
-}
-
 // wait records that an object has to wait.
 func (a *application) wait(it *item, w Wait) {
 	a.mu.Lock()
@@ -366,6 +342,9 @@ func (a *application) blockLocked(ref Ref) {
 	if role == roleNamespace || role == roleDefinition {
 		a.blocked[ref.object()] = true
 	}
+	if role == roleNamespace {
+		return // what is not in it does not need it
+	}
 	phase := role.phase()
 	if a.weak[phase] == (Ref{}) || compareRefs(ref, a.weak[phase]) < 0 {
 		a.weak[phase] = ref
@@ -378,6 +357,7 @@ func (a *application) sort() {
 	defer a.mu.Unlock()
 	slices.SortFunc(a.result.Applied, compareRefs)
 	slices.SortFunc(a.result.Failed, func(x, y *Error) int { return compareRefs(x.Ref, y.Ref) })
+	slices.SortFunc(a.result.TakenOver, func(x, y Takeover) int { return compareRefs(x.Ref, y.Ref) })
 	slices.SortFunc(a.result.Waiting, func(x, y Wait) int { return compareRefs(x.Ref, y.Ref) })
 }
 

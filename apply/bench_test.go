@@ -102,7 +102,7 @@ func TestProgressSize(t *testing.T) {
 		kept[i] = new(Progress)
 		for _, r := range refs {
 			kept[i].begin(r)
-			kept[i].applied(r, 1, &metadata{UID: "u", ResourceVersion: "1", Generation: 1}, "o", true)
+			kept[i].applied(r, 1, &metadata{UID: "u", ResourceVersion: "1", Generation: 1}, 1, true)
 		}
 	}
 	runtime.GC()

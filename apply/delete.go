@@ -48,7 +48,7 @@ func (d *Deletion) isGone(r Ref) bool {
 type Teardown struct {
 	// Gone do not exist any more: they can leave the inventory.
 	Gone []Ref
-	// Kept are namespaces that are never deleted.
+	// Kept are never deleted: namespaces of ClusterOptions, objects whose Ref says Keep, and what these need.
 	Kept []Ref
 	// Remaining still exist, each with what it waits for.
 	Remaining []Remaining
@@ -78,6 +78,10 @@ type Remaining struct {
 // Delete does not wait: as long as Teardown has Remaining objects, call it again later. Every object of refs is in exactly one list.
 // An object whose kind is not served any more, in any version, is gone.
 //
+// What an inventory says to keep is kept, and of the same inventory the namespaces and CustomResourceDefinitions that would take it with
+// them. That costs nothing: the policy was read from the bundle and recorded with the Ref, the live object is not asked. Keep
+// these Refs in the inventory for as long as there is one.
+//
 // The error says that the cluster as a whole cannot be worked with now; what is not known to be gone is then Remaining.
 func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *Deletion) (Teardown, error) {
 	if asked == nil {
@@ -86,8 +90,9 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *Deletion) (Tear
 	var (
 		result Teardown
 		held   string // the phase that has to end first
-		failed error
 	)
+	d := deletion{Cluster: c, asked: asked}
+	failed := d.keep(ctx, refs)
 	for _, phase := range teardown {
 		var members []Ref
 		for _, r := range refs {
@@ -101,12 +106,12 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *Deletion) (Tear
 				message = "waits until the cluster can be worked with"
 			}
 			for _, r := range members {
-				result.postpone(c, asked, r, message)
+				d.postpone(&result, r, message)
 			}
 			continue
 		}
 		before := len(result.Remaining)
-		failed = c.deletePhase(ctx, members, asked, &result)
+		failed = d.phase(ctx, members, &result)
 		if len(result.Remaining) > before {
 			held = phase.name
 		}
@@ -114,27 +119,65 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *Deletion) (Tear
 	return result, failed
 }
 
+// deletion is one call of Delete.
+type deletion struct {
+	*Cluster
+	asked *Deletion
+	kept  map[Ref]bool // by Ref.object
+}
+
+// keep finds out which objects stay. An error concerns the whole cluster.
+func (d *deletion) keep(ctx context.Context, refs []Ref) error {
+	d.kept = map[Ref]bool{}
+	for _, r := range refs {
+		if d.keeps(r) {
+			d.kept[r.object()] = true
+		}
+		if !r.Keep {
+			continue
+		}
+		d.kept[r.object()] = true
+		d.kept[Ref{Kind: "Namespace", Name: r.Namespace}] = true
+		isDefinition := func(other Ref) bool {
+			return other.groupKind() == definitionKind && strings.HasSuffix(other.Name, "."+r.Group)
+		}
+		if roleOf(r.groupKind()) != roleCustom || !slices.ContainsFunc(refs, isDefinition) {
+			continue
+		}
+		res, err := d.resolve(ctx, r.GVK())
+		if err != nil && stops(err) {
+			return err
+		}
+		for _, other := range refs {
+			if isDefinition(other) && (err != nil || other.Name == res.plural+"."+r.Group) { // if it is not known which, all of the group
+				d.kept[other.object()] = true
+			}
+		}
+	}
+	return nil
+}
+
 // postpone lists an object whose turn has not come.
-func (t *Teardown) postpone(c *Cluster, asked *Deletion, r Ref, message string) {
+func (d *deletion) postpone(t *Teardown, r Ref, message string) {
 	switch {
-	case c.keeps(r):
+	case d.kept[r.object()]:
 		t.Kept = append(t.Kept, r)
-	case asked.isGone(r):
+	case d.asked.isGone(r):
 		t.Gone = append(t.Gone, r)
 	default:
 		t.Remaining = append(t.Remaining, Remaining{Ref: r, Message: message})
 	}
 }
 
-// deletePhase deletes or looks at the objects of one phase.
-func (c *Cluster) deletePhase(ctx context.Context, members []Ref, asked *Deletion, result *Teardown) error {
+// phase deletes or looks at the objects of one phase.
+func (d *deletion) phase(ctx context.Context, members []Ref, result *Teardown) error {
 	left := make([]*Remaining, len(members))
 	tried := make([]bool, len(members))
-	err := c.each(len(members), func(i int) (err error) {
-		if c.keeps(members[i]) || asked.isGone(members[i]) {
+	err := d.each(len(members), func(i int) (err error) {
+		if d.kept[members[i].object()] || d.asked.isGone(members[i]) {
 			return nil
 		}
-		left[i], err = c.deleteOne(ctx, members[i], asked)
+		left[i], err = d.deleteOne(ctx, members[i], d.asked)
 		tried[i] = err == nil
 		return err
 	})
@@ -145,7 +188,7 @@ func (c *Cluster) deletePhase(ctx context.Context, members []Ref, asked *Deletio
 		case tried[i]:
 			result.Gone = append(result.Gone, r)
 		default:
-			result.postpone(c, asked, r, "waits until the cluster can be worked with")
+			d.postpone(result, r, "waits until the cluster can be worked with")
 		}
 	}
 	return err

@@ -122,7 +122,7 @@ func TestDeleteRefused(t *testing.T) {
 		t.Fatalf("deleting: %v, %+v", err, teardown)
 	}
 	i := slices.IndexFunc(teardown.Remaining, func(r Remaining) bool { return r.Err != nil })
-	if i < 0 || teardown.Remaining[i].Ref.Kind != "Deployment" || teardown.Remaining[i].Err.Reason() != ObjectRefused || !strings.Contains(teardown.Remaining[i].Message, "in use") {
+	if i < 0 || teardown.Remaining[i].Ref.Kind != "Deployment" || teardown.Remaining[i].Err.Reason() != AdmissionRefused || !strings.Contains(teardown.Remaining[i].Message, "in use") {
 		t.Errorf("got %+v, want the refusal of the Deployment", teardown.Remaining)
 	}
 	if slices.Contains(s.take(), "DELETE "+servicePath) == false {

@@ -62,16 +62,16 @@ const maxFields = 10
 // afterwards heals exactly what has drifted. An object that may not be read counts as not drifted; errors of that kind are
 // joined in the error. If the cluster as a whole cannot be worked with, the error says so and nothing is reported.
 func (c *Cluster) Drift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
-	items, _, err := c.plan(ctx, set) // what the cluster cannot have is for Apply to report
+	items, _, err := c.plan(ctx, set) // what the cluster cannot have, or whose policy cannot be read, is for Apply to report
 	if err != nil {
 		return nil, err
 	}
 	if p == nil {
 		p = new(Progress)
 	}
-	if len(only) > 0 {
-		items = slices.DeleteFunc(items, func(it item) bool { return !slices.ContainsFunc(only, it.ref.SameObject) })
-	}
+	items = slices.DeleteFunc(items, func(it item) bool {
+		return it.problem != "" || len(only) > 0 && !slices.ContainsFunc(only, it.ref.SameObject)
+	})
 	found := make([]*Drifted, len(items))
 	errs := make([]error, len(items))
 	err = c.each(len(items), func(i int) error {
@@ -94,7 +94,7 @@ func (c *Cluster) Drift(ctx context.Context, set Set, p *Progress, only ...Ref) 
 // inspect compares one object.
 func (c *Cluster) inspect(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
 	known := p.get(it.ref)
-	byRecord := known.content == it.content && it.ref.groupKind() != secretKind
+	byRecord := it.policy.createOnly || known.content == it.content && it.ref.groupKind() != secretKind
 	r := request{method: http.MethodGet, path: it.resource.path(it.ref.GVK().GroupVersion(), it.ref.Namespace, it.ref.Name), doing: "reading", ref: it.ref}
 	if byRecord {
 		r.accept = metadataType
@@ -119,20 +119,20 @@ func (c *Cluster) inspect(ctx context.Context, set Set, it *item, p *Progress) (
 		return nil, err
 	case m.DeletionTimestamp != nil:
 		return &Drifted{Ref: it.ref, Missing: true}, nil
-	case byRecord && known.uid == hashText(m.UID) && known.fields == hashBytes(m.fieldsOf(set.owner())):
-		p.applied(it.ref, it.content, m, set.owner(), false)
+	case it.policy.createOnly, byRecord && known.uid == hashText(m.UID) && known.fields == it.fields(m, set.owner()):
+		p.applied(it.ref, it.content, m, it.fields(m, set.owner()), false)
 		return nil, nil
 	}
 	var wanted map[string]any
 	if err := utiljson.Unmarshal(it.object.AppendJSON(nil, it.namespace(), set.Overlay), &wanted); err != nil {
 		return nil, fmt.Errorf("reading %s of the module: %w", it.ref, err)
 	}
-	fields := compareOwned(wanted, live, m.fieldsOf(set.owner()), false)
+	fields := compareOwned(wanted, live, m.fieldsOf(set.owner()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
-		fields = compareOwned(wanted, nil, m.fieldsOf(set.owner()), true) // something has changed: a field whose value is nothing
+		fields = compareOwned(wanted, nil, m.fieldsOf(set.owner()), it.policy.ignore, true) // something has changed: a field whose value is nothing
 	}
 	if len(fields) == 0 && !byRecord {
-		p.applied(it.ref, it.content, m, set.owner(), false)
+		p.applied(it.ref, it.content, m, it.fields(m, set.owner()), false)
 		return nil, nil
 	}
 	return &Drifted{Ref: it.ref, Fields: fields, By: ownersOf(fields, m, set.owner())}, nil
@@ -149,11 +149,24 @@ type comparison struct {
 }
 
 // compareOwned returns the paths at which wanted is not what we own (fields, FieldsV1 of our entry) or, if live is not nil, has
-// another value there. Fields that are wanted to be nothing count only with zeros if it is not known what they are. Sorted, at most maxFields.
-func compareOwned(wanted, live map[string]any, fields json.RawMessage, zeros bool) []string {
+// another value there; but for the fields at the paths to ignore. Fields that are wanted to be nothing count only with zeros if it is
+// not known what they are. Sorted, at most maxFields. wanted and live may be changed.
+func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) []string {
 	var own owned
 	if len(fields) == 0 || json.Unmarshal(fields, &own) != nil || own == nil {
 		own = owned{}
+	}
+	for _, path := range ignore {
+		path.disown(own, wanted)
+		if live != nil {
+			path.disown(own, live)
+		}
+	}
+	for _, path := range ignore {
+		path.without(wanted)
+		if live != nil {
+			path.without(live)
+		}
 	}
 	wanted = strip(wanted)
 	if live != nil {

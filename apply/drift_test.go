@@ -146,7 +146,7 @@ func TestCompareOwned(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			got := compareOwned(tree(t, tc.wanted), tree(t, tc.live), []byte(tc.fields), tc.zeros)
+			got := compareOwned(tree(t, tc.wanted), tree(t, tc.live), []byte(tc.fields), nil, tc.zeros)
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
@@ -177,8 +177,8 @@ func FuzzCompareOwned(f *testing.F) {
 		if utiljson.Unmarshal([]byte(wanted), &w) != nil || utiljson.Unmarshal([]byte(live), &l) != nil {
 			return
 		}
-		compareOwned(w, l, []byte(fields), false)
-		ownersOf(compareOwned(w, nil, []byte(fields), true), &metadata{ManagedFields: []managedFields{{FieldsV1: []byte(fields)}}}, "x")
+		compareOwned(w, l, []byte(fields), nil, false)
+		ownersOf(compareOwned(w, nil, []byte(fields), nil, true), &metadata{ManagedFields: []managedFields{{FieldsV1: []byte(fields)}}}, "x")
 	})
 }
 

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -19,6 +20,12 @@ import (
 const (
 	// ObjectRefused: the object itself is not acceptable (400, 403 by admission, 413, 422). It stays so until object or policy change.
 	ObjectRefused = "ObjectRefused"
+	// AdmissionRefused: an admission webhook or policy of the cluster does not accept the object. Nobody tells when it will.
+	AdmissionRefused = "AdmissionRefused"
+	// FieldImmutable: a field of the object cannot be changed (422); Error.Fields names it. See AnnotationOnImmutable.
+	FieldImmutable = "FieldImmutable"
+	// StoredVersionDropped: a CustomResourceDefinition lacks a version in which objects may be stored (422). Nothing was changed.
+	StoredVersionDropped = "StoredVersionDropped"
 	// ObjectConflict: somebody else wrote at the same moment (409). The next try settles it.
 	ObjectConflict = "ObjectConflict"
 	// ObjectExists: Create found an object of that name.
@@ -39,13 +46,20 @@ const (
 	RuntimeForbidden = "RuntimeForbidden"
 	// Throttled: the API server asks to come back later (429, or 503 with Retry-After). See Error.RetryAfter.
 	Throttled = "Throttled"
-	// ServerFault: the API server failed (5xx), a webhook that could not be called included.
+	// WebhookFailed: an admission or conversion webhook could not be called, or did not answer in time.
+	WebhookFailed = "WebhookFailed"
+	// ServerFault: the API server failed (5xx).
 	ServerFault = "ServerFault"
+	// StateRuleInvalid: a rule that reads the state of a custom resource is wrong; the message names it. See States.
+	StateRuleInvalid = "StateRuleInvalid"
 )
 
 // advice says what to do about a reason.
 var advice = map[string]string{
 	ObjectRefused:        "correct the object in the module, or the policy that refuses it",
+	AdmissionRefused:     "correct the object in the module, or the webhook or policy that refuses it; it is tried again",
+	FieldImmutable:       "leave these fields as they were, or annotate the object with " + AnnotationOnImmutable + ": recreate if losing it does no harm",
+	StoredVersionDropped: "keep that version in the module (served: false is enough) until all objects are stored in another one and it has left status.storedVersions",
 	ObjectConflict:       "it is tried again",
 	ObjectExists:         "delete it if it is not wanted",
 	ObjectNotFound:       "create it if it is wanted",
@@ -56,7 +70,9 @@ var advice = map[string]string{
 	RuntimeUnauthorized:  "renew the credential in the access Secret",
 	RuntimeForbidden:     "grant that right to the credential in the access Secret",
 	Throttled:            "it is tried again later",
+	WebhookFailed:        "check the workload behind the webhook, or remove the webhook if nothing is; it is tried again",
 	ServerFault:          "it is tried again",
+	StateRuleInvalid:     "correct it in the ModuleTemplate",
 }
 
 // Error is the failure of one request, and the only error type of this package but for those of a context.
@@ -69,11 +85,14 @@ type Error struct {
 	Code int
 	// Message is what the API server (or the connection) said, at most 1 KiB.
 	Message string
+	// Fields that the API server names in a conflict or an immutable field, at most ten, sorted.
+	Fields []string
 	// RetryAfter is how long the API server asked to wait, 0 if it did not.
 	RetryAfter time.Duration
 
-	reason string
-	err    error
+	reason   string
+	managers []string // that own Fields, in a conflict; at most ten, sorted
+	err      error
 }
 
 // Reason is one of the constants above.
@@ -117,14 +136,14 @@ func ClassOf(err error) Class {
 		return Transient
 	}
 	switch e.reason {
-	case ObjectRefused:
+	case ObjectRefused, FieldImmutable, StoredVersionDropped, StateRuleInvalid:
 		return Terminal
 	case RuntimeUnreachable, Throttled:
 		return Unreachable
 	case RuntimeUnauthorized:
 		return Unauthorized
 	default:
-		return Transient // KindUnknown and RuntimeForbidden too: nobody tells when that has changed
+		return Transient // KindUnknown, RuntimeForbidden and AdmissionRefused too: nobody tells when that has changed
 	}
 }
 
@@ -195,11 +214,20 @@ func (r *request) refused(code int, header http.Header, body []byte) *Error {
 		e.Message = http.StatusText(code)
 	}
 	e.reason = r.classify(code, &status, e.RetryAfter > 0)
+	switch e.reason {
+	case ObjectConflict:
+		e.Fields, e.managers = conflicts(&status)
+	case FieldImmutable:
+		e.Fields, e.Message = immutables(&status)
+	case StoredVersionDropped:
+		e.Message = droppedVersions(&status)
+	}
 	return e
 }
 
 // classify finds the reason of a refusal. In the order of the cases:
 //
+//	by a webhook or a policy         AdmissionRefused; they choose the code
 //	401                              RuntimeUnauthorized
 //	403 the namespace is going       NamespaceTerminating
 //	403 by authorisation             RuntimeForbidden
@@ -208,10 +236,15 @@ func (r *request) refused(code int, header http.Header, body []byte) *Error {
 //	429, 503 with Retry-After        Throttled
 //	5xx not by an API server, 3xx    RuntimeUnreachable
 //	500 on a malformed object        ObjectRefused
+//	500 on a call of a webhook       WebhookFailed
 //	5xx                              ServerFault
+//	422 a stored version is missing  StoredVersionDropped
+//	422 only fields that are fixed   FieldImmutable; of metadata.uid, which we send to mean one object, ObjectConflict
 //	other 4xx                        ObjectRefused
 func (r *request) classify(code int, status *metav1.Status, pause bool) string {
 	switch {
+	case code >= 400 && isAdmission(status):
+		return AdmissionRefused
 	case code == http.StatusUnauthorized:
 		return RuntimeUnauthorized
 	case code == http.StatusForbidden && hasCause(status, "NamespaceTerminating"):
@@ -230,8 +263,17 @@ func (r *request) classify(code int, status *metav1.Status, pause bool) string {
 		return RuntimeUnreachable
 	case code == http.StatusInternalServerError && isMalformed(status):
 		return ObjectRefused
+	case code == http.StatusInternalServerError && isWebhook(status):
+		return WebhookFailed
 	case code >= 500:
 		return ServerFault
+	case r.ref.groupKind() == definitionKind && droppedVersions(status) != "":
+		return StoredVersionDropped
+	case isImmutable(status):
+		if fields, _ := immutables(status); len(fields) == 1 && fields[0] == "metadata.uid" {
+			return ObjectConflict
+		}
+		return FieldImmutable
 	default:
 		return ObjectRefused
 	}
@@ -260,6 +302,96 @@ func isAuthorization(status *metav1.Status) bool {
 func isMalformed(status *metav1.Status) bool {
 	return status.Reason == metav1.StatusReasonUnknown &&
 		(strings.HasPrefix(status.Message, "failed to create typed patch object") || strings.HasPrefix(status.Message, "failed to convert new object"))
+}
+
+// isAdmission recognises what a webhook or a policy of the cluster has refused by the words that the API server puts first.
+func isAdmission(status *metav1.Status) bool {
+	return strings.HasPrefix(status.Message, `admission webhook "`) && strings.Contains(status.Message, " denied the request") ||
+		strings.Contains(status.Message, "ValidatingAdmissionPolicy '") && strings.Contains(status.Message, " denied request")
+}
+
+// isWebhook recognises a webhook that could not be called, or has not answered in time.
+func isWebhook(status *metav1.Status) bool {
+	return strings.Contains(status.Message, "failed calling webhook") || strings.Contains(status.Message, "conversion webhook for ")
+}
+
+// causes returns the causes of a refusal; none if it has none.
+func causes(status *metav1.Status) []metav1.StatusCause {
+	if status.Details == nil {
+		return nil
+	}
+	return status.Details.Causes
+}
+
+// immutableWords are how API servers and rules of CustomResourceDefinitions say that a field is fixed; the answer has no code for it.
+var immutableWords = []string{"immutable", "may not change", "may not be changed", "cannot be changed", "cannot change"}
+
+func saysImmutable(c *metav1.StatusCause) bool {
+	return (c.Type == metav1.CauseTypeFieldValueInvalid || c.Type == metav1.CauseTypeForbidden) &&
+		slices.ContainsFunc(immutableWords, func(words string) bool { return strings.Contains(c.Message, words) })
+}
+
+// isImmutable reports whether fixed fields, and nothing else, are why an object was refused: created anew it would be accepted.
+func isImmutable(status *metav1.Status) bool {
+	all := causes(status)
+	return len(all) > 0 && !slices.ContainsFunc(all, func(c metav1.StatusCause) bool { return !saysImmutable(&c) })
+}
+
+// immutables returns the fields that cannot be changed, and that in words: without values, which may be whole pods.
+func immutables(status *metav1.Status) (fields []string, message string) {
+	var parts []string
+	for _, c := range causes(status)[:min(len(causes(status)), maxFields)] {
+		words, _, _ := strings.Cut(c.Message, "\n") // below it is a list of differences
+		if i := strings.LastIndex(words, ": "); i >= 0 {
+			words = words[i+2:]
+		}
+		fields = append(fields, c.Field)
+		parts = append(parts, c.Field+": "+words)
+	}
+	slices.Sort(fields)
+	slices.Sort(parts)
+	return slices.Compact(fields), bounded(strings.Join(slices.Compact(parts), "; "))
+}
+
+// droppedVersions says which stored versions a CustomResourceDefinition lacks; "" if none. The API server checks that before it writes
+// anything, against what it has stored at that moment, so that asking it before would only cost requests.
+func droppedVersions(status *metav1.Status) string {
+	var versions []string
+	for _, c := range causes(status) {
+		_, value, _ := strings.Cut(c.Message, "Invalid value: ")
+		quoted, err := strconv.QuotedPrefix(value)
+		if err == nil && strings.HasPrefix(c.Field, "status.storedVersions[") {
+			versions = append(versions, strings.Trim(quoted, `"`))
+		}
+	}
+	if len(versions) == 0 {
+		return ""
+	}
+	slices.Sort(versions)
+	return bounded("the module has dropped version " + strings.Join(versions, ", ") + ", in which objects may still be stored (status.storedVersions)")
+}
+
+// conflicts returns the fields that others own, and those others.
+func conflicts(status *metav1.Status) (fields, managers []string) {
+	for _, c := range causes(status) {
+		rest, ok := strings.CutPrefix(c.Message, "conflict with ")
+		manager, err := strconv.QuotedPrefix(rest)
+		if c.Type != metav1.CauseTypeFieldManagerConflict || !ok || err != nil {
+			continue
+		}
+		fields = append(fields, strings.ReplaceAll(strings.TrimPrefix(c.Field, "."), `"`, ""))
+		if manager, err = strconv.Unquote(manager); err == nil {
+			managers = append(managers, bounded(manager))
+		}
+	}
+	return firstFew(fields), firstFew(managers)
+}
+
+// firstFew sorts texts and returns each once, at most ten.
+func firstFew(texts []string) []string {
+	slices.Sort(texts)
+	texts = slices.Compact(texts)
+	return texts[:min(len(texts), maxFields)]
 }
 
 // notFound tells what is missing. An API server that does not serve a kind answers without naming an object.

@@ -112,8 +112,8 @@ func (p *Progress) get(ref Ref) record {
 	return p.objects[ref.object()]
 }
 
-// begin notes that an object is being written.
-func (p *Progress) begin(ref Ref) {
+// begin notes that an object is being written, and returns whether it is known to exist.
+func (p *Progress) begin(ref Ref) (known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
@@ -122,6 +122,7 @@ func (p *Progress) begin(ref Ref) {
 	r := p.objects[ref.object()]
 	r.content, r.underWay, r.seenVersion, r.seenGeneration = 0, true, 0, 0
 	p.objects[ref.object()] = r
+	return r.uid != 0
 }
 
 // failed notes that it is not known what has become of the object.
@@ -136,11 +137,12 @@ func (p *Progress) failed(ref Ref) {
 	delete(p.objects, ref.object())
 }
 
-// applied notes what the API server answered. It returns false, and forgets the object, if somebody else has written it since.
-func (p *Progress) applied(ref Ref, content uint64, m *metadata, owner string, created bool) bool {
+// applied notes what the API server answered; fields are those that we own. It returns false, and forgets the object, if somebody
+// else has written it since.
+func (p *Progress) applied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
 	r := record{
 		content:    content,
-		fields:     hashBytes(m.fieldsOf(owner)),
+		fields:     fields,
 		uid:        hashText(m.UID),
 		version:    number(m.ResourceVersion),
 		generation: m.Generation,

@@ -39,7 +39,7 @@ func TestOurs(t *testing.T) {
 				t.Error("an object that was never applied is not ours")
 			}
 			p.begin(ref)
-			p.applied(ref, 1, tc.answer, "o", true)
+			p.applied(ref, 1, tc.answer, 1, true)
 			other := ref
 			other.Version = "v2"
 			if got := p.Ours(other, tc.uid, tc.generation, tc.version); got != tc.want {

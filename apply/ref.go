@@ -18,6 +18,9 @@ type Ref struct {
 	// Namespace is "" for objects of cluster scope.
 	Namespace string
 	Name      string
+	// Keep says that the object is never deleted, since it had AnnotationPrune when its bundle was resolved. It is not part of the
+	// identity. Write it down with the inventory: Delete goes by that and does not ask the cluster.
+	Keep bool
 }
 
 // SameObject reports whether both name one object, in whatever API version.
@@ -43,9 +46,9 @@ func (r Ref) String() string {
 	return b.String()
 }
 
-// object is the identity: the Ref without its version.
+// object is the identity: the Ref without its version and what is known beyond.
 func (r Ref) object() Ref {
-	r.Version = ""
+	r.Version, r.Keep = "", false
 	return r
 }
 
@@ -53,7 +56,8 @@ func (r Ref) object() Ref {
 func (r Ref) groupKind() schema.GroupKind { return schema.GroupKind{Group: r.Group, Kind: r.Kind} }
 
 // Removed returns the objects of old that updated does not have, in the order of old: what an upgrade prunes. An object
-// that only changed its API version is not among them.
+// that only changed its API version is not among them. Objects to be kept are: Delete tells them in Teardown.Kept, and as long as
+// they stay in the inventory, their namespaces and definitions are kept too.
 func Removed(old, updated []Ref) []Ref {
 	keep := make(map[Ref]bool, len(updated))
 	for _, r := range updated {

@@ -31,11 +31,14 @@ type server struct {
 	before   func(*http.Request)                                 // called without lock
 	version  int
 	accepts  map[string]string // last Accept header by request line
+	bodies   map[string]string // last body by request line
+	// held says which fields others have, by path and field (".spec.replicas"): a PATCH without force that has such a path is refused.
+	held map[string]map[string]string
 }
 
 func newServer(t testing.TB) *server {
 	s := &server{t: t, stored: map[string]map[string]any{}, serves: map[string]bool{}, scripts: map[string]func(http.ResponseWriter, *http.Request){},
-		accepts: map[string]string{}, version: 100}
+		accepts: map[string]string{}, bodies: map[string]string{}, held: map[string]map[string]string{}, version: 100}
 	s.Server = httptest.NewServer(s)
 	t.Cleanup(s.Close)
 	return s
@@ -103,6 +106,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	s.requests = append(s.requests, line)
 	s.accepts[line] = r.Header.Get("Accept")
+	s.bodies[line] = string(body)
 	script, before := s.scripts[line], s.before
 	s.mu.Unlock()
 	if before != nil {
@@ -229,8 +233,52 @@ func (s *server) patch(w http.ResponseWriter, r *http.Request, body []byte) {
 	if s.stored[r.URL.Path] == nil {
 		code = http.StatusCreated
 	}
+	if !s.allowed(w, r, o) {
+		return
+	}
 	s.store(r.URL.Path, o, "Apply", r.URL.Query().Get("fieldManager"))
 	s.answer(w, code, r, s.stored[r.URL.Path])
+}
+
+// allowed holds a PATCH against what it says of the object that it means, and against the fields of others. It answers if it refuses.
+func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]any) bool {
+	m, old := o["metadata"].(map[string]any), s.stored[r.URL.Path]
+	version, uid := m["resourceVersion"], m["uid"]
+	delete(m, "resourceVersion")
+	delete(m, "uid")
+	switch {
+	case old == nil && uid != nil, old != nil && version != nil && version != old["metadata"].(map[string]any)["resourceVersion"]:
+		refuse(w, http.StatusConflict, "Conflict", "the object has been modified", "x", "things")
+		return false
+	case old != nil && uid != nil && uid != old["metadata"].(map[string]any)["uid"]:
+		refuseFor(w, "metadata.uid", "FieldValueInvalid", `Invalid value: "x": field is immutable`)
+		return false
+	}
+	var causes []any
+	for field, manager := range s.held[r.URL.Path] {
+		path, _ := parsePath(strings.TrimPrefix(field, "."))
+		at := any(o)
+		for _, step := range path {
+			at = step.in(at)
+		}
+		if at != nil {
+			causes = append(causes, map[string]any{"reason": "FieldManagerConflict", "field": field, "message": fmt.Sprintf("conflict with %q using v1", manager)})
+		}
+	}
+	if len(causes) > 0 && r.URL.Query().Get("force") != "true" {
+		write(w, http.StatusConflict, map[string]any{"kind": "Status", "reason": "Conflict", "message": "Apply failed with 1 conflict", "details": map[string]any{"causes": causes}})
+		return false
+	}
+	if len(causes) > 0 {
+		delete(s.held, r.URL.Path)
+	}
+	return true
+}
+
+// refuseFor answers 422 because of one field.
+func refuseFor(w http.ResponseWriter, field, reason, message string) {
+	write(w, http.StatusUnprocessableEntity, map[string]any{"kind": "Status", "reason": "Invalid", "message": "it is invalid", "details": map[string]any{
+		"name": "x", "causes": []any{map[string]any{"reason": reason, "field": field, "message": message}}}})
 }
 
 // store writes an object. Nothing changes if it says what is stored.

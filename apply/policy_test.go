@@ -1,0 +1,370 @@
+package apply
+
+import (
+	"encoding/json"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// annotated returns the ConfigMap config with annotations of a policy.
+func annotated(t *testing.T, data string, annotations map[string]string) Set {
+	t.Helper()
+	text, err := json.Marshal(annotations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Set{Bundle: bundleOf(t, `{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod, annotations: `+string(text)+`}, data: `+data+`}`)}
+}
+
+// apply calls Apply and returns its result and the requests.
+func (s *server) apply(c *Cluster, set Set, p *Progress) (Result, []string) {
+	s.t.Helper()
+	s.take()
+	result, err := c.Apply(s.t.Context(), set, p)
+	if err != nil {
+		s.t.Fatalf("applying: %v", err)
+	}
+	return result, s.take()
+}
+
+// data returns the data of the ConfigMap.
+func (s *server) data() any {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.stored[configPath]["data"]
+}
+
+func TestTakeover(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	s.held[configPath] = map[string]string{".data.a": "kubectl-edit", ".data.b": "flux", ".data.gone": "flux"}
+	set := annotated(t, `{a: "1", b: "2", c: "3"}`, nil)
+
+	result, sent := s.apply(c, set, nil)
+	want := []Takeover{{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}, Fields: []string{"data.a", "data.b"}, From: []string{"flux", "kubectl-edit"}}}
+	if diff := cmp.Diff(want, result.TakenOver); diff != "" || len(result.Applied) != 1 || !result.Done() {
+		t.Errorf("taken over (-want +got):\n%s\n%+v", diff, result)
+	}
+	if diff := cmp.Diff(patches(configPath, configPath), sent); diff != "" {
+		t.Errorf("a conflict costs one more request (-want +got):\n%s", diff)
+	}
+	if text := want[0].String(); text != "ConfigMap mod/config: took data.a, data.b over from flux, kubectl-edit" {
+		t.Errorf("got %q", text)
+	}
+	if result, sent = s.apply(c, set, nil); len(sent) != 1 || len(result.TakenOver) != 0 {
+		t.Errorf("without a conflict: got %v and %v, want one request", result.TakenOver, sent)
+	}
+}
+
+func TestCreateOnly(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	only := map[string]string{AnnotationApplyPolicy: "create-only"}
+	set, newer := annotated(t, `{a: "1"}`, only), annotated(t, `{a: "2"}`, only)
+	var p Progress
+
+	if result, sent := s.apply(c, set, &p); len(result.Applied) != 1 || len(sent) != 1 {
+		t.Errorf("new: got %+v with %v, want one PATCH", result, sent)
+	}
+	if result, sent := s.apply(c, newer, &p); len(result.Unchanged) != 1 || len(sent) != 0 {
+		t.Errorf("new content: got %+v with %v, want nothing sent", result, sent)
+	}
+	s.change(configPath, func(o map[string]any) { o["data"] = map[string]any{"a": "theirs"} })
+	var fresh Progress
+	if result, sent := s.apply(c, newer, &fresh); len(result.Unchanged) != 1 || len(sent) != 2 || !result.Done() {
+		t.Errorf("after a restart: got %+v with %v, want a refused PATCH and a GET", result, sent)
+	}
+	if diff := cmp.Diff(any(map[string]any{"a": "theirs"}), s.data()); diff != "" {
+		t.Errorf("it must not be changed (-want +got):\n%s", diff)
+	}
+	if _, sent := s.apply(c, newer, &fresh); len(sent) != 0 {
+		t.Errorf("now it is known: got %v, want nothing sent", sent)
+	}
+	if drifted, err := c.Drift(t.Context(), newer, &fresh); err != nil || len(drifted) != 0 {
+		t.Errorf("what others write is no drift: got %v, %v", drifted, err)
+	}
+	s.mu.Lock()
+	delete(s.stored, configPath)
+	s.mu.Unlock()
+	if drifted, err := c.Drift(t.Context(), newer, &fresh); err != nil || len(drifted) != 1 || !drifted[0].Missing {
+		t.Errorf("its absence is drift: got %v, %v", drifted, err)
+	}
+	if result, _ := s.apply(c, newer, &fresh); len(result.Applied) != 1 {
+		t.Errorf("it is created again: %+v", result)
+	}
+
+	// It goes between the two requests.
+	s.on("GET "+configPath, refusing(http.StatusNotFound, "NotFound", "gone"))
+	s.on("GET "+configPath, func(w http.ResponseWriter, _ *http.Request) {
+		refuse(w, 404, "NotFound", "gone", "config", "configmaps")
+	})
+	if result, _ := s.apply(c, set, nil); len(result.Failed) != 1 || result.Failed[0].Reason() != ObjectConflict {
+		t.Errorf("deleted meanwhile: got %+v, want to try again", result)
+	}
+}
+
+func TestIgnorePaths(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	ignore := map[string]string{AnnotationIgnorePaths: "data.a, data[b.yaml]"}
+	set, newer := annotated(t, `{a: "1", b.yaml: "1", c: "1"}`, ignore), annotated(t, `{a: "2", b.yaml: "2", c: "2"}`, ignore)
+	var p Progress
+
+	if result, sent := s.apply(c, set, &p); len(result.Applied) != 1 || len(sent) != 1 {
+		t.Errorf("new: got %+v with %v, want one PATCH", result, sent)
+	}
+	if diff := cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.data()); diff != "" {
+		t.Errorf("created with everything (-want +got):\n%s", diff)
+	}
+	// Somebody takes one of the fields; the other is still ours.
+	s.change(configPath, func(o map[string]any) {
+		o["data"].(map[string]any)["a"] = "theirs"
+		fields := o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)["fieldsV1"].(map[string]any)
+		delete(fields["f:data"].(map[string]any), "f:a")
+	})
+	if drifted, err := c.Drift(t.Context(), set, &p); err != nil || len(drifted) != 0 || !p.Applied(refOfConfig) {
+		t.Errorf("an ignored field is no drift by the record: got %v, %v", drifted, err)
+	}
+	if drifted, err := c.Drift(t.Context(), set, nil); err != nil || len(drifted) != 0 {
+		t.Errorf("nor by its value: got %v, %v", drifted, err)
+	}
+
+	known := p.get(refOfConfig).uid
+	if result, sent := s.apply(c, newer, &p); len(result.Applied) != 1 || len(result.TakenOver) != 0 || known == 0 ||
+		!slices.Equal(sent, []string{"GET " + configPath, "PATCH " + configPath}) {
+		t.Errorf("upgrade: got %+v with %v, want a GET and a PATCH", result, sent)
+	}
+	if !strings.Contains(s.bodies["PATCH "+configPath], `"data":{"b.yaml":"1","c":"2"}`) {
+		t.Errorf("what is still ours is sent as it is, what is not is left out: %s", s.bodies["PATCH "+configPath])
+	}
+	if _, sent := s.apply(c, newer, &p); len(sent) != 0 {
+		t.Errorf("again: got %v", sent)
+	}
+	s.change(configPath, func(o map[string]any) { o["data"].(map[string]any)["c"] = "theirs" })
+	if drifted, err := c.Drift(t.Context(), newer, nil); err != nil || len(drifted) != 1 || !slices.Equal(drifted[0].Fields, []string{"data.c"}) {
+		t.Errorf("others fields drift: got %v, %v", drifted, err)
+	}
+
+	// After a restart, with a conflict: in an ignored field it is nobody's business.
+	s.held[configPath] = map[string]string{".data.b.yaml": "x", ".data.c": "kubectl-edit"}
+	result, sent := s.apply(c, newer, nil)
+	if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "PATCH " + configPath, "GET " + configPath, "PATCH " + configPath}) || len(result.Applied) != 1 {
+		t.Errorf("after a restart: got %+v with %v", result, sent)
+	}
+	if len(result.TakenOver) != 1 || !slices.Equal(result.TakenOver[0].Fields, []string{"data.c"}) {
+		t.Errorf("got %v, want the field that was taken", result.TakenOver)
+	}
+
+	// It was deleted, and Progress does not know.
+	s.mu.Lock()
+	delete(s.stored, configPath)
+	s.mu.Unlock()
+	if result, _ := s.apply(c, set, &p); len(result.Applied) != 1 || cmp.Diff(any(map[string]any{"a": "1", "b.yaml": "1", "c": "1"}), s.data()) != "" {
+		t.Errorf("created again with everything: %+v, %v", result, s.data())
+	}
+	// It is on its way out.
+	s.change(configPath, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z" })
+	if result, _ := s.apply(c, newer, &p); len(result.Waiting) != 1 || result.Waiting[0].Reason != ObjectTerminating {
+		t.Errorf("terminating: got %+v", result)
+	}
+}
+
+var refOfConfig = Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}
+
+func TestPolicyInvalid(t *testing.T) {
+	tests := map[string]struct {
+		reason      string
+		annotations map[string]string
+		message     string // a part of it
+		keep        bool
+	}{
+		"Policy":       {"an unknown word", map[string]string{AnnotationApplyPolicy: "sometimes"}, `apply-policy is "sometimes", want "enforce" or "create-only"`, false},
+		"Prune":        {"a misspelt protection protects", map[string]string{AnnotationPrune: "keeep"}, `prune is "keeep"`, true},
+		"Immutable":    {"an unknown word", map[string]string{AnnotationOnImmutable: "yes"}, `on-immutable is "yes"`, false},
+		"EmptyPath":    {"two commas", map[string]string{AnnotationIgnorePaths: "data.a,,data.b"}, `path "": `, false},
+		"Dots":         {"an empty step", map[string]string{AnnotationIgnorePaths: "data..a"}, `path "data..a": a key is missing`, false},
+		"OpenBracket":  {"not closed", map[string]string{AnnotationIgnorePaths: "data[a"}, `path "data[a": brackets`, false},
+		"EmptyBracket": {"nothing in it", map[string]string{AnnotationIgnorePaths: "data[]"}, `path "data[]": brackets`, false},
+		"AfterBracket": {"no dot", map[string]string{AnnotationIgnorePaths: "data[a]b"}, `path "data[a]b": after a bracket`, false},
+		"Keys":         {"a key without value", map[string]string{AnnotationIgnorePaths: "spec.ports[port=1,x]"}, `[key=value]`, false},
+		"Identity":     {"the name is not to be left to others", map[string]string{AnnotationIgnorePaths: "metadata.name"}, "of metadata only", false},
+		"Metadata":     {"nor all of metadata", map[string]string{AnnotationIgnorePaths: "metadata"}, "of metadata only", false},
+		"Status":       {"it is not ours", map[string]string{AnnotationIgnorePaths: "status.x"}, "status cannot be ignored", false},
+		"Deep":         {"too deep", map[string]string{AnnotationIgnorePaths: strings.Repeat("a.", 30) + "a"}, "deeper than 24", false},
+		"Many":         {"too many", map[string]string{AnnotationIgnorePaths: strings.TrimSuffix(strings.Repeat("data.a,", 33), ",")}, "more than 32 paths", false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			c := s.cluster(ClusterOptions{})
+			set := annotated(t, `{a: "1"}`, tc.annotations)
+			result, sent := s.apply(c, set, nil)
+			if len(sent) != 0 || len(result.Failed) != 1 || result.Failed[0].Reason() != ObjectRefused || !strings.Contains(result.Failed[0].Error(), tc.message) {
+				t.Fatalf("%s: got %v with %v, want %q", tc.reason, result.Failed, sent, tc.message)
+			}
+			refs, err := c.Refs(t.Context(), set)
+			if err != nil || len(refs) != 1 || refs[0].Keep != tc.keep {
+				t.Errorf("it stays in the inventory: got %v, %v", refs, err)
+			}
+			if drifted, err := c.Drift(t.Context(), set, nil); err != nil || len(drifted) != 0 {
+				t.Errorf("it is for Apply to report: got %v, %v", drifted, err)
+			}
+		})
+	}
+}
+
+// TestOnImmutable: a change that the API server does not allow.
+func TestOnImmutable(t *testing.T) {
+	const words = `Invalid value: {"matchLabels":{"a":"b: c"}}: field is immutable`
+	immutable := func(w http.ResponseWriter, _ *http.Request) { refuseFor(w, "data.a", "FieldValueInvalid", words) }
+	recreate := map[string]string{AnnotationOnImmutable: "recreate"}
+	start := func(t *testing.T, annotations map[string]string) (*server, *Cluster, Set) {
+		s := newServer(t)
+		c := s.cluster(ClusterOptions{})
+		set := annotated(t, `{a: "1"}`, annotations)
+		s.apply(c, set, nil)
+		s.on("PATCH "+configPath, immutable)
+		return s, c, set
+	}
+	t.Run("Report", func(t *testing.T) {
+		s, c, set := start(t, nil)
+		result, sent := s.apply(c, set, nil)
+		if len(sent) != 1 || len(result.Failed) != 1 || result.Failed[0].Reason() != FieldImmutable || ClassOf(result.Failed[0]) != Terminal {
+			t.Fatalf("got %+v with %v", result, sent)
+		}
+		if e := result.Failed[0]; e.Message != "data.a: field is immutable" || !slices.Equal(e.Fields, []string{"data.a"}) || !strings.Contains(e.Error(), "ConfigMap mod/config") {
+			t.Errorf("got %v, want object and field, without its value", e)
+		}
+	})
+	t.Run("Recreate", func(t *testing.T) {
+		s, c, set := start(t, recreate)
+		var p Progress
+		result, sent := s.apply(c, set, &p)
+		if !slices.Equal(sent, []string{"PATCH " + configPath, "GET " + configPath, "DELETE " + configPath}) || len(result.Waiting) != 1 || result.Waiting[0].Reason != ObjectRecreated {
+			t.Fatalf("got %+v with %v", result, sent)
+		}
+		if !strings.Contains(s.bodies["DELETE "+configPath], `"preconditions":{"uid":"uid-`) || !strings.Contains(result.Waiting[0].Message, "data.a: field is immutable") {
+			t.Errorf("got %s, %v", s.bodies["DELETE "+configPath], result.Waiting)
+		}
+		s.on("PATCH "+configPath, nil)
+		if result, sent = s.apply(c, set, &p); len(sent) != 1 || len(result.Applied) != 1 || !result.Done() {
+			t.Errorf("next pass: got %+v with %v", result, sent)
+		}
+	})
+	t.Run("Terminating", func(t *testing.T) {
+		s, c, set := start(t, recreate)
+		s.change(configPath, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z" })
+		if result, sent := s.apply(c, set, nil); len(sent) != 2 || len(result.Waiting) != 1 || result.Waiting[0].Reason != ObjectTerminating {
+			t.Errorf("it is deleted once: got %+v with %v", result, sent)
+		}
+	})
+	t.Run("NotOurs", func(t *testing.T) {
+		s, c, set := start(t, recreate)
+		s.change(configPath, func(o map[string]any) {
+			o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)["manager"] = "helm"
+		})
+		if result, sent := s.apply(c, set, nil); len(sent) != 2 || len(result.Failed) != 1 || !strings.Contains(result.Failed[0].Message, "not made by this module") {
+			t.Errorf("what others made is not deleted: got %+v with %v", result, sent)
+		}
+	})
+	t.Run("Refused", func(t *testing.T) {
+		s, c, set := start(t, recreate)
+		s.on("DELETE "+configPath, refusing(http.StatusForbidden, "Forbidden", `admission webhook "w" denied the request: no`))
+		if result, _ := s.apply(c, set, nil); len(result.Failed) != 1 || result.Failed[0].Reason() != AdmissionRefused {
+			t.Errorf("got %+v", result)
+		}
+		s.on("DELETE "+configPath, refusing(http.StatusTooManyRequests, "TooManyRequests", "later"))
+		if _, err := c.Apply(t.Context(), set, nil); ClassOf(err) != Unreachable {
+			t.Errorf("got error %v", err)
+		}
+	})
+	t.Run("Definition", func(t *testing.T) {
+		s := newServer(t)
+		c := s.cluster(ClusterOptions{})
+		set := Set{Bundle: bundleOf(t, module), Overlay: render.Overlay{Annotations: recreate}}
+		s.on("PATCH "+definitionPath, func(w http.ResponseWriter, _ *http.Request) {
+			refuseFor(w, "spec.scope", "FieldValueInvalid", `Invalid value: "Cluster": field is immutable`)
+		})
+		result, sent := s.apply(c, set, nil)
+		if len(result.Failed) != 1 || result.Failed[0].Reason() != FieldImmutable || !strings.Contains(result.Failed[0].Message, "never deleted") || slices.Contains(sent, "DELETE "+definitionPath) {
+			t.Errorf("got %+v with %v", result.Failed, sent)
+		}
+	})
+}
+
+// TestImmutableWords holds the words of real API servers.
+func TestImmutableWords(t *testing.T) {
+	tests := map[string]struct {
+		reason       string
+		kind, field  string
+		cause, words string
+		want         string // reason of the error
+		message      string
+	}{
+		"Selector": {"most built-in kinds", "Deployment", "spec.selector", "FieldValueInvalid", `Invalid value: {"matchLabels":{"a":"c"}}: field is immutable`, FieldImmutable, "spec.selector: field is immutable"},
+		"Class":    {"other words", "PriorityClass", "value", "FieldValueForbidden", "Forbidden: may not be changed in an update.", FieldImmutable, "value: may not be changed in an update."},
+		"Claim": {"with differences below", "PersistentVolumeClaim", "spec", "FieldValueForbidden", "Forbidden: spec is immutable after creation except resources.requests\n@@ -1,6 +1,6 @@\n {", FieldImmutable,
+			"spec: spec is immutable after creation except resources.requests"},
+		"Rule":     {"a rule of a custom resource", "Thing", "spec.a", "FieldValueInvalid", `Invalid value: "y": a is immutable`, FieldImmutable, "spec.a: a is immutable"},
+		"Invalid":  {"just wrong", "Deployment", "spec.replicas", "FieldValueInvalid", "Invalid value: -1: must be greater than or equal to 0", ObjectRefused, ""},
+		"Required": {"required, whatever it says", "Deployment", "spec.x", "FieldValueRequired", "Required value: immutable", ObjectRefused, ""},
+		"UID":      {"another object than we mean", "Deployment", "metadata.uid", "FieldValueInvalid", `Invalid value: "x": field is immutable`, ObjectConflict, ""},
+		"Stored": {"a stored version is missing", "CustomResourceDefinition", "status.storedVersions[0]", "FieldValueInvalid",
+			`Invalid value: "v1": missing from spec.versions; v1 was previously a storage version, and must remain in spec.versions`, StoredVersionDropped,
+			"the module has dropped version v1, in which objects may still be stored (status.storedVersions)"},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			c := s.cluster(ClusterOptions{})
+			path, yaml := configPath, `{apiVersion: v1, kind: ConfigMap, metadata: {name: config, namespace: mod}}`
+			if tc.kind == "CustomResourceDefinition" {
+				path, yaml = definitionPath, module
+			}
+			s.on("PATCH "+path, func(w http.ResponseWriter, _ *http.Request) { refuseFor(w, tc.field, tc.cause, tc.words) })
+			result, _ := s.apply(c, Set{Bundle: bundleOf(t, yaml)}, nil)
+			if len(result.Failed) != 1 || result.Failed[0].Reason() != tc.want || tc.message != "" && result.Failed[0].Message != tc.message {
+				t.Errorf("%s: got %v", tc.reason, result.Failed)
+			}
+		})
+	}
+}
+
+func TestKeep(t *testing.T) {
+	s := newServer(t)
+	s.serve(thingKind)
+	c := s.cluster(ClusterOptions{})
+	kept := strings.NewReplacer("metadata: {name: default}", "metadata: {name: default, annotations: {"+AnnotationPrune+": keep}}",
+		"{name: config, namespace: mod}", "{name: config, namespace: mod, annotations: {"+AnnotationPrune+": keep}}").Replace(module)
+	set := Set{Bundle: bundleOf(t, kept)}
+	s.apply(c, set, nil)
+	refs, err := c.Refs(t.Context(), set)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.take()
+	teardown, err := c.Delete(t.Context(), refs, nil)
+	if err != nil || !teardown.Done() || len(teardown.Gone) != 6 {
+		t.Fatalf("deleting: %v, %+v", err, teardown)
+	}
+	var got []string
+	for _, r := range teardown.Kept {
+		got = append(got, r.Kind)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"ConfigMap", "CustomResourceDefinition", "Namespace", "Thing"}, got); diff != "" {
+		t.Errorf("kept, with what they need (-want +got):\n%s", diff)
+	}
+	if sent := s.take(); len(sent) != 6 {
+		t.Errorf("it costs no request: %v", sent)
+	}
+	if !refs[0].SameObject(Ref{Group: "example.com", Version: "v9", Kind: "Thing", Namespace: "default", Name: "default"}) {
+		t.Error("Keep is not part of the identity")
+	}
+}

@@ -1,0 +1,369 @@
+package apply
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/ext"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/util/jsonpath"
+)
+
+// State is what a custom resource says about the module behind it.
+type State string
+
+// The states, in the words of custom resources.
+const (
+	StateReady      State = "Ready"
+	StateProcessing State = "Processing"
+	StateWarning    State = "Warning"
+	StateError      State = "Error"
+	// StateDeleting is only a word that a custom resource can use: a Verdict then says Processing, because it will come back, or block.
+	StateDeleting State = "Deleting"
+)
+
+// StateRules say how the state of a custom resource is read. The zero value reads its .status.state.
+type StateRules struct {
+	// Expression in CEL over "self", the custom resource. It gives a bool (true is Ready, false Processing) or one of the words
+	// of State. A field that is not there counts as "not yet", which is Processing. "" means that Rules decide.
+	Expression string
+	// Rules are looked at in order: the first that matches decides, and if none does, the state is Processing.
+	Rules []StateRule
+}
+
+// StateRule maps a value in a custom resource to a state.
+type StateRule struct {
+	// JSONPath leads to the value, as kubectl understands it: "status.health", ".status.conditions[?(@.type=="Ready")].status".
+	// If it finds several values, one that equals is enough.
+	JSONPath string
+	// Value is compared with the value's text: "green", "true", "3".
+	Value string
+	// State that the value stands for.
+	State State
+}
+
+// Verdict is the state of one custom resource.
+type Verdict struct {
+	// State is Ready, Processing, Warning or Error.
+	State State
+	// Message names the object and what it says of itself, at most some 2 KiB on one line. It is "" for Ready, and stable as
+	// long as the object says the same.
+	Message string
+}
+
+// States judges custom resources. It compiles rules once and keeps them, at most 512. The zero value is ready to use, by many
+// goroutines; one is enough for a process.
+type States struct {
+	mu    sync.Mutex
+	known map[string]*stateProgram // by key; guarded by mu
+	order []string                 // of known, oldest first; guarded by mu
+}
+
+// Limits of rules. The cost is CEL's own measure: looking through a hundred conditions costs about a thousand, all of it some 50 ms.
+const (
+	maxPrograms   = 512
+	maxExpression = 8 << 10
+	maxRules      = 64
+	maxCost       = 100_000
+)
+
+// Check reports whether rules can be used: an error has reason StateRuleInvalid and names the expression, path or state that is wrong.
+func (s *States) Check(rules StateRules) error {
+	_, err := s.program(rules)
+	return err
+}
+
+// Judge returns the state of a custom resource, which ref names in messages. In the order of precedence:
+//
+//	is being deleted               Processing
+//	Expression                     its result
+//	Rules                          that of the first that matches, else Processing
+//	.status.state Ready … Error    the same
+//	.status.state Deleting         Processing
+//	.status.state is missing       Processing, because nobody has looked at it
+//	any other .status.state        Warning, because it breaks the contract of states
+//
+// An error means that the rules are wrong, not the object. It has reason StateRuleInvalid.
+func (s *States) Judge(ref Ref, cr *unstructured.Unstructured, rules StateRules) (Verdict, error) {
+	program, err := s.program(rules)
+	if err != nil {
+		return Verdict{}, err
+	}
+	if at := cr.GetDeletionTimestamp(); at != nil {
+		return Verdict{StateProcessing, ref.String() + " is being deleted" + inOwnWords(cr)}, nil
+	}
+	switch {
+	case program.expression != nil:
+		return program.evaluate(ref, cr)
+	case len(program.rules) > 0:
+		return program.match(ref, cr)
+	}
+	state, _, _ := unstructured.NestedString(cr.Object, "status", "state")
+	if state == "" {
+		return Verdict{StateProcessing, ref.String() + " has no state yet: its operator has not looked at it"}, nil
+	}
+	return verdict(ref, cr, state), nil
+}
+
+// verdict is what a word of a custom resource means.
+func verdict(ref Ref, cr *unstructured.Unstructured, word string) Verdict {
+	switch state := State(word); state {
+	case StateReady:
+		return Verdict{State: StateReady}
+	case StateProcessing, StateWarning, StateError:
+		return Verdict{state, ref.String() + " is in state " + word + inOwnWords(cr)}
+	case StateDeleting:
+		return Verdict{StateProcessing, ref.String() + " is in state " + word + inOwnWords(cr)}
+	default:
+		return Verdict{StateWarning, ref.String() + " reports the unknown state " + strconv.Quote(bounded(word)) + inOwnWords(cr)}
+	}
+}
+
+// inOwnWords returns what a custom resource says about itself: its first condition that is not True, else its description.
+func inOwnWords(cr *unstructured.Unstructured) string {
+	conditions, _, _ := unstructured.NestedFieldNoCopy(cr.Object, "status", "conditions")
+	list, _ := conditions.([]any)
+	for _, c := range list {
+		c, _ := c.(map[string]any)
+		if message, _ := c["message"].(string); c["status"] != "True" && message != "" {
+			return ": " + bounded(message)
+		}
+	}
+	if text, _, _ := unstructured.NestedString(cr.Object, "status", "description"); text != "" {
+		return ": " + bounded(text)
+	}
+	return ""
+}
+
+// stateProgram are rules, compiled.
+type stateProgram struct {
+	expression cel.Program
+	source     string
+	rules      []StateRule
+	problem    string // why they cannot be used
+
+	mu    sync.Mutex
+	paths []*jsonpath.JSONPath // of rules; they remember where they are, hence guarded by mu
+}
+
+// program returns rules compiled, from memory if it can.
+func (s *States) program(rules StateRules) (*stateProgram, error) {
+	key := rules.key()
+	s.mu.Lock()
+	p, ok := s.known[key]
+	s.mu.Unlock()
+	if !ok {
+		p = compile(rules)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.known == nil {
+			s.known = map[string]*stateProgram{}
+		}
+		if s.known[key] == nil {
+			s.order = append(s.order, key)
+		}
+		s.known[key] = p
+		if len(s.order) > maxPrograms {
+			delete(s.known, s.order[0])
+			s.order = slices.Delete(s.order, 0, 1)
+		}
+	}
+	if p.problem != "" {
+		return nil, ruleError(Ref{}, p.problem)
+	}
+	return p, nil
+}
+
+func ruleError(ref Ref, problem string) *Error {
+	return &Error{Doing: "reading the state of the custom resource", Ref: ref, Message: bounded(problem), reason: StateRuleInvalid}
+}
+
+// key identifies rules.
+func (r StateRules) key() string {
+	var b strings.Builder
+	b.WriteString(strconv.Quote(r.Expression))
+	for _, rule := range r.Rules {
+		fmt.Fprintf(&b, ",%q %q %q", rule.JSONPath, rule.Value, rule.State)
+	}
+	return b.String()
+}
+
+// compile reads rules. What is wrong with them is a part of the result, so that it is found out once too.
+func compile(rules StateRules) *stateProgram {
+	p := &stateProgram{source: rules.Expression}
+	if rules.Expression != "" {
+		p.expression, p.problem = compileExpression(rules.Expression)
+		return p
+	}
+	if len(rules.Rules) > maxRules {
+		return &stateProgram{problem: fmt.Sprintf("there are %d rules, at most %d are read", len(rules.Rules), maxRules)}
+	}
+	for i, rule := range rules.Rules {
+		path, problem := compilePath(rule.JSONPath)
+		if problem == "" && !slices.Contains(allStates, rule.State) {
+			problem = fmt.Sprintf("mappedState %q is none of %v", rule.State, allStates)
+		}
+		if problem != "" {
+			return &stateProgram{problem: fmt.Sprintf("rule %d: %s", i+1, problem)}
+		}
+		p.paths = append(p.paths, path)
+	}
+	p.rules = slices.Clone(rules.Rules)
+	return p
+}
+
+var allStates = []State{StateReady, StateProcessing, StateWarning, StateError, StateDeleting}
+
+// compileExpression compiles CEL with the strings and lists of its library and optional fields.
+func compileExpression(text string) (cel.Program, string) {
+	if len(text) > maxExpression {
+		return nil, fmt.Sprintf("the expression has %d bytes, at most %d are read", len(text), maxExpression)
+	}
+	env, err := cel.NewEnv(cel.Variable("self", cel.DynType), cel.OptionalTypes(), ext.Strings(), ext.Lists(), ext.Sets(),
+		cel.ParserRecursionLimit(64), cel.ParserExpressionSizeLimit(maxExpression))
+	if err != nil {
+		return nil, "preparing CEL: " + err.Error()
+	}
+	ast, issues := env.Compile(text)
+	if issues.Err() != nil {
+		var parts []string
+		for _, e := range issues.Errors()[:min(len(issues.Errors()), 3)] {
+			parts = append(parts, fmt.Sprintf("%d:%d %s", e.Location.Line(), e.Location.Column()+1, e.Message))
+		}
+		return nil, fmt.Sprintf("expression %q: %s", bounded(text), strings.Join(parts, "; "))
+	}
+	if kind := ast.OutputType(); !kind.IsAssignableType(cel.BoolType) && !kind.IsAssignableType(cel.StringType) {
+		return nil, fmt.Sprintf("expression %q gives %s, want bool or string", bounded(text), kind)
+	}
+	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000))
+	if err != nil {
+		return nil, fmt.Sprintf("expression %q: %s", bounded(text), err)
+	}
+	return program, ""
+}
+
+// evaluate asks the expression.
+func (p *stateProgram) evaluate(object Ref, cr *unstructured.Unstructured) (Verdict, error) {
+	out, _, err := p.expression.Eval(map[string]any{"self": cr.Object})
+	if err != nil {
+		if missing := noSuchKey(err, out); missing != "" {
+			return Verdict{StateProcessing, object.String() + " has no " + missing + " yet, which its state is read from" + inOwnWords(cr)}, nil
+		}
+		return Verdict{}, ruleError(object, fmt.Sprintf("expression %q: %s", bounded(p.source), err))
+	}
+	switch result := out.Value().(type) {
+	case bool:
+		if result {
+			return Verdict{State: StateReady}, nil
+		}
+		return Verdict{StateProcessing, fmt.Sprintf("%s does not fulfil %q yet%s", object, bounded(p.source), inOwnWords(cr))}, nil
+	case string:
+		if !slices.Contains(allStates, State(result)) {
+			return Verdict{}, ruleError(object, fmt.Sprintf("expression %q gives %q, want one of %v", bounded(p.source), bounded(result), allStates))
+		}
+		return verdict(object, cr, result), nil
+	default:
+		return Verdict{}, ruleError(object, fmt.Sprintf("expression %q gives %s, want bool or string", bounded(p.source), out.Type().TypeName()))
+	}
+}
+
+// missingKey is how CEL says that a field is not there.
+var missingKey = regexp.MustCompile(`^no such key: (\S+)$`)
+
+// noSuchKey returns the field that an expression has not found; "" if something else was wrong.
+func noSuchKey(err error, out ref.Val) string {
+	text := err.Error()
+	if e, ok := out.(*types.Err); ok && e != nil {
+		text = e.Error()
+	}
+	if found := missingKey.FindStringSubmatch(text); found != nil {
+		return bounded(found[1])
+	}
+	return ""
+}
+
+// compilePath compiles a path for JSON, with or without the braces and the first dot.
+func compilePath(text string) (*jsonpath.JSONPath, string) {
+	inner := strings.TrimSpace(text)
+	if strings.HasPrefix(inner, "{") && strings.HasSuffix(inner, "}") {
+		inner = inner[1 : len(inner)-1]
+	}
+	switch {
+	case inner == "":
+		return nil, "jsonPath is empty"
+	case len(inner) > 1<<10:
+		return nil, "jsonPath " + strconv.Quote(bounded(inner)) + " is too long"
+	case !strings.ContainsAny(inner[:1], ".[$@"):
+		inner = "." + inner
+	}
+	if strings.ContainsAny(inner, "{}") {
+		return nil, "jsonPath " + strconv.Quote(inner) + " holds braces"
+	}
+	path := jsonpath.New("state").AllowMissingKeys(true)
+	if err := parseJSONPath(path, "{"+inner+"}"); err != nil {
+		return nil, fmt.Sprintf("jsonPath %q: %s", text, err)
+	}
+	return path, ""
+}
+
+// parseJSONPath keeps a panic of the parser, which is not ours, to the path that caused it.
+func parseJSONPath(path *jsonpath.JSONPath, text string) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it cannot be read: %v", r)
+		}
+	}()
+	return path.Parse(text)
+}
+
+// match looks for the first rule that matches.
+func (p *stateProgram) match(object Ref, cr *unstructured.Unstructured) (Verdict, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var seen []string
+	for i, rule := range p.rules {
+		values, err := find(p.paths[i], cr.Object)
+		if err != nil {
+			return Verdict{}, ruleError(object, fmt.Sprintf("rule %d: jsonPath %q: %s", i+1, rule.JSONPath, err))
+		}
+		if slices.Contains(values, rule.Value) {
+			return verdict(object, cr, string(rule.State)), nil
+		}
+		text := rule.JSONPath + " is " + strconv.Quote(bounded(strings.Join(values, " ")))
+		if len(values) == 0 {
+			text = rule.JSONPath + " is missing"
+		}
+		if !slices.Contains(seen, text) {
+			seen = append(seen, text)
+		}
+	}
+	return Verdict{StateProcessing, object.String() + " matches none of the rules for its state yet: " + bounded(strings.Join(seen, ", ")) + inOwnWords(cr)}, nil
+}
+
+// find returns the texts of what a path leads to.
+func find(path *jsonpath.JSONPath, tree map[string]any) (values []string, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("it does not fit the object: %v", r)
+		}
+	}()
+	results, err := path.FindResults(tree)
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range results {
+		for _, value := range list {
+			if value.IsValid() && value.CanInterface() && value.Interface() != nil {
+				values = append(values, fmt.Sprint(value.Interface()))
+			}
+		}
+	}
+	return values, nil
+}

@@ -1,0 +1,179 @@
+package apply
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+var thingRef = Ref{Group: "example.com", Version: "v1", Kind: "Thing", Namespace: "mod", Name: "default"}
+
+func customResource(t testing.TB, status string) *unstructured.Unstructured {
+	t.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte("{apiVersion: example.com/v1, kind: Thing, metadata: {name: default}, "+status+"}"), &u.Object); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+func TestJudge(t *testing.T) {
+	rules := []StateRule{{"status.health", "red", StateError}, {".status.health", "green", StateReady}, {`{.status.conditions[?(@.type=="Ready")].status}`, "True", StateReady},
+		{"status.replicas", "3", StateWarning}}
+	tests := map[string]struct {
+		reason  string
+		rules   StateRules
+		cr      string
+		want    State
+		message string // "" for none, else a part of it
+	}{
+		"Ready":      {"the contract", StateRules{}, `status: {state: Ready}`, StateReady, ""},
+		"Warning":    {"with its first condition that is not true", StateRules{}, `status: {state: Warning, conditions: [{status: "True", message: good}, {status: "False", message: "no disk"}]}`, StateWarning, "Thing.example.com mod/default is in state Warning: no disk"},
+		"Error":      {"with its description", StateRules{}, `status: {state: Error, description: "it burns"}`, StateError, "is in state Error: it burns"},
+		"Processing": {"nothing to say", StateRules{}, `status: {state: Processing}`, StateProcessing, "is in state Processing"},
+		"Deleting":   {"it will come back, or block", StateRules{}, `status: {state: Deleting}`, StateProcessing, "is in state Deleting"},
+		"None":       {"nobody has looked at it", StateRules{}, `spec: {}`, StateProcessing, "has no state yet"},
+		"Unknown":    {"it breaks the contract", StateRules{}, `status: {state: Fine}`, StateWarning, `reports the unknown state "Fine"`},
+		"Odd":        {"a state that is no text", StateRules{}, `status: {state: 3, conditions: [3, {status: 4, message: 5}]}`, StateProcessing, "has no state yet"},
+		"Long":       {"messages are bounded", StateRules{}, `status: {state: Error, description: "` + strings.Repeat("x", 5000) + `"}`, StateError, "x…"},
+
+		"RuleFirst":    {"the first that matches wins", StateRules{Rules: rules}, `status: {health: red, replicas: 3}`, StateError, "is in state Error"},
+		"RuleSecond":   {"then the next", StateRules{Rules: rules}, `status: {health: green, replicas: 3}`, StateReady, ""},
+		"RuleFilter":   {"a path with a filter", StateRules{Rules: rules}, `status: {conditions: [{type: Ready, status: "True"}]}`, StateReady, ""},
+		"RuleNumber":   {"numbers are compared as text", StateRules{Rules: rules}, `status: {replicas: 3}`, StateWarning, "is in state Warning"},
+		"RuleNone":     {"what was found is said", StateRules{Rules: rules}, `status: {health: yellow}`, StateProcessing, `matches none of the rules for its state yet: status.health is "yellow"`},
+		"RuleMissing":  {"what is missing too", StateRules{Rules: rules[:1]}, `spec: {}`, StateProcessing, `status.health is missing`},
+		"RuleDeleting": {"a rule can say Deleting", StateRules{Rules: []StateRule{{"status.health", "red", StateDeleting}}}, `status: {health: red}`, StateProcessing, `is in state Deleting`},
+
+		"ExprTrue":     {"true is Ready", StateRules{Expression: `self.status.ready == self.spec.replicas`}, `{spec: {replicas: 2}, status: {ready: 2}}`, StateReady, ""},
+		"ExprFalse":    {"false is not yet", StateRules{Expression: `self.status.ready > 2`}, `status: {ready: 2, description: "one more"}`, StateProcessing, `does not fulfil "self.status.ready > 2" yet: one more`},
+		"ExprWord":     {"a word is that state", StateRules{Expression: `has(self.status.bad) ? 'Error' : 'Ready'`}, `status: {bad: 1}`, StateError, "is in state Error"},
+		"ExprMissing":  {"what is missing will come", StateRules{Expression: `self.status.ready > 2`}, `spec: {}`, StateProcessing, `has no status yet`},
+		"ExprOptional": {"optional fields", StateRules{Expression: `self.?status.?ready.orValue(0) > 2`}, `spec: {}`, StateProcessing, `does not fulfil`},
+		"ExprOver":     {"it goes before rules", StateRules{Expression: `true`, Rules: rules}, `status: {health: red}`, StateReady, ""},
+		"ExprList":     {"lists", StateRules{Expression: `self.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')`}, `status: {conditions: [{type: Ready, status: "True"}]}`, StateReady, ""},
+	}
+	var states States
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			cr := strings.TrimSuffix(strings.TrimPrefix(tc.cr, "{"), "}")
+			if !strings.HasPrefix(tc.cr, "{") {
+				cr = tc.cr
+			}
+			got, err := states.Judge(thingRef, customResource(t, cr), tc.rules)
+			if err != nil || got.State != tc.want || !strings.Contains(got.Message, tc.message) || (tc.message == "") != (got.Message == "") {
+				t.Errorf("%s: got %+v, %v, want %s with %q", tc.reason, got, err, tc.want, tc.message)
+			}
+			if got.Message != "" && !strings.Contains(got.Message, thingRef.String()) || len(got.Message) > 3000 {
+				t.Errorf("the message must name the object and be bounded: %q", got.Message)
+			}
+		})
+	}
+	going := customResource(t, `status: {state: Ready}`)
+	going.SetDeletionTimestamp(new(metav1.Now()))
+	if got, err := states.Judge(thingRef, going, StateRules{}); err != nil || got.State != StateProcessing || !strings.Contains(got.Message, "is being deleted") {
+		t.Errorf("got %+v, %v", got, err)
+	}
+}
+
+func TestStateRulesInvalid(t *testing.T) {
+	tests := map[string]struct {
+		reason  string
+		rules   StateRules
+		late    bool // only an object shows it
+		message string
+	}{
+		"Syntax":   {"the place is told", StateRules{Expression: "self.status. == 3"}, false, `expression "self.status. == 3": 1:`},
+		"Type":     {"a type error at compile time", StateRules{Expression: `1 + 'a' == self.x`}, false, "no matching overload"},
+		"Result":   {"a number is no state", StateRules{Expression: "1 + 2"}, false, "gives int, want bool or string"},
+		"Name":     {"only self is known", StateRules{Expression: "object.status.state == 'Ready'"}, false, "undeclared reference"},
+		"Long":     {"bounded", StateRules{Expression: "true || '" + strings.Repeat("x", 9000) + "' == ''"}, false, "at most 8192"},
+		"Word":     {"a word that is no state", StateRules{Expression: "'Fine'"}, true, `gives "Fine", want one of [Ready`},
+		"Dynamic":  {"a type that only the object shows", StateRules{Expression: "self.list"}, true, "gives list, want bool or string"},
+		"Overload": {"types that do not fit", StateRules{Expression: "self.list > 3"}, true, "no such overload"},
+		"Cost":     {"what costs too much is ended", StateRules{Expression: "self.list.all(a, self.list.all(b, self.list.all(c, self.list.all(d, a + b + c + d >= 0))))"}, true, "cost limit exceeded"},
+		"Path":     {"the path is named", StateRules{Rules: []StateRule{{"status.x", "", StateReady}, {"status[", "x", StateReady}}}, false, `rule 2: jsonPath "status["`},
+		"NoPath":   {"there must be one", StateRules{Rules: []StateRule{{"", "x", StateReady}}}, false, "rule 1: jsonPath is empty"},
+		"Braces":   {"one path a rule", StateRules{Rules: []StateRule{{"{.a}{.b}", "x", StateReady}}}, false, "holds braces"},
+		"State":    {"a mapped state that is none", StateRules{Rules: []StateRule{{"a", "x", "Fine"}}}, false, `mappedState "Fine"`},
+		"Many":     {"bounded", StateRules{Rules: make([]StateRule, 65)}, false, "at most 64"},
+	}
+	cr := customResource(t, "list: ["+strings.TrimSuffix(strings.Repeat("1,", 300), ",")+"]")
+	var states States
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			for range 2 { // the second time from memory
+				start := time.Now()
+				_, err := states.Judge(thingRef, cr, tc.rules)
+				if !reasonIs(err, StateRuleInvalid) || ClassOf(err) != Terminal || !strings.Contains(err.Error(), tc.message) {
+					t.Errorf("%s: got %v, want %q", tc.reason, err, tc.message)
+				}
+				if took := time.Since(start); took > 5*time.Second {
+					t.Errorf("took %s", took)
+				}
+			}
+			if err := states.Check(tc.rules); (err == nil) != tc.late {
+				t.Errorf("check: got %v", err)
+			}
+		})
+	}
+	if err := states.Check(StateRules{}); err != nil {
+		t.Errorf("the zero value is valid: %v", err)
+	}
+	for i := range maxPrograms + 10 {
+		_ = states.Check(StateRules{Rules: []StateRule{{"a", strings.Repeat("x", i), StateReady}}})
+	}
+	if len(states.known) != maxPrograms || len(states.order) != maxPrograms {
+		t.Errorf("got %d programs kept and %d in order, want %d", len(states.known), len(states.order), maxPrograms)
+	}
+}
+
+// TestJudgeParallel runs under the race detector: rules are shared.
+func TestJudgeParallel(t *testing.T) {
+	var states States
+	cr := customResource(t, `status: {list: [{a: 1}, {a: 2}], ready: true}`)
+	done := make(chan error)
+	for range 8 {
+		go func() {
+			var err error
+			for range 100 {
+				for _, rules := range []StateRules{{Expression: "self.status.ready"}, {Rules: []StateRule{{"status.list[*].a", "2", StateReady}}}} {
+					if v, e := states.Judge(thingRef, cr, rules); e != nil || v.State != StateReady {
+						err = e
+					}
+				}
+			}
+			done <- err
+		}()
+	}
+	for range 8 {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func FuzzStateRules(f *testing.F) {
+	f.Add("self.status.x == 1", "status.x", "1")
+	f.Add("'Ready'", `.status.conditions[?(@.type=="Ready")].status`, "True")
+	f.Add("self.?a[0]", "..*", "")
+	f.Add("", "status[-1:0:0]", "")
+	f.Add("", "a[?(@.b==@.c)]", "")
+	cr := customResource(f, `status: {x: 1, conditions: [{type: Ready, status: "True"}], a: null, b: [[1], {c: d}, 1.5]}`)
+	f.Fuzz(func(t *testing.T, expression, path, value string) {
+		var states States
+		for _, rules := range []StateRules{{Expression: expression}, {Rules: []StateRule{{path, value, StateReady}}}} {
+			v, err := states.Judge(thingRef, cr, rules)
+			if err != nil && (!reasonIs(err, StateRuleInvalid) || len(err.Error()) > 4<<10) {
+				t.Errorf("got %v", err)
+			}
+			if err == nil && v.State == "" || len(v.Message) > 4<<10 {
+				t.Errorf("got %+v", v)
+			}
+		}
+	})
+}
