@@ -228,6 +228,8 @@ func (rt *Runtime) close() {
 		rt.watches.stop()
 	}
 	rt.transport.CloseIdleConnections()
+	// A connection that carried a watch until now is idle in a moment. What is busy for longer is closed by its idle timeout.
+	time.AfterFunc(time.Second, rt.transport.CloseIdleConnections)
 }
 
 // countLocked moves a connection to another state in the metrics; "" is none. The caller holds Pool.mu.

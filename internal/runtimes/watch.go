@@ -42,11 +42,12 @@ type Interest struct {
 type Seen struct {
 	// Connection says that the connection was made, replaced, broke or mended; nothing else is set then.
 	Connection bool
-	// Gap says that changes of this Interest may have been missed.
-	Gap bool
+	// Listed says that Objects are all there are of the Interest: a watch begins with that, and so it does again when changes were missed.
+	Listed  bool
+	Objects []metav1.PartialObjectMetadata
 	// Interest is where it was seen.
 	Interest Interest
-	// Object is the object's metadata; nil with Connection or Gap.
+	// Object is the object's metadata; nil with Connection or Listed.
 	Object *metav1.PartialObjectMetadata
 	// Deleted says that Object is gone.
 	Deleted bool
@@ -174,8 +175,8 @@ func (w *watches) stop() {
 // the last word on when a dead runtime is asked again.
 func (w *watches) listen(ctx context.Context, i Interest, l *listening) {
 	var at string // resourceVersion up to which all was told, "" if unknown
-	for failures, first := 0, true; ctx.Err() == nil; first = false {
-		next, err := w.once(ctx, i, l, at, !first)
+	for failures := 0; ctx.Err() == nil; {
+		next, err := w.once(ctx, i, l, at)
 		if next != at {
 			failures = 0
 		}
@@ -196,8 +197,8 @@ func (w *watches) listen(ctx context.Context, i Interest, l *listening) {
 }
 
 // once lists where the collection stands if that is not known, then watches it until the server ends the watch. It returns
-// up to where all was told.
-func (w *watches) once(ctx context.Context, i Interest, l *listening, at string, gap bool) (string, error) {
+// up to where all was told. An interest in a single object is told of it as it is now: what happened before the watch is in there.
+func (w *watches) once(ctx context.Context, i Interest, l *listening, at string) (string, error) {
 	var c metadata.ResourceInterface = w.client.Resource(i.Resource)
 	if i.Namespace != "" {
 		c = w.client.Resource(i.Resource).Namespace(i.Namespace)
@@ -208,15 +209,13 @@ func (w *watches) once(ctx context.Context, i Interest, l *listening, at string,
 	}
 	if at == "" {
 		short, cancel := context.WithTimeout(ctx, w.timeout)
-		list, err := c.List(short, metav1.ListOptions{LabelSelector: opts.LabelSelector, FieldSelector: opts.FieldSelector, Limit: 1})
+		list, err := c.List(short, opts)
 		cancel()
 		if err != nil {
 			return "", fmt.Errorf("looking where %s stand: %w", i.Resource.Resource, err)
 		}
 		at = list.ResourceVersion
-		if gap {
-			w.tell(l, Seen{Gap: true, Interest: i})
-		}
+		w.tell(l, Seen{Interest: i, Listed: true, Objects: list.Items}) // whatever happened before, this is how it is now
 	}
 	opts.ResourceVersion, opts.AllowWatchBookmarks = at, true
 	stream, err := c.Watch(ctx, opts)

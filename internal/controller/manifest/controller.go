@@ -116,11 +116,11 @@ type run struct {
 	abandoned bool                   // set by connectToDelete: no access Secret, so the runtime is left as it is
 	plan      plan                   // set by decide
 	news      map[apply.Ref]sighting // taken by decide from what watches told, like the next two
-	gap       bool
 	stirred   bool
 	set       apply.Set   // set by render; its Bundle is nil if nothing has to be applied
+	kept      []apply.Ref // set by prune: no longer of the set, but to be kept
 	refs      []apply.Ref // set by record: the inventory of the set
-	applied   bool        // set by prune: all of the set is there, all that it replaced is gone
+	applied   bool        // set by prune: a new plan was carried out, and all that it replaced is gone
 	seen      observed    // set by observe
 	blocker   string      // set by findBlockers: the reason code of what stands in the way
 }

@@ -26,10 +26,10 @@ func (n *run) decide(ctx context.Context) error {
 	if n.plan, err = n.planOf(ctx); err != nil {
 		return err
 	}
-	n.news, n.gap, n.stirred = n.inst.take()
+	n.news, n.stirred = n.inst.take()
 	n.plan.whole = n.manifest.Status.AppliedDigest != n.plan.digest
 	n.plan.drifted = n.inst.drifted(n.news)
-	n.plan.audit = n.gap || time.Since(n.inst.audited) >= n.AuditInterval*7/8
+	n.plan.audit = time.Since(n.inst.audited) >= n.AuditInterval*7/8
 	return nil
 }
 
@@ -170,7 +170,6 @@ func (n *run) createResource(ctx context.Context) error {
 // prune deletes what a former version had and this one has not, and waits until it is gone. The new objects are there already.
 func (n *run) prune(ctx context.Context) error {
 	if n.set.Bundle == nil || !n.plan.whole {
-		n.applied = n.set.Bundle != nil
 		return n.listen(ctx)
 	}
 	removed := apply.Removed(refsOf(n.manifest.Status.Synced), n.refs)
@@ -182,7 +181,8 @@ func (n *run) prune(ctx context.Context) error {
 		if len(left.Remaining) > 0 {
 			return loop.Later(loop.Wait(time.Now(), n.since()), left.Waits())
 		}
-		metrics.Objects.WithLabelValues("deleted").Add(float64(len(removed)))
+		metrics.Objects.WithLabelValues("deleted").Add(float64(len(left.Gone)))
+		n.kept = left.Kept
 	}
 	n.inst.deletion = apply.Deletion{}
 	n.applied = true
@@ -198,6 +198,7 @@ func (n *run) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.inst.expect(n.refs)
 	if !slices.Equal(kinds, n.inst.kinds) {
 		n.inst.kinds = kinds
 		n.follow()

@@ -27,10 +27,10 @@ type installation struct {
 	audited  time.Time              // when all objects were last compared, or when the program learnt of this Manifest
 	runtime  atomic.Pointer[string] // the Kyma that is followed
 
-	mu   sync.Mutex
-	news map[apply.Ref]sighting // guarded by mu: objects seen to change since the last pass
-	gap  bool                   // guarded by mu: changes may have been missed
-	stir bool                   // guarded by mu: something that readiness depends on has changed
+	mu        sync.Mutex
+	inventory []apply.Ref            // guarded by mu: what should be there once all is applied
+	news      map[apply.Ref]sighting // guarded by mu: objects seen to change since the last pass
+	stir      bool                   // guarded by mu: something that readiness depends on has changed
 }
 
 // sighting is what a watch told of one object.
@@ -90,44 +90,85 @@ func (r *Reconciler) wakeOn(key types.NamespacedName, inst *installation, resour
 func (i *installation) note(s runtimes.Seen, owner string, resource apply.Ref) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	switch {
-	case s.Connection:
+	if s.Connection {
 		return true
-	case s.Gap:
-		i.gap = true
-		return true
-	case s.Object == nil:
-		return false
 	}
-	ref := apply.Ref{Group: s.Interest.Resource.Group, Version: s.Interest.Resource.Version, Kind: s.Interest.Kind, Namespace: s.Object.Namespace, Name: s.Object.Name}
+	if s.Listed {
+		return i.noteAllLocked(s, owner, resource)
+	}
+	return s.Object != nil && i.noteOneLocked(s, s.Object, owner, resource)
+}
+
+// noteOneLocked records what was seen of one object. The caller holds mu.
+func (i *installation) noteOneLocked(s runtimes.Seen, o *metav1.PartialObjectMetadata, owner string, resource apply.Ref) bool {
+	ref := refIn(s.Interest, o.Namespace, o.Name)
 	if ref.SameObject(resource) {
 		i.stir = true
 		return true
 	}
-	if s.Object.Annotations[v1beta2.AnnotationOwnedBy] != owner {
+	if o.Annotations[v1beta2.AnnotationOwnedBy] != owner {
 		return false
 	}
 	if i.news == nil {
 		i.news = map[apply.Ref]sighting{}
 	}
 	i.news[ref] = sighting{
-		uid:        s.Object.UID,
-		generation: s.Object.Generation, resourceVersion: s.Object.ResourceVersion, deleted: s.Deleted, byOthers: changedByOthers(s.Object),
+		uid: o.UID, generation: o.Generation, resourceVersion: o.ResourceVersion, deleted: s.Deleted, byOthers: changedByOthers(o),
 	}
 	return true
 }
 
-// take returns what was seen since the last call.
-func (i *installation) take() (news map[apply.Ref]sighting, gap, stir bool) {
+// noteAllLocked records how a kind stands when a watch on it begins: each object of this Manifest, and what should be there and is not. The
+// caller holds mu.
+func (i *installation) noteAllLocked(s runtimes.Seen, owner string, resource apply.Ref) bool {
+	concerned := false
+	there := map[apply.Ref]bool{}
+	for k := range s.Objects {
+		o := &s.Objects[k]
+		there[refIn(s.Interest, o.Namespace, o.Name)] = true
+		concerned = i.noteOneLocked(s, o, owner, resource) || concerned
+	}
+	for _, ref := range append([]apply.Ref{resource}, i.inventory...) {
+		of := refIn(s.Interest, ref.Namespace, ref.Name)
+		if s.Interest.Name != "" && ref.Name != s.Interest.Name || !of.SameObject(ref) || there[of] {
+			continue
+		}
+		concerned = true
+		if ref.SameObject(resource) {
+			i.stir = true
+			continue
+		}
+		if i.news == nil {
+			i.news = map[apply.Ref]sighting{}
+		}
+		i.news[of] = sighting{deleted: true}
+	}
+	return concerned
+}
+
+// refIn identifies an object of an interest.
+func refIn(i runtimes.Interest, namespace, name string) apply.Ref {
+	return apply.Ref{Group: i.Resource.Group, Version: i.Resource.Version, Kind: i.Kind, Namespace: namespace, Name: name}
+}
+
+// expect says what should be in the runtime, so that it is noticed when it is not.
+func (i *installation) expect(refs []apply.Ref) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	news, gap, stir = i.news, i.gap, i.stir
-	i.news, i.gap, i.stir = nil, false, false
-	return news, gap, stir
+	i.inventory = refs
+}
+
+// take returns what was seen since the last call.
+func (i *installation) take() (news map[apply.Ref]sighting, stir bool) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	news, stir = i.news, i.stir
+	i.news, i.stir = nil, false
+	return news, stir
 }
 
 // giveBack puts back what a pass took and could not deal with.
-func (i *installation) giveBack(news map[apply.Ref]sighting, gap, stir bool) {
+func (i *installation) giveBack(news map[apply.Ref]sighting, stir bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.news == nil {
@@ -138,7 +179,7 @@ func (i *installation) giveBack(news map[apply.Ref]sighting, gap, stir bool) {
 			i.news[ref] = s
 		}
 	}
-	i.gap, i.stir = i.gap || gap, i.stir || stir
+	i.stir = i.stir || stir
 }
 
 // drifted returns the objects that somebody else changed or deleted, in stable order. An echo of our own write is none, nor is a change of status.

@@ -153,7 +153,7 @@ func (n *run) resourceRef() apply.Ref {
 func refsOf(synced []v1beta2.Resource) []apply.Ref {
 	refs := make([]apply.Ref, len(synced))
 	for i, s := range synced {
-		refs[i] = apply.Ref{Group: s.Group, Version: s.Version, Kind: s.Kind, Namespace: s.Namespace, Name: s.Name}
+		refs[i] = apply.Ref{Group: s.Group, Version: s.Version, Kind: s.Kind, Namespace: s.Namespace, Name: s.Name, Keep: s.Keep}
 	}
 	return refs
 }
@@ -161,7 +161,7 @@ func refsOf(synced []v1beta2.Resource) []apply.Ref {
 func syncedOf(refs []apply.Ref) []v1beta2.Resource {
 	synced := make([]v1beta2.Resource, len(refs))
 	for i, r := range refs {
-		synced[i] = v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
+		synced[i] = v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Keep: r.Keep}
 	}
 	return synced
 }

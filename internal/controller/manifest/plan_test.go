@@ -195,14 +195,16 @@ func TestNoteConcernsOnlyItsOwn(t *testing.T) {
 		want   bool
 	}{
 		"Connection":     {"the connection concerns all", runtimes.Seen{Connection: true}, true},
-		"Gap":            {"so does a gap", runtimes.Seen{Gap: true}, true},
+		"AllAsItShould":  {"a list with what is expected", runtimes.Seen{Listed: true, Interest: runtimes.Interest{Kind: "Other"}}, false},
+		"OneIsMissing":   {"a list without what is expected", runtimes.Seen{Listed: true, Interest: runtimes.Interest{Kind: "ConfigMap"}}, true},
 		"Ours":           {"an object that names the Manifest", runtimes.Seen{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/m")}, true},
 		"Theirs":         {"an object of another Manifest", runtimes.Seen{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/other")}, false},
 		"CustomResource": {"the custom resource carries no mark", runtimes.Seen{Interest: interestOf(cr), Object: object("default", "")}, true},
 		"UsersOwn":       {"another of its kind is the user's", runtimes.Seen{Interest: interestOf(cr), Object: object("mine", "")}, false},
 	}
 	for name, c := range cases {
-		if got := (&installation{}).note(c.seen, "kcp-system/m", cr); got != c.want {
+		inst := &installation{inventory: []apply.Ref{{Kind: "ConfigMap", Namespace: "n", Name: "a"}}}
+		if got := inst.note(c.seen, "kcp-system/m", cr); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}
 	}

@@ -21,7 +21,7 @@ func (n *run) recordInventory() {
 	}
 	union := slices.Clone(n.refs)
 	for _, old := range refsOf(s.Synced) {
-		if !slices.Contains(union, old) {
+		if !slices.ContainsFunc(union, old.SameObject) {
 			union = append(union, old)
 		}
 	}
@@ -34,11 +34,11 @@ func (n *run) recordInventory() {
 func (n *run) report(out loop.Outcome) {
 	s := &n.manifest.Status
 	if n.applied {
-		s.Synced = syncedOf(n.refs)
+		s.Synced = syncedOf(append(slices.Clone(n.refs), n.kept...))
 		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
 	}
 	if out.Step != "" { // what this pass took notice of and did not deal with is still news
-		n.inst.giveBack(n.news, n.gap, n.stirred)
+		n.inst.giveBack(n.news, n.stirred)
 	}
 	s.ObservedGeneration = n.manifest.Generation
 	before := s.State

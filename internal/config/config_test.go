@@ -1,0 +1,80 @@
+package config
+
+import (
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+func TestEveryFieldHasItsFlag(t *testing.T) {
+	flags := pflag.NewFlagSet("manager", pflag.ContinueOnError)
+	NewManager().Register(flags)
+	words := regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
+	fields := reflect.TypeFor[Manager]()
+	for i := range fields.NumField() {
+		name := strings.ToLower(words.ReplaceAllString(fields.Field(i).Name, "$1$3-$2$4"))
+		if flags.Lookup(name) == nil {
+			t.Errorf("field %s has no flag --%s", fields.Field(i).Name, name)
+		}
+	}
+	count := 0
+	flags.VisitAll(func(*pflag.Flag) { count++ })
+	if count != fields.NumField() {
+		t.Errorf("%d flags for %d fields", count, fields.NumField())
+	}
+}
+
+func TestValidate(t *testing.T) {
+	good := func() *Manager {
+		m := NewManager()
+		m.OCIRegistryHost = "registry.example.com"
+		return m
+	}
+	cases := map[string]struct {
+		reason string
+		edit   func(*Manager)
+		want   string // the flag that is named, "" if all is well
+	}{
+		"Defaults":      {"the defaults and a registry are enough", func(*Manager) {}, ""},
+		"InCluster":     {"in-cluster has its own namespace", func(m *Manager) { m.Mode = ModeInCluster }, ""},
+		"CredSecret":    {"the Secret names the registry", func(m *Manager) { m.OCIRegistryHost, m.OCIRegistryCredSecret = "", "s" }, ""},
+		"NoRegistry":    {"modules come from somewhere", func(m *Manager) { m.OCIRegistryHost = "" }, "--oci-registry-host"},
+		"TwoRegistries": {"and only from one place", func(m *Manager) { m.OCIRegistryCredSecret = "s" }, "--oci-registry-host"},
+		"Mode":          {"there are two modes", func(m *Manager) { m.Mode = "x" }, "--mode"},
+		"WatchMode":     {"there are two watch modes", func(m *Manager) { m.WatchMode = "x" }, "--watch-mode"},
+		"Namespace":     {"a namespace is a label", func(m *Manager) { m.Namespace = "A B" }, "--namespace"},
+		"Lease":         {"a leader renews before others take over", func(m *Manager) { m.LeaderElectionRenewDeadline = time.Hour }, "--leader-election-renew-deadline"},
+		"Retry":         {"and tries more than once", func(m *Manager) { m.LeaderElectionRetryPeriod = time.Hour }, "--leader-election-retry-period"},
+		"Workers":       {"somebody has to work", func(m *Manager) { m.MaxConcurrentKymaReconciles = 0 }, "--max-concurrent-kyma-reconciles"},
+		"Backoff":       {"a back-off grows", func(m *Manager) { m.FailureBaseDelay = time.Hour }, "--failure-base-delay"},
+		"Poll":          {"polling has a floor", func(m *Manager) { m.PollInterval = 0 }, "--poll-interval"},
+		"Metrics":       {"an address or off", func(m *Manager) { m.MetricsBindAddress = "here" }, "--metrics-bind-address"},
+		"MetricsOff":    {"off is fine", func(m *Manager) { m.MetricsBindAddress = "0" }, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			m := good()
+			c.edit(m)
+			err := m.Validate()
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("%s: %v", c.reason, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want+":")):
+				t.Errorf("%s: error is %v, want one that names %s", c.reason, err, c.want)
+			}
+		})
+	}
+	m := good()
+	m.Mode, m.WatchMode = "x", "y"
+	if err := m.Validate(); err == nil || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("two mistakes give %v, want both named", err)
+	}
+	m = good()
+	if err := m.Validate(); err != nil || m.Namespace != "kcp-system" {
+		t.Errorf("namespace is %q (%v), want kcp-system", m.Namespace, err)
+	}
+}
