@@ -110,6 +110,10 @@ func Open(ctx context.Context, options Options) (_ *Host, err error) {
 		h.log = h.logFile
 	}
 	klog.SetLogger(textlogger.NewLogger(textlogger.NewConfig(textlogger.Output(h.log))))
+	klog.OsExit = func(code int) { // a server gave up, which ends the process: say why, for its log may be gone a moment later
+		fmt.Fprintln(os.Stderr, "playground: an API server gave up; the end of its log:\n"+h.logTail())
+		os.Exit(code)
+	}
 	if h.sockets, err = os.MkdirTemp("", "playground-"); err != nil {
 		return nil, fmt.Errorf("making a folder for sockets: %w", err)
 	}
@@ -164,6 +168,18 @@ func openDir(path string) (string, error) {
 		return "", errors.New("it is not empty and was not made by a playground: name an empty or a new one")
 	}
 	return dir, nil
+}
+
+// logTail returns the last kilobytes of the servers' own log, if it is a file of ours.
+func (h *Host) logTail() string {
+	if h.logFile == nil {
+		return "it was given to Options.Log"
+	}
+	data, err := os.ReadFile(h.logFile.Name())
+	if err != nil {
+		return err.Error()
+	}
+	return string(data[max(0, len(data)-4096):])
 }
 
 // startEtcd starts the one etcd server. It listens on a Unix socket in a private folder and on nothing else, and it does not wait for

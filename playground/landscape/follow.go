@@ -57,7 +57,7 @@ func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) 
 		}
 		if text := table(rows); text != last {
 			last = text
-			fmt.Fprintf(out, "\nafter %.1f s\n%s", time.Since(begin).Seconds(), text) //nolint:errcheck // a terminal
+			fmt.Fprintf(out, "\nafter %.1f s\n%s", time.Since(begin).Seconds(), text)
 		}
 		select {
 		case <-l.Manager.Done():
@@ -94,11 +94,11 @@ func (l *Landscape) LogTail(lines int) string {
 func table(rows []Row) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 2, 8, 2, ' ', 0)
-	fmt.Fprintln(w, "RUNTIME\tMODULE\tCHANNEL\tVERSION\tSTATE\tMESSAGE") //nolint:errcheck // into memory
+	fmt.Fprintln(w, "RUNTIME\tMODULE\tCHANNEL\tVERSION\tSTATE\tMESSAGE")
 	for _, r := range rows {
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n", //nolint:errcheck // into memory
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n",
 			r.Runtime, r.Module, cmp.Or(r.Channel, "-"), cmp.Or(r.Version, "-"), cmp.Or(string(r.State), "-"), r.Message)
 	}
-	w.Flush() //nolint:errcheck // into memory
+	_ = w.Flush() // into memory
 	return b.String()
 }

@@ -212,6 +212,6 @@ func freeAddress() (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("finding a free port: %w", err)
 	}
-	defer listener.Close() //nolint:errcheck // nothing was written
+	defer func() { _ = listener.Close() }() // nothing was written
 	return listener.Addr().String(), nil
 }

@@ -42,7 +42,7 @@ func (l *Landscape) Metric(ctx context.Context, name string, labels ...string) (
 	if err != nil {
 		return 0, fmt.Errorf("reading metrics: %w", err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // only read
+	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
 		return 0, fmt.Errorf("reading metrics: the manager answered %s", resp.Status)
 	}

@@ -26,6 +26,7 @@ type Process struct {
 
 // start starts a program with its output in log. It dies with us.
 func start(path string, args []string, log *os.File) (*Process, error) {
+	//nolint:gosec // the caller built this program
 	p := &Process{cmd: exec.Command(path, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
 	p.cmd.SysProcAttr = diesWithUs()

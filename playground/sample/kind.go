@@ -41,12 +41,12 @@ type Sample struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	Spec   SampleSpec   `json:"spec,omitempty"`
-	Status SampleStatus `json:"status,omitempty"`
+	Spec   Spec   `json:"spec,omitempty"`
+	Status Status `json:"status,omitempty"`
 }
 
-// SampleSpec is what a person wants.
-type SampleSpec struct {
+// Spec is what a person wants.
+type Spec struct {
 	// Replicas is the number of pods, 0 to 10. Unset is 1; 0 is allowed, but no work is done then, so the state is Warning.
 	Replicas *int32 `json:"replicas,omitempty"`
 	// Message is what the workload carries. Empty is a message of the operator's own.
@@ -57,8 +57,8 @@ type SampleSpec struct {
 	Image string `json:"image,omitempty"`
 }
 
-// SampleStatus is what the operator has seen.
-type SampleStatus struct {
+// Status is what the operator has seen.
+type Status struct {
 	// State follows the module contract. Empty until the operator has seen the Sample.
 	State State `json:"state,omitempty"`
 	// Description says in one sentence why the state is what it is.
@@ -72,7 +72,7 @@ type SampleStatus struct {
 // SampleList is a list of Samples.
 //
 // +kubebuilder:object:root=true
-type SampleList struct {
+type SampleList struct { //nolint:revive // the scheme takes the name of the kind from here
 	metav1.TypeMeta `json:",inline"`
 	metav1.ListMeta `json:"metadata,omitempty"`
 

@@ -84,11 +84,11 @@ func TestVersions(t *testing.T) {
 func TestTypes(t *testing.T) {
 	versions := Versions()
 	objects := parse(t, versions[len(versions)-1].Manifest)
-	if diff := cmp.Diff(jsonFields(reflect.TypeFor[SampleSpec]()), specFields(t, objects[0])); diff != "" {
+	if diff := cmp.Diff(jsonFields(reflect.TypeFor[Spec]()), specFields(t, objects[0])); diff != "" {
 		t.Errorf("fields of spec, -Go +CRD:\n%s", diff)
 	}
 	status := schemaOf(t, objects[0]).Properties["status"]
-	if diff := cmp.Diff(jsonFields(reflect.TypeFor[SampleStatus]()), keys(status)); diff != "" {
+	if diff := cmp.Diff(jsonFields(reflect.TypeFor[Status]()), keys(status)); diff != "" {
 		t.Errorf("fields of status, -Go +CRD:\n%s", diff)
 	}
 	var states []State

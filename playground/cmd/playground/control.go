@@ -114,7 +114,7 @@ func control(ctx context.Context, dir, verb, name string, delay time.Duration) e
 	if err != nil {
 		return fmt.Errorf("no playground runs in folder %s; give the one that was printed with --dir", dir)
 	}
-	defer answer.Body.Close() //nolint:errcheck // read to its end
+	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 4096))
 	if err != nil || answer.StatusCode != http.StatusOK {
 		return errors.Join(errors.New(strings.TrimSpace(string(text))), err)

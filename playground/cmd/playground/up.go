@@ -64,7 +64,7 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	l, err := landscape.Up(ctx, landscape.Options{
 		Dir: v.Dir, Bin: v.Bin, Runtimes: v.Runtimes, InCluster: v.InCluster,
-		Say: func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) }, //nolint:errcheck // a terminal
+		Say: func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) },
 	})
 	if err != nil {
 		if ctx.Err() != nil {
@@ -91,13 +91,13 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 		return err
 	}
 	if err != nil {
-		fmt.Fprintf(out, "\n%v\n", err) //nolint:errcheck // a terminal
+		fmt.Fprintf(out, "\n%v\n", err)
 	}
-	fmt.Fprint(out, v.whatNext(l)) //nolint:errcheck // a terminal
+	fmt.Fprint(out, v.whatNext(l))
 	if err := l.Follow(ctx, out, func([]landscape.Row) bool { return false }); ctx.Err() == nil {
 		return err
 	}
-	fmt.Fprintln(out, "\nstopping and removing everything") //nolint:errcheck // a terminal
+	fmt.Fprintln(out, "\nstopping and removing everything")
 	return nil
 }
 

@@ -146,7 +146,7 @@ func (r *reconciler) setFinalizer(ctx context.Context, s *sample.Sample, set fun
 }
 
 // report writes the status if it differs from what the Sample says.
-func (r *reconciler) report(ctx context.Context, s *sample.Sample, status sample.SampleStatus) error {
+func (r *reconciler) report(ctx context.Context, s *sample.Sample, status sample.Status) error {
 	if equality.Semantic.DeepEqual(s.Status, status) {
 		return nil
 	}

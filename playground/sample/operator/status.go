@@ -26,7 +26,7 @@ type observation struct {
 //	5 the roll-out is past its deadline  Error       WorkloadStuck
 //	6 the roll-out is not complete       Processing  RollingOut
 //	7 else                               Ready       WorkloadAvailable
-func judge(s *sample.Sample, seen observation) sample.SampleStatus {
+func judge(s *sample.Sample, seen observation) sample.Status {
 	d := seen.deployment
 	switch {
 	case !s.DeletionTimestamp.IsZero():
@@ -49,7 +49,7 @@ func judge(s *sample.Sample, seen observation) sample.SampleStatus {
 }
 
 // status returns the status of s with this state, which keeps the time of the last transition unless there is one.
-func status(s *sample.Sample, state sample.State, reason, text string) sample.SampleStatus {
+func status(s *sample.Sample, state sample.State, reason, text string) sample.Status {
 	out := *s.Status.DeepCopy()
 	out.State, out.Description, out.ObservedGeneration = state, text, s.Generation
 	ready := metav1.ConditionFalse

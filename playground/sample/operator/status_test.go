@@ -17,7 +17,7 @@ import (
 // rollout returns a Deployment of two replicas, of which so many are there, updated and available.
 func rollout(total, updated, available int32, change ...func(*appsv1.Deployment)) *appsv1.Deployment {
 	d := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: "x-workload", Generation: 2}}
-	workload{image: "pause:1"}.shapeDeployment(d, &sample.Sample{Spec: sample.SampleSpec{Replicas: new(int32(2))}})
+	workload{image: "pause:1"}.shapeDeployment(d, &sample.Sample{Spec: sample.Spec{Replicas: new(int32(2))}})
 	d.Status = appsv1.DeploymentStatus{ObservedGeneration: 2, Replicas: total, UpdatedReplicas: updated, AvailableReplicas: available}
 	for _, c := range change {
 		c(d)
@@ -60,7 +60,7 @@ func TestJudge(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			s := &sample.Sample{ObjectMeta: metav1.ObjectMeta{Generation: 7, DeletionTimestamp: c.deleted}, Spec: sample.SampleSpec{Replicas: &c.replica, Fail: c.fail}}
+			s := &sample.Sample{ObjectMeta: metav1.ObjectMeta{Generation: 7, DeletionTimestamp: c.deleted}, Spec: sample.Spec{Replicas: &c.replica, Fail: c.fail}}
 			got := judge(s, c.seen)
 			if len(got.Conditions) != 1 {
 				t.Fatalf("%d conditions, want 1", len(got.Conditions))
@@ -88,7 +88,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestShape(t *testing.T) {
-	s := &sample.Sample{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: sample.SampleSpec{Message: "hi"}}
+	s := &sample.Sample{ObjectMeta: metav1.ObjectMeta{Name: "x"}, Spec: sample.Spec{Message: "hi"}}
 	w := workload{version: "1.0.0", image: "pause:1"}
 	d, c := &appsv1.Deployment{}, &corev1.ConfigMap{}
 	w.shapeDeployment(d, s)

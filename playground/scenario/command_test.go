@@ -1,0 +1,310 @@
+package scenario
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+)
+
+// patience bounds every wait. What is waited for takes a few seconds; more is only ever needed on a machine that is busy with other things.
+const patience = 90 * time.Second
+
+// scenario is one script under way.
+type scenario struct {
+	ctx  context.Context
+	dir  string
+	land *landscape.Landscape // set by up
+
+	marks  map[string]cluster.Mark // set by mark: where counting begins, by cluster
+	pulls  int                     // set by mark: requests to the registry so far
+	passes map[string]float64      // set by mark: passes so far, by controller
+}
+
+// key finds the scenario among the values of a script.
+type key struct{}
+
+func (s *scenario) close() error {
+	if s.land == nil {
+		return nil
+	}
+	return s.land.Close()
+}
+
+// commands are what a script can say, next to the commands of package testscript (cmp, stdout, cp, …). A line that begins with # is a
+// phase; a failure shows the lines of its phase.
+//
+// OBJECT is [CLUSTER:]KIND/[NAMESPACE/]NAME. Without CLUSTER it is in the control plane. Without NAMESPACE it is in kcp-system there, and
+// in kyma-system elsewhere. KIND is one of those in object_test.go.
+//
+// CLAIM is PATH=VALUE, PATH!=VALUE or PATH~REGEXP; see parseClaim for paths and their short forms.
+var commands = map[string]func(*testscript.TestScript, bool, []string){
+
+	// The landscape.
+
+	// up [-in-cluster] [-manager=FLAG…] RUNTIME… starts a control plane, the runtimes, a registry, and the manager with further flags.
+	"up": command((*scenario).up),
+	// register RUNTIME CHANNEL makes a runtime known: access Secret, and Kyma with the channel. It waits until the Kyma is in the runtime.
+	"register": command((*scenario).register),
+	// kyma NAME CHANNEL creates a Kyma without an access Secret.
+	"kyma": command((*scenario).kyma),
+	// access RUNTIME KUBECONFIG writes the access Secret of a Kyma: good, empty, garbage, exec, file, bad-token, bad-ca; user=NAME is a
+	// good one of a new user; other=RUNTIME is the good one of another runtime.
+	"access": command((*scenario).access),
+	// runtime stop|start|slow|mend NAME does that to a cluster. A slow one delays all data by 200 ms each way.
+	"runtime": command((*scenario).cluster),
+	// manager kill|stop|start ends the manager at once (SIGKILL) or asks it to end, and starts it again.
+	"manager": command((*scenario).manager),
+
+	// The catalog.
+
+	// publish sample pushes all versions of the sample module; its channel regular has the first, fast the last.
+	// publish [-tar] [-cr=FILE] [-component=NAME] MODULE VERSION FILE pushes a module with the manifest FILE to the registry and creates its ModuleTemplate.
+	"publish": command((*scenario).publish),
+	// template [-cr=FILE] MODULE VERSION creates a ModuleTemplate only; push […] MODULE VERSION FILE pushes only.
+	"template": command((*scenario).template),
+	"push":     command((*scenario).push),
+	// channels MODULE CHANNEL=VERSION… makes the channels of a module point at versions; others go. The ModuleReleaseMeta is made if needed.
+	"channels": command((*scenario).channels),
+	// registry down|up lets the registry fail with 503; registry swap|restore MODULE:VERSION lets it serve other bytes for the module's manifest.
+	"registry": command((*scenario).playRegistry),
+	// archive FILE NAME=CONTENT… writes a tar archive with entries of exactly these names and contents of the files CONTENT.
+	"archive": command((*scenario).archive),
+	// bomb FILE MIB writes a gzip file that unpacks to so many MiB of YAML comments.
+	"bomb": command((*scenario).bomb),
+
+	// What people do.
+
+	// enable RUNTIME MODULE [channel=CHANNEL] [version=VERSION] [policy=POLICY] puts the module into the Kyma in the runtime; what it said of that module before is replaced.
+	"enable": command((*scenario).enable),
+	// disable RUNTIME MODULE takes it out again.
+	"disable": command((*scenario).disable),
+	// apply CLUSTER FILE creates or changes the objects of a file.
+	"apply": command((*scenario).apply),
+	// patch [-status] OBJECT JSON merges.
+	"patch": command((*scenario).patch),
+	// delete OBJECT… asks for deletion and does not wait.
+	"delete": command((*scenario).delete),
+
+	// What is seen.
+
+	// until OBJECT CLAIM… waits until the object is there and all claims hold at the same time.
+	"until": command((*scenario).until),
+	// check OBJECT CLAIM… fails if they do not hold now.
+	"check": command((*scenario).check),
+	// gone OBJECT… waits until none of them is there. never OBJECT… fails if one is there now.
+	"gone":  command((*scenario).gone),
+	"never": command((*scenario).never),
+	// show OBJECT [PATH…] prints the object, or these parts of it, as YAML without what differs from run to run.
+	"show": command((*scenario).show),
+	// ours [-unrecorded] CLUSTER prints every object of a cluster with the label of what the manager made; with -unrecorded only
+	// those that no Manifest has in its inventory.
+	"ours": command((*scenario).ours),
+
+	// What is counted.
+
+	// mark waits until the manager has nothing to do, and begins to count anew.
+	"mark": command((*scenario).mark),
+	// passes CONTROLLER N waits until the controller (kyma, manifest) has worked so many times since the mark and has nothing to do any more.
+	"passes": command((*scenario).awaitPasses),
+	// writes [-sort] CLUSTER [AGENT] prints the requests since the mark that change something, one a line, in the order of their answers; of
+	// the manager, or of whoever has that user agent. Leases and events are left out. requests prints reads too, users the names of the users.
+	"writes":   command((*scenario).writes),
+	"requests": command((*scenario).requests),
+	"users":    command((*scenario).users),
+	// underway CLUSTER N REGEXP waits until so many requests of the manager since the mark match, the write requests as printed by writes.
+	"underway": command((*scenario).underway),
+	// pulls prints the requests to the registry since the mark.
+	"pulls": command((*scenario).printPulls),
+	// order REGEXP… fails unless in the last output every line that matches an expression comes before all that match the next; each has to match.
+	"order": command((*scenario).order),
+	// once REGEXP fails if lines of the last output that match are the same, or none match.
+	"once": command((*scenario).once),
+	// lines MAX fails if the last output has more lines.
+	"lines": command((*scenario).lines),
+}
+
+// call is one line of a script.
+type call struct {
+	script *testscript.TestScript
+	args   []string
+	flags  map[string][]string // -name=value
+}
+
+// flag returns the value of a flag, "" if it was not given.
+func (c *call) flag(name string) string {
+	if values := c.flags[name]; len(values) > 0 {
+		return values[0]
+	}
+	return ""
+}
+
+// has tells whether a flag was given.
+func (c *call) has(name string) bool { return len(c.flags[name]) > 0 }
+
+// want fails unless there are between least and most arguments.
+func (c *call) want(least, most int, usage string) error {
+	if len(c.args) < least || len(c.args) > most {
+		return fmt.Errorf("usage: %s", usage)
+	}
+	return nil
+}
+
+// print makes the lines, of which there may be none, the output of the command.
+func (c *call) print(lines ...string) {
+	out := c.script.Stdout()
+	for _, line := range lines {
+		fmt.Fprintln(out, line)
+	}
+}
+
+// output returns the lines that the last command printed.
+func (c *call) output() []string {
+	text := strings.TrimSuffix(c.script.ReadFile("stdout"), "\n")
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, "\n")
+}
+
+// command makes a command of a script out of a method. Arguments that begin with a dash, before all others, are flags.
+func command(do func(*scenario, *call) error) func(*testscript.TestScript, bool, []string) {
+	return func(ts *testscript.TestScript, negated bool, args []string) {
+		if negated {
+			ts.Fatalf("this command cannot be negated")
+		}
+		c := &call{script: ts, flags: map[string][]string{}}
+		for len(args) > 0 && strings.HasPrefix(args[0], "-") {
+			name, v, _ := strings.Cut(args[0][1:], "=")
+			c.flags[name], args = append(c.flags[name], v), args[1:]
+		}
+		c.args = args
+		if err := do(ts.Value(key{}).(*scenario), c); err != nil {
+			ts.Fatalf("%v", err)
+		}
+	}
+}
+
+// poll looks again and again until look says yes. When patience ends it fails with what look said last.
+func (s *scenario) poll(look func(context.Context) (bool, string)) error {
+	var last string
+	err := wait.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		var ok bool
+		if ok, last = look(ctx); ok {
+			return true, nil
+		}
+		if s.land.Manager != nil {
+			select {
+			case <-s.land.Manager.Done():
+				if !s.land.Manager.Asked() {
+					return false, fmt.Errorf("the manager has ended: %w", s.land.Manager.Err())
+				}
+			default:
+			}
+		}
+		return false, nil
+	})
+	if errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("not seen in %s; seen last: %s", patience, last)
+	}
+	if err != nil {
+		return fmt.Errorf("%w; seen last: %s", err, last)
+	}
+	return nil
+}
+
+// mark begins to count.
+func (s *scenario) mark(c *call) error {
+	if err := c.want(0, 0, "mark"); err != nil {
+		return err
+	}
+	s.marks, s.passes = map[string]cluster.Mark{}, map[string]float64{}
+	if s.managerRuns() {
+		if err := s.settle(); err != nil {
+			return err
+		}
+		for _, controller := range controllers {
+			n, err := s.passesOf(s.ctx, controller)
+			if err != nil {
+				return err
+			}
+			s.passes[controller] = n
+		}
+	}
+	for name, cluster := range s.land.Clusters {
+		s.marks[name] = cluster.Mark()
+	}
+	s.pulls = len(s.land.RegistryRequests(0))
+	return nil
+}
+
+// controllers are the manager's, by name.
+var controllers = []string{"kyma", "manifest"}
+
+func (s *scenario) managerRuns() bool {
+	select {
+	case <-s.land.Manager.Done():
+		return false
+	default:
+		return true
+	}
+}
+
+// passesOf returns how often a controller has worked since the manager started.
+func (s *scenario) passesOf(ctx context.Context, controller string) (float64, error) {
+	return s.land.Metric(ctx, "controller_runtime_reconcile_total", fmt.Sprintf("controller=%q", controller))
+}
+
+// settle waits until the manager's queues are empty, nobody works, and nothing was done between two looks.
+func (s *scenario) settle() error {
+	before := -1.0
+	return s.poll(func(ctx context.Context) (bool, string) {
+		busy, err := s.land.Metric(ctx, "workqueue_depth")
+		if err != nil {
+			return false, err.Error()
+		}
+		working, err := s.land.Metric(ctx, "controller_runtime_active_workers")
+		if err != nil {
+			return false, err.Error()
+		}
+		passes, err := s.land.Metric(ctx, "controller_runtime_reconcile_total")
+		if err != nil {
+			return false, err.Error()
+		}
+		idle := busy == 0 && working == 0 && passes > 0 && passes == before
+		before = passes
+		return idle, fmt.Sprintf("%v waiting, %v working, %v passes so far", busy, working, passes)
+	})
+}
+
+// awaitPasses waits until a controller has worked some times since the mark.
+func (s *scenario) awaitPasses(c *call) error {
+	if err := c.want(2, 2, "passes CONTROLLER N"); err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(c.args[1])
+	if err != nil || !slices.Contains(controllers, c.args[0]) {
+		return fmt.Errorf("usage: passes kyma|manifest N")
+	}
+	err = s.poll(func(ctx context.Context) (bool, string) {
+		done, err := s.passesOf(ctx, c.args[0])
+		if err != nil {
+			return false, err.Error()
+		}
+		done -= s.passes[c.args[0]]
+		return done >= float64(n), fmt.Sprintf("%v passes of %s", done, c.args[0])
+	})
+	if err != nil {
+		return err
+	}
+	return s.settle()
+}

@@ -1,0 +1,311 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/metadata"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+)
+
+// agent is the user agent of the manager.
+const agent = "lifecycle-manager"
+
+// noKind tells whether an error says that a kind is not served.
+func noKind(err error) bool { return meta.IsNoMatchError(err) }
+
+// seen returns the requests of an agent to a cluster since the mark, without leases and events.
+func (s *scenario) seen(c *call) ([]cluster.Request, error) {
+	if err := c.want(1, 2, "CLUSTER [AGENT]"); err != nil {
+		return nil, err
+	}
+	of := s.land.Clusters[c.args[0]]
+	if of == nil {
+		return nil, fmt.Errorf("there is no cluster %q", c.args[0])
+	}
+	who := agent
+	if len(c.args) == 2 {
+		who = c.args[1]
+	}
+	return slices.DeleteFunc(of.Requests(s.marks[c.args[0]]), func(r cluster.Request) bool {
+		return r.UserAgent != who || r.Resource == "leases" || r.Resource == "events" || strings.HasSuffix(r.Resource, "reviews")
+	}), nil
+}
+
+// isWrite tells whether a request is meant to change something.
+func isWrite(r cluster.Request) bool {
+	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
+}
+
+// line returns a request as text: verb, resource, what it is about, and the status if it is no success.
+func line(r cluster.Request) string {
+	of := r.Resource
+	if of == "" {
+		return strings.TrimSpace(r.Verb + " " + r.Path + status(r.Code))
+	}
+	if r.Group != "" {
+		of += "." + r.Group
+	}
+	name := r.Name
+	if r.Namespace != "" && r.Resource != "namespaces" {
+		name = r.Namespace + "/" + name
+	}
+	if r.Subresource != "" {
+		name += "/" + r.Subresource
+	}
+	return strings.TrimSpace(r.Verb+" "+of+" "+name) + status(r.Code)
+}
+
+func status(code int) string {
+	if code < http.StatusBadRequest {
+		return ""
+	}
+	return fmt.Sprintf(" (%d)", code)
+}
+
+func (s *scenario) writes(c *call) error {
+	all, err := s.seen(c)
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for _, r := range all {
+		if isWrite(r) {
+			lines = append(lines, line(r))
+		}
+	}
+	if c.has("sort") {
+		slices.Sort(lines)
+	}
+	c.print(lines...)
+	return nil
+}
+
+func (s *scenario) requests(c *call) error {
+	all, err := s.seen(c)
+	if err != nil {
+		return err
+	}
+	var lines []string
+	for _, r := range all {
+		lines = append(lines, line(r))
+	}
+	c.print(lines...)
+	return nil
+}
+
+func (s *scenario) users(c *call) error {
+	all, err := s.seen(c)
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, r := range all {
+		names = append(names, r.User)
+	}
+	slices.Sort(names)
+	c.print(slices.Compact(names)...)
+	return nil
+}
+
+func (s *scenario) underway(c *call) error {
+	if err := c.want(3, 3, "underway CLUSTER N REGEXP"); err != nil {
+		return err
+	}
+	n, err := strconv.Atoi(c.args[1])
+	if err != nil {
+		return err
+	}
+	like, err := regexp.Compile(c.args[2])
+	if err != nil {
+		return err
+	}
+	return s.poll(func(context.Context) (bool, string) {
+		all, err := s.seen(&call{args: c.args[:1]})
+		if err != nil {
+			return false, err.Error()
+		}
+		var lines []string
+		for _, r := range all {
+			if l := line(r); isWrite(r) && like.MatchString(l) {
+				lines = append(lines, l)
+			}
+		}
+		return len(lines) >= n, strings.Join(lines, "\n")
+	})
+}
+
+func (s *scenario) printPulls(c *call) error {
+	c.print(s.land.RegistryRequests(s.pulls)...)
+	return nil
+}
+
+func (s *scenario) order(c *call) error {
+	lines, last := c.output(), -1
+	for _, arg := range c.args {
+		like, err := regexp.Compile(arg)
+		if err != nil {
+			return err
+		}
+		first, end := -1, -1
+		for i, l := range lines {
+			if like.MatchString(l) {
+				if first < 0 {
+					first = i
+				}
+				end = i
+			}
+		}
+		switch {
+		case first < 0:
+			return fmt.Errorf("no line matches %q", arg)
+		case first <= last:
+			return fmt.Errorf("%q comes too early: line %d, %q", arg, first+1, lines[first])
+		}
+		last = end
+	}
+	return nil
+}
+
+func (s *scenario) once(c *call) error {
+	if err := c.want(1, 1, "once REGEXP"); err != nil {
+		return err
+	}
+	like, err := regexp.Compile(c.args[0])
+	if err != nil {
+		return err
+	}
+	counts := map[string]int{}
+	for _, l := range c.output() {
+		if like.MatchString(l) {
+			counts[l]++
+		}
+	}
+	if len(counts) == 0 {
+		return fmt.Errorf("no line matches %q", c.args[0])
+	}
+	var twice []string
+	for l, n := range counts {
+		if n > 1 {
+			twice = append(twice, fmt.Sprintf("%d times: %s", n, l))
+		}
+	}
+	if twice != nil {
+		slices.Sort(twice)
+		return fmt.Errorf("%s", strings.Join(twice, "\n"))
+	}
+	return nil
+}
+
+func (s *scenario) lines(c *call) error {
+	if err := c.want(1, 1, "lines MAX"); err != nil {
+		return err
+	}
+	most, err := strconv.Atoi(c.args[0])
+	if err != nil {
+		return err
+	}
+	if n := len(c.output()); n > most {
+		return fmt.Errorf("%d lines, at most %d are right", n, most)
+	}
+	return nil
+}
+
+func (s *scenario) ours(c *call) error {
+	if err := c.want(1, 1, "ours [-unrecorded] CLUSTER"); err != nil {
+		return err
+	}
+	found, err := s.oursIn(s.ctx, c.args[0])
+	if err != nil {
+		return err
+	}
+	recorded := map[string]bool{}
+	if c.has("unrecorded") {
+		if recorded, err = s.recorded(); err != nil {
+			return err
+		}
+	}
+	c.print(slices.DeleteFunc(found, func(o string) bool { return recorded[o] })...)
+	return nil
+}
+
+// oursIn returns every object of a cluster that carries the label of what the manager made, as "Kind.group namespace/name", sorted.
+func (s *scenario) oursIn(ctx context.Context, name string) ([]string, error) {
+	of := s.land.Clusters[name]
+	if of == nil {
+		return nil, fmt.Errorf("there is no cluster %q", name)
+	}
+	config := of.Config()
+	config.UserAgent, config.QPS = "landscape", -1
+	finder, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	reader, err := metadata.NewForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := finder.ServerPreferredResources()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range list.APIResources {
+			if !slices.Contains(r.Verbs, "list") || strings.Contains(r.Name, "/") {
+				continue
+			}
+			all, err := reader.Resource(gv.WithResource(r.Name)).List(ctx, metav1.ListOptions{LabelSelector: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma})
+			if err != nil {
+				return nil, fmt.Errorf("listing %s: %w", r.Name, err)
+			}
+			for _, o := range all.Items {
+				found = append(found, identity(gv.Group, r.Kind, o.Namespace, o.Name))
+			}
+		}
+	}
+	slices.Sort(found)
+	return found, nil
+}
+
+func identity(group, kind, namespace, name string) string {
+	if group != "" {
+		kind += "." + group
+	}
+	if namespace != "" {
+		name = namespace + "/" + name
+	}
+	return kind + " " + name
+}
+
+// recorded returns what is in the inventory of any Manifest.
+func (s *scenario) recorded() (map[string]bool, error) {
+	list := &v1beta2.ManifestList{}
+	if err := s.land.Clients[landscape.ControlPlane].List(s.ctx, list, client.InNamespace(s.land.Namespace())); err != nil {
+		return nil, err
+	}
+	all := map[string]bool{}
+	for _, m := range list.Items {
+		for _, r := range m.Status.Synced {
+			all[identity(r.Group, r.Kind, r.Namespace, r.Name)] = true
+		}
+	}
+	return all, nil
+}

@@ -1,0 +1,355 @@
+package scenario
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+func (s *scenario) up(c *call) error {
+	var err error
+	s.land, err = landscape.Up(s.ctx, landscape.Options{
+		Dir: s.dir, Bin: bin, Runtimes: c.args, InCluster: c.has("in-cluster"), ManagerArgs: c.flags["manager"],
+	})
+	if err != nil {
+		s.land = nil // it was stopped again
+		return err
+	}
+	return nil
+}
+
+func (s *scenario) register(c *call) error {
+	if err := c.want(2, 2, "register RUNTIME CHANNEL"); err != nil {
+		return err
+	}
+	if err := s.land.Register(s.ctx, c.args[0], c.args[1]); err != nil {
+		return err
+	}
+	where, key := s.land.WishKey(c.args[0])
+	return s.poll(func(ctx context.Context) (bool, string) {
+		err := s.land.Clients[where].Get(ctx, key, &v1beta2.Kyma{})
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
+func (s *scenario) kyma(c *call) error {
+	if err := c.want(2, 2, "kyma NAME CHANNEL"); err != nil {
+		return err
+	}
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: c.args[0], Namespace: s.land.Namespace()}, Spec: v1beta2.KymaSpec{Channel: c.args[1]}}
+	return s.land.Clients[landscape.ControlPlane].Create(s.ctx, k)
+}
+
+func (s *scenario) access(c *call) error {
+	if err := c.want(2, 2, "access RUNTIME KUBECONFIG"); err != nil {
+		return err
+	}
+	kubeconfig, err := s.kubeconfig(c.args[0], c.args[1])
+	if err != nil {
+		return err
+	}
+	return s.land.SetAccess(s.ctx, c.args[0], kubeconfig)
+}
+
+// kubeconfig returns a kubeconfig of the given sort for a runtime.
+func (s *scenario) kubeconfig(name, sort string) ([]byte, error) {
+	sort, of, _ := strings.Cut(sort, "=")
+	switch sort {
+	case "empty":
+		return nil, nil
+	case "garbage":
+		return []byte("no: [kubeconfig"), nil
+	case "other":
+		name, sort = of, "good"
+	}
+	runtime := s.land.Clusters[name]
+	if runtime == nil {
+		return nil, fmt.Errorf("there is no cluster %q", name)
+	}
+	if sort == "user" {
+		return s.land.Grant(s.ctx, name, of)
+	}
+	config, err := clientcmd.Load(runtime.Kubeconfig())
+	if err != nil {
+		return nil, err
+	}
+	context := config.Contexts[config.CurrentContext]
+	user, cluster := config.AuthInfos[context.AuthInfo], config.Clusters[context.Cluster]
+	switch sort {
+	case "good":
+	case "exec":
+		*user = clientcmdapi.AuthInfo{Exec: &clientcmdapi.ExecConfig{
+			APIVersion: "client.authentication.k8s.io/v1", Command: "/bin/sh", InteractiveMode: clientcmdapi.NeverExecInteractiveMode,
+			Args: []string{"-c", "touch " + s.dir + "/exec-was-run"},
+		}}
+	case "file":
+		user.ClientKeyData, user.ClientKey = nil, "/etc/ssl/private/key.pem"
+	case "bad-token":
+		*user = clientcmdapi.AuthInfo{Token: "nobody-knows-this"}
+	case "bad-ca":
+		cluster.CertificateAuthorityData = s.land.Clusters[landscape.ControlPlane].Config().CAData
+	default:
+		return nil, fmt.Errorf("%q is no sort of kubeconfig", sort)
+	}
+	return clientcmd.Write(*config)
+}
+
+func (s *scenario) cluster(c *call) error {
+	if err := c.want(2, 2, "runtime stop|start|slow|mend NAME"); err != nil {
+		return err
+	}
+	runtime := s.land.Clusters[c.args[1]]
+	if runtime == nil {
+		return fmt.Errorf("there is no cluster %q", c.args[1])
+	}
+	switch c.args[0] {
+	case "stop":
+		return runtime.Stop(s.ctx)
+	case "start":
+		return runtime.Start(s.ctx)
+	case "slow":
+		runtime.Slow(200 * time.Millisecond)
+	case "mend":
+		runtime.Mend()
+	default:
+		return fmt.Errorf("usage: runtime stop|start|slow|mend NAME")
+	}
+	return nil
+}
+
+func (s *scenario) manager(c *call) error {
+	if err := c.want(1, 1, "manager kill|stop|start"); err != nil {
+		return err
+	}
+	switch c.args[0] {
+	case "kill":
+		return s.land.Manager.Kill()
+	case "stop":
+		return s.land.Manager.Stop()
+	case "start":
+		return s.land.StartManager(s.ctx)
+	}
+	return fmt.Errorf("usage: manager kill|stop|start")
+}
+
+// component is the name in the registry of the modules that scripts bring.
+func component(c *call, module string) string {
+	if module == sample.Module {
+		return sample.Component
+	}
+	if name := c.flag("component"); name != "" {
+		return name
+	}
+	return "kyma-project.io/module/" + module
+}
+
+func (s *scenario) publish(c *call) error {
+	if slices.Equal(c.args, []string{sample.Module}) {
+		return s.publishSample(c)
+	}
+	if err := s.push(c); err != nil {
+		return err
+	}
+	return s.template(c)
+}
+
+// publishSample publishes all that there is of the sample module.
+func (s *scenario) publishSample(c *call) error {
+	versions := sample.Versions()
+	for _, v := range versions {
+		err := s.land.Publish(s.ctx, landscape.Module{
+			Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true, Manifest: v.Manifest, DefaultCR: v.DefaultCR,
+			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: sample.Namespace, Name: sample.Operator},
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return s.land.Assign(s.ctx, sample.Module, component(c, sample.Module), map[string]string{"regular": versions[0].Version, "fast": versions[len(versions)-1].Version})
+}
+
+// module makes a module out of the arguments MODULE VERSION [FILE].
+func (s *scenario) module(c *call) (landscape.Module, error) {
+	if err := c.want(2, 3, "[-tar] [-cr=FILE] [-component=NAME] MODULE VERSION [FILE]"); err != nil {
+		return landscape.Module{}, err
+	}
+	m := landscape.Module{Name: c.args[0], Version: c.args[1], Component: component(c, c.args[0]), Tar: c.has("tar")}
+	if len(c.args) == 3 {
+		m.Manifest = []byte(c.script.ReadFile(c.args[2]))
+	}
+	if file := c.flag("cr"); file != "" {
+		m.DefaultCR = []byte(c.script.ReadFile(file))
+	}
+	return m, nil
+}
+
+func (s *scenario) template(c *call) error {
+	m, err := s.module(c)
+	if err != nil {
+		return err
+	}
+	return s.land.CreateTemplate(s.ctx, m)
+}
+
+func (s *scenario) push(c *call) error {
+	m, err := s.module(c)
+	if err != nil {
+		return err
+	}
+	return s.land.Push(s.ctx, m)
+}
+
+func (s *scenario) channels(c *call) error {
+	if err := c.want(2, 100, "channels MODULE CHANNEL=VERSION…"); err != nil {
+		return err
+	}
+	channels := map[string]string{}
+	for _, arg := range c.args[1:] {
+		channel, version, ok := strings.Cut(arg, "=")
+		if !ok {
+			return fmt.Errorf("%q is not CHANNEL=VERSION", arg)
+		}
+		channels[channel] = version
+	}
+	return s.land.Assign(s.ctx, c.args[0], component(c, c.args[0]), channels)
+}
+
+func (s *scenario) playRegistry(c *call) error {
+	const usage = "registry down|up or registry swap|restore MODULE:VERSION"
+	if err := c.want(1, 2, usage); err != nil {
+		return err
+	}
+	switch c.args[0] {
+	case "down", "up":
+		s.land.BreakRegistry(c.args[0] == "down")
+		return nil
+	case "swap", "restore":
+		module, version, ok := strings.Cut(c.args[len(c.args)-1], ":")
+		if !ok {
+			return fmt.Errorf("usage: %s", usage)
+		}
+		found, err := s.land.Registry.Component(s.ctx, component(c, module), version)
+		if err != nil {
+			return err
+		}
+		var lie []byte
+		if c.args[0] == "swap" {
+			lie = []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: intruder, namespace: kyma-system}\n")
+		}
+		s.land.SwapBlob(found.Layers[v1beta2.RawManifest].Ref, lie)
+		return nil
+	}
+	return fmt.Errorf("usage: %s", usage)
+}
+
+func (s *scenario) archive(c *call) error {
+	if err := c.want(2, 100, "archive FILE NAME=CONTENT…"); err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, arg := range c.args[1:] {
+		name, file, _ := strings.Cut(arg, "=")
+		data := c.script.ReadFile(file)
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg}); err != nil {
+			return err
+		}
+		if _, err := w.Write([]byte(data)); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(c.script.MkAbs(c.args[0]), b.Bytes(), 0o600)
+}
+
+func (s *scenario) bomb(c *call) error {
+	if err := c.want(2, 2, "bomb FILE MIB"); err != nil {
+		return err
+	}
+	size, err := strconv.Atoi(c.args[1])
+	if err != nil {
+		return err
+	}
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	mib := bytes.Repeat([]byte("# nothing to see here, go on reading, please...\n"), 1<<20/48)
+	for range size {
+		if _, err := w.Write(mib); err != nil {
+			return err
+		}
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(c.script.MkAbs(c.args[0]), b.Bytes(), 0o600)
+}
+
+func (s *scenario) enable(c *call) error {
+	if err := c.want(2, 5, "enable RUNTIME MODULE [channel=CHANNEL] [version=VERSION] [policy=POLICY]"); err != nil {
+		return err
+	}
+	m := v1beta2.Module{Name: c.args[1]}
+	for _, arg := range c.args[2:] {
+		switch name, v, _ := strings.Cut(arg, "="); name {
+		case "channel":
+			m.Channel = v
+		case "version":
+			m.Version = v
+		case "policy":
+			m.CustomResourcePolicy = v1beta2.CustomResourcePolicy(v)
+		default:
+			return fmt.Errorf("%q is none of channel=, version=, policy=", arg)
+		}
+	}
+	return s.land.Edit(s.ctx, c.args[0], func(spec *v1beta2.KymaSpec) {
+		spec.Modules = append(without(spec.Modules, m.Name), m)
+	})
+}
+
+func (s *scenario) disable(c *call) error {
+	if err := c.want(2, 2, "disable RUNTIME MODULE"); err != nil {
+		return err
+	}
+	return s.land.Edit(s.ctx, c.args[0], func(spec *v1beta2.KymaSpec) { spec.Modules = without(spec.Modules, c.args[1]) })
+}
+
+// without returns the modules but one.
+func without(modules []v1beta2.Module, name string) []v1beta2.Module {
+	return slices.DeleteFunc(slices.Clone(modules), func(m v1beta2.Module) bool { return m.Name == name })
+}
+
+func (s *scenario) apply(c *call) error {
+	if err := c.want(2, 2, "apply CLUSTER FILE"); err != nil {
+		return err
+	}
+	objects, err := render.Parse([]byte(c.script.ReadFile(c.args[1])))
+	if err != nil {
+		return err
+	}
+	for _, o := range objects {
+		if err := s.land.Clients[c.args[0]].Apply(s.ctx, client.ApplyConfigurationFromUnstructured((*unstructured.Unstructured)(o)), client.FieldOwner("somebody"), client.ForceOwnership); err != nil {
+			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	return nil
+}

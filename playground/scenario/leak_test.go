@@ -1,0 +1,180 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+)
+
+// small is a module without an operator: a cycle of it takes moments.
+const small = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: smalls.small.example.com}
+spec:
+  group: small.example.com
+  scope: Namespaced
+  names: {kind: Small, listKind: SmallList, plural: smalls, singular: small}
+  versions:
+    - name: v1
+      served: true
+      storage: true
+      schema: {openAPIV3Schema: {type: object}}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: small, namespace: kyma-system}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: small, namespace: kyma-system}
+spec:
+  selector: {matchLabels: {app: small}}
+  template:
+    metadata: {labels: {app: small}}
+    spec: {containers: [{name: main, image: registry.example.com/small:1}]}
+`
+
+const (
+	// cycles is how often the module comes and goes.
+	cycles = 20
+	// warm is the cycle after which the manager has all that it keeps: connections, watches, caches.
+	warm = 3
+)
+
+// usage is what the manager and its clusters have in use.
+type usage struct {
+	Goroutines, Files, Connections float64  // of the manager
+	Runtime                        []string // objects of ours in the runtime
+	Manifests                      int      // in the control plane
+}
+
+// TestNothingLeaks enables and disables a module many times, each time with another credential for the runtime. What is in use afterwards is
+// what was in use after the first few times.
+func TestNothingLeaks(t *testing.T) {
+	t.Parallel()
+	slots <- struct{}{}
+	defer func() { <-slots }()
+	s := &scenario{ctx: context.Background(), dir: filepath.Join(t.TempDir(), "landscape")}
+	var err error
+	if s.land, err = landscape.Up(t.Context(), landscape.Options{Dir: s.dir, Bin: bin, Runtimes: []string{"runtime-a"}}); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if t.Failed() {
+			t.Log(s.describe())
+		}
+		if err := s.close(); err != nil {
+			t.Errorf("stopping the landscape: %v", err)
+		}
+	}()
+	if err := s.cycle(t.Context(), t); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cycle enables and disables the module and compares.
+func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
+	m := landscape.Module{Name: "small", Version: "1.0.0", Component: "kyma-project.io/module/small", Manifest: []byte(small)}
+	if err := s.land.Publish(ctx, m); err != nil {
+		return err
+	}
+	if err := s.land.Assign(ctx, m.Name, m.Component, map[string]string{v1beta2.DefaultChannel: m.Version}); err != nil {
+		return err
+	}
+	if err := s.land.Register(ctx, "runtime-a", v1beta2.DefaultChannel); err != nil {
+		return err
+	}
+	if err := s.seeKyma(v1beta2.StateReady, "0/0"); err != nil {
+		return err
+	}
+	var before usage
+	for i := range cycles {
+		if err := s.rotate(ctx, i); err != nil {
+			return err
+		}
+		if err := s.land.Edit(ctx, "runtime-a", func(k *v1beta2.KymaSpec) { k.Modules = []v1beta2.Module{{Name: m.Name}} }); err != nil {
+			return err
+		}
+		if err := s.seeKyma(v1beta2.StateReady, "1/1"); err != nil {
+			return fmt.Errorf("enabling, cycle %d: %w", i+1, err)
+		}
+		if err := s.land.Edit(ctx, "runtime-a", func(k *v1beta2.KymaSpec) { k.Modules = nil }); err != nil {
+			return err
+		}
+		if err := s.seeKyma(v1beta2.StateReady, "0/0"); err != nil {
+			return fmt.Errorf("disabling, cycle %d: %w", i+1, err)
+		}
+		if i+1 == warm {
+			var err error
+			if before, err = s.usage(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	after, err := s.usage(ctx)
+	if err != nil {
+		return err
+	}
+	t.Logf("after %d cycles: %+v; after %d: %+v", warm, before, cycles, after)
+	// A few goroutines and files more or less are requests and connections that come and go. A leak of one a cycle is more.
+	const some = (cycles - warm) / 2
+	if after.Goroutines > before.Goroutines+some || after.Files > before.Files+some {
+		t.Errorf("the manager has %v goroutines and %v files, it had %v and %v", after.Goroutines, after.Files, before.Goroutines, before.Files)
+	}
+	before.Goroutines, before.Files, after.Goroutines, after.Files = 0, 0, 0, 0
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("something is left (-after %d cycles +after %d):\n%s", warm, cycles, diff)
+	}
+	return nil
+}
+
+// rotate gives the manager another credential for the runtime.
+func (s *scenario) rotate(ctx context.Context, i int) error {
+	kubeconfig, err := s.land.Grant(ctx, "runtime-a", fmt.Sprintf("user-%d", i+1))
+	if err != nil {
+		return err
+	}
+	return s.land.SetAccess(ctx, "runtime-a", kubeconfig)
+}
+
+// seeKyma waits until both copies of the Kyma are in a state and have so many modules.
+func (s *scenario) seeKyma(state v1beta2.State, modules string) error {
+	where, key := s.land.WishKey("runtime-a")
+	return s.poll(func(ctx context.Context) (bool, string) {
+		k := &v1beta2.Kyma{}
+		if err := s.land.Clients[where].Get(ctx, key, k); err != nil {
+			return false, err.Error()
+		}
+		return k.Status.State == state && k.Status.ModulesReady == modules, text(k.Status)
+	})
+}
+
+// usage waits until the manager has nothing to do, and counts.
+func (s *scenario) usage(ctx context.Context) (u usage, err error) {
+	if err := s.settle(); err != nil {
+		return usage{}, err
+	}
+	for metric, into := range map[string]*float64{
+		"go_goroutines": &u.Goroutines, "process_open_fds": &u.Files, "lifecycle_mgr_runtimes": &u.Connections,
+	} {
+		if *into, err = s.land.Metric(ctx, metric); err != nil {
+			return usage{}, err
+		}
+	}
+	if u.Runtime, err = s.oursIn(ctx, "runtime-a"); err != nil {
+		return usage{}, err
+	}
+	list := &v1beta2.ManifestList{}
+	if err := s.land.Clients[landscape.ControlPlane].List(ctx, list); err != nil {
+		return usage{}, fmt.Errorf("listing Manifests: %w", err)
+	}
+	u.Manifests = len(list.Items)
+	return u, nil
+}

@@ -1,0 +1,296 @@
+package scenario
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
+)
+
+// kinds are the kinds of objects that scripts speak of, by their word for it.
+var kinds = map[string]schema.GroupVersionKind{
+	"kyma":               v1beta2.GroupVersion.WithKind("Kyma"),
+	"manifest":           v1beta2.GroupVersion.WithKind("Manifest"),
+	"template":           v1beta2.GroupVersion.WithKind("ModuleTemplate"),
+	"release":            v1beta2.GroupVersion.WithKind("ModuleReleaseMeta"),
+	"sample":             sample.GroupVersion.WithKind("Sample"),
+	"namespace":          corev1.SchemeGroupVersion.WithKind("Namespace"),
+	"configmap":          corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+	"secret":             corev1.SchemeGroupVersion.WithKind("Secret"),
+	"serviceaccount":     corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
+	"deployment":         {Group: "apps", Version: "v1", Kind: "Deployment"},
+	"role":               {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
+	"rolebinding":        {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
+	"clusterrole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
+	"clusterrolebinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+	"crd":                {Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+}
+
+// clusterScoped are those of them that are in no namespace.
+var clusterScoped = []string{"namespace", "clusterrole", "clusterrolebinding", "crd"}
+
+// object is where an object is.
+type object struct {
+	cluster string
+	client  client.Client
+	gvk     schema.GroupVersionKind
+	key     client.ObjectKey
+}
+
+// object reads [CLUSTER:]KIND/[NAMESPACE/]NAME.
+func (s *scenario) object(text string) (object, error) {
+	if s.land == nil {
+		return object{}, fmt.Errorf("there is no landscape yet: say up first")
+	}
+	o := object{cluster: landscape.ControlPlane}
+	rest := text
+	if name, after, named := strings.Cut(text, ":"); named {
+		o.cluster, rest = name, after
+	}
+	if o.client = s.land.Clients[o.cluster]; o.client == nil {
+		return object{}, fmt.Errorf("%s: there is no cluster %q", text, o.cluster)
+	}
+	parts := strings.Split(rest, "/")
+	gvk, known := kinds[parts[0]]
+	if !known || len(parts) < 2 || len(parts) > 3 {
+		return object{}, fmt.Errorf("%q is no object: write [CLUSTER:]KIND/[NAMESPACE/]NAME with a kind of %s", text, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
+	}
+	o.gvk, o.key.Name = gvk, parts[len(parts)-1]
+	switch {
+	case slices.Contains(clusterScoped, parts[0]):
+	case len(parts) == 3:
+		o.key.Namespace = parts[1]
+	case o.cluster == landscape.ControlPlane:
+		o.key.Namespace = s.land.Namespace()
+	default:
+		o.key.Namespace = v1beta2.RuntimeNamespace
+	}
+	return o, nil
+}
+
+// read returns the object; nil if it, or its kind, is not there.
+func (o object) read(ctx context.Context) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(o.gvk)
+	err := o.client.Get(ctx, o.key, u)
+	if absent(err) {
+		return nil, nil
+	}
+	return u, err
+}
+
+// absent tells whether an error says that an object or its kind is not there.
+func absent(err error) bool { return apierrors.IsNotFound(err) || noKind(err) }
+
+// empty returns the object with nothing but its name.
+func (o object) empty() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(o.gvk)
+	u.SetNamespace(o.key.Namespace)
+	u.SetName(o.key.Name)
+	return u
+}
+
+// claims reads an object and claims.
+func (s *scenario) claims(c *call) (object, []claim, error) {
+	if err := c.want(1, 100, "OBJECT CLAIM…"); err != nil {
+		return object{}, nil, err
+	}
+	o, err := s.object(c.args[0])
+	if err != nil {
+		return object{}, nil, err
+	}
+	var claims []claim
+	for _, text := range c.args[1:] {
+		claim, err := parseClaim(text)
+		if err != nil {
+			return object{}, nil, err
+		}
+		claims = append(claims, claim)
+	}
+	return o, claims, nil
+}
+
+// judge tells whether all claims hold of an object, and how it is.
+func judge(ctx context.Context, o object, claims []claim) (bool, string) {
+	u, err := o.read(ctx)
+	if err != nil {
+		return false, err.Error()
+	}
+	if u == nil {
+		return false, "it is not there"
+	}
+	for _, c := range claims {
+		if ok, got := c.holds(u.Object); !ok {
+			return false, fmt.Sprintf("%s does not hold: it is %q\n%s", c.text, got, text(u.Object["status"]))
+		}
+	}
+	return true, ""
+}
+
+func (s *scenario) until(c *call) error {
+	o, claims, err := s.claims(c)
+	if err != nil {
+		return err
+	}
+	return s.poll(func(ctx context.Context) (bool, string) { return judge(ctx, o, claims) })
+}
+
+func (s *scenario) check(c *call) error {
+	o, claims, err := s.claims(c)
+	if err != nil {
+		return err
+	}
+	if ok, is := judge(s.ctx, o, claims); !ok {
+		return fmt.Errorf("%s", is)
+	}
+	return nil
+}
+
+func (s *scenario) gone(c *call) error {
+	for _, arg := range c.args {
+		o, err := s.object(arg)
+		if err != nil {
+			return err
+		}
+		err = s.poll(func(ctx context.Context) (bool, string) {
+			u, err := o.read(ctx)
+			if err != nil || u == nil {
+				return err == nil, fmt.Sprint(err)
+			}
+			return false, fmt.Sprintf("it is there, deleted %v, with finalizers %q\n%s", u.GetDeletionTimestamp(), u.GetFinalizers(), text(u.Object["status"]))
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", arg, err)
+		}
+	}
+	return nil
+}
+
+func (s *scenario) never(c *call) error {
+	for _, arg := range c.args {
+		o, err := s.object(arg)
+		if err != nil {
+			return err
+		}
+		u, err := o.read(s.ctx)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", arg, err)
+		}
+		if u != nil {
+			return fmt.Errorf("%s is there", arg)
+		}
+	}
+	return nil
+}
+
+// volatile are fields that differ from run to run.
+var volatile = map[string]bool{
+	"uid": true, "resourceVersion": true, "creationTimestamp": true, "managedFields": true, "lastTransitionTime": true, "lastUpdateTime": true,
+}
+
+var (
+	digests = regexp.MustCompile(`sha256:[0-9a-f]{64}`)
+	ports   = regexp.MustCompile(`127\.0\.0\.1:[0-9]+`)
+)
+
+func (s *scenario) show(c *call) error {
+	if err := c.want(1, 100, "show OBJECT [PATH…]"); err != nil {
+		return err
+	}
+	o, err := s.object(c.args[0])
+	if err != nil {
+		return err
+	}
+	u, err := o.read(s.ctx)
+	if err != nil {
+		return fmt.Errorf("reading %s: %w", c.args[0], err)
+	}
+	if u == nil {
+		return fmt.Errorf("%s is not there", c.args[0])
+	}
+	var parts any = u.Object
+	if len(c.args) > 1 {
+		chosen := map[string]any{}
+		for _, path := range c.args[1:] {
+			fields := strings.Split(path, ".")
+			v, found, err := unstructured.NestedFieldNoCopy(u.Object, fields...)
+			if err != nil {
+				return fmt.Errorf("%s: %w", c.args[0], err)
+			}
+			if found {
+				chosen[path] = v
+			}
+		}
+		parts = chosen
+	}
+	yaml := digests.ReplaceAllString(text(steady(parts)), "<digest>")
+	c.print(strings.TrimSuffix(ports.ReplaceAllString(yaml, "<address>"), "\n"))
+	return nil
+}
+
+// steady returns v without what differs from run to run.
+func steady(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for k, e := range v {
+			if !volatile[k] {
+				out[k] = steady(e)
+			}
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, e := range v {
+			out[i] = steady(e)
+		}
+		return out
+	}
+	return v
+}
+
+func (s *scenario) patch(c *call) error {
+	if err := c.want(2, 2, "patch [-status] OBJECT JSON"); err != nil {
+		return err
+	}
+	o, err := s.object(c.args[0])
+	if err != nil {
+		return err
+	}
+	if !json.Valid([]byte(c.args[1])) {
+		return fmt.Errorf("%s is no JSON", c.args[1])
+	}
+	patch := client.RawPatch(types.MergePatchType, []byte(c.args[1]))
+	if c.has("status") {
+		return o.client.Status().Patch(s.ctx, o.empty(), patch)
+	}
+	return o.client.Patch(s.ctx, o.empty(), patch)
+}
+
+func (s *scenario) delete(c *call) error {
+	for _, arg := range c.args {
+		o, err := s.object(arg)
+		if err != nil {
+			return err
+		}
+		if err := o.client.Delete(s.ctx, o.empty()); err != nil {
+			return fmt.Errorf("deleting %s: %w", arg, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package scenario
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/rogpeppe/go-internal/testscript"
+	ctrl "sigs.k8s.io/controller-runtime"
+)
+
+var update = flag.Bool("update", false, "write what was seen into the expectations of the scripts")
+
+// bin is the folder with the programs under test; set by TestMain.
+var bin string
+
+// slots bounds the number of landscapes to one: each has two or three API servers, which fill two cores while they start, and an API
+// server that cannot start in half a minute ends the process.
+var slots = make(chan struct{}, 1)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	ctrl.SetLogger(logr.Discard()) // of our own clients; the manager's log is its own
+	os.Exit(run(m))
+}
+
+// run builds the programs and runs the tests.
+func run(m *testing.M) int {
+	var err error
+	if bin, err = os.MkdirTemp("", "scenario-"); err != nil {
+		fmt.Fprintln(os.Stderr, "making a folder for programs:", err)
+		return 1
+	}
+	defer os.RemoveAll(bin) //nolint:errcheck // in the folder for temporary files
+	for _, program := range []struct{ module, folder string }{{"../..", "./cmd/lifecycle-manager"}, {"..", "./sample/operator"}} {
+		name := filepath.Base(program.folder)
+		if name == "operator" {
+			name = "sample-operator"
+		}
+		build := exec.Command("go", "build", "-o", filepath.Join(bin, name), program.folder)
+		build.Dir, build.Stdout, build.Stderr = program.module, os.Stderr, os.Stderr
+		if err := build.Run(); err != nil {
+			fmt.Fprintf(os.Stderr, "building %s: %v\n", program.folder, err)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// TestScenarios runs the scripts of testdata.
+func TestScenarios(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata", Cmds: commands, UpdateScripts: *update, RequireUniqueNames: true,
+		Setup: func(env *testscript.Env) error {
+			slots <- struct{}{}
+			ctx, cancel := context.WithCancel(context.Background())
+			s := &scenario{ctx: ctx, dir: filepath.Join(env.WorkDir, "landscape")}
+			env.Values[key{}] = s
+			t := env.T().(testing.TB)
+			var seen string
+			env.Defer(func() {
+				if t.Failed() {
+					seen = s.describe()
+				}
+				if err := s.close(); err != nil {
+					t.Errorf("stopping the landscape: %v", err)
+				}
+				cancel()
+				<-slots
+			})
+			t.Cleanup(func() { // after the script's own log
+				if seen != "" {
+					t.Log(seen)
+				}
+			})
+			return nil
+		},
+	})
+}
