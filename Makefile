@@ -58,7 +58,7 @@ run: ## run the manager against the current KUBECONFIG: make run ARGS="--oci-reg
 	@go run ./cmd/lifecycle-manager --leader-elect=false $(ARGS)
 
 lint: bin/golangci-lint ## run the linter over both modules
-	@bin/golangci-lint run ./... && cd playground && ../bin/golangci-lint run --config ../.golangci.yml ./...
+	@r=0; bin/golangci-lint run ./... || r=1; cd playground && ../bin/golangci-lint run --config ../.golangci.yml ./... || r=1; exit $$r
 
 fuzz: ## run every fuzz test for FUZZTIME (1m)
 	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
