@@ -15,10 +15,10 @@ func TestEveryFieldHasItsFlag(t *testing.T) {
 	NewManager().Register(flags)
 	words := regexp.MustCompile(`([a-z0-9])([A-Z])|([A-Z])([A-Z][a-z])`)
 	fields := reflect.TypeFor[Manager]()
-	for i := range fields.NumField() {
-		name := strings.ToLower(words.ReplaceAllString(fields.Field(i).Name, "$1$3-$2$4"))
+	for field := range fields.Fields() {
+		name := strings.ToLower(words.ReplaceAllString(field.Name, "$1$3-$2$4"))
 		if flags.Lookup(name) == nil {
-			t.Errorf("field %s has no flag --%s", fields.Field(i).Name, name)
+			t.Errorf("field %s has no flag --%s", field.Name, name)
 		}
 	}
 	count := 0
