@@ -19,8 +19,7 @@ var update = flag.Bool("update", false, "write what was seen into the expectatio
 // bin is the folder with the programs under test; set by TestMain.
 var bin string
 
-// slots bounds the number of landscapes to one: each has two or three API servers, which fill two cores while they start, and an API
-// server that cannot start in half a minute ends the process.
+// slots bounds the number of landscapes to one: each has two or three API servers, which fill two cores while they start.
 var slots = make(chan struct{}, 1)
 
 func TestMain(m *testing.M) {
