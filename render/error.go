@@ -1,6 +1,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"unicode"
@@ -22,6 +23,22 @@ const (
 	ArchiveTooLarge = "ArchiveTooLarge"
 	// UnsafeArchive: an archive has an entry that points out of its folder.
 	UnsafeArchive = "UnsafeArchive"
+	// InvalidChart: a Helm chart is not complete or not well formed.
+	InvalidChart = "InvalidChart"
+	// InvalidKustomization: a Kustomize directory cannot be built.
+	InvalidKustomization = "InvalidKustomization"
+	// TemplateFailed: a template of a chart cannot be parsed or executed.
+	TemplateFailed = "TemplateFailed"
+	// InvalidValues: values cannot be read, do not fit the chart's schema, or are given to what takes none.
+	InvalidValues = "InvalidValues"
+	// InvalidConfig: a config layer or client configuration cannot be understood.
+	InvalidConfig = "InvalidConfig"
+	// KubernetesTooOld: a chart does not support the cluster's version of Kubernetes.
+	KubernetesTooOld = "KubernetesTooOld"
+	// RefusedFeature: the artefact uses something that is not done here. The package comment lists what and why.
+	RefusedFeature = "RefusedFeature"
+	// RenderTimeout: rendering was given up because its context ended.
+	RenderTimeout = "RenderTimeout"
 )
 
 // Error says what is wrong with an artefact, where, and what to do. Its text is one line.
@@ -35,6 +52,7 @@ type Error struct {
 	// Object names the object as "Kind namespace/name", "" if it is not known.
 	Object string
 
+	doing   string // "" means reading the artefact
 	reason  string
 	problem string
 	err     error
@@ -68,7 +86,7 @@ func (e *Error) Error() string {
 	if place != "" {
 		place += ": "
 	}
-	return oneLine("reading the artefact: " + place + text)
+	return oneLine(cmp.Or(e.doing, "reading the artefact") + ": " + place + text)
 }
 
 // oneLine makes of a text with parts that others wrote what fits into a condition.

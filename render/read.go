@@ -16,7 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// Limits bounds what Read unpacks. The zero value means the defaults.
+// Limits bounds what is unpacked and rendered. The zero value means the defaults.
 type Limits struct {
 	// Bytes is the most that each step of unpacking may yield, all files of an archive taken together; 0 means 64 MiB.
 	Bytes int64
@@ -33,39 +33,22 @@ const (
 // nesting is how many times a layer may be compressed. A tar is compressed once; an archiver and a registry client may each do it.
 const nesting = 2
 
-// Read returns the objects of an OCI layer. What the layer is, its content says: plain YAML or JSON, a tar archive, or
-// either of them compressed with gzip or zstd. Of an archive it reads all regular files whose name ends in .yaml, .yml or .json
-// and does not begin with "._", in the order of their paths; an archive with a single regular file may call it as it likes.
-// Nothing is written anywhere.
+// Read returns the objects of an OCI layer that holds manifests; see Load for charts and Kustomize directories. What the layer
+// is, its content says: plain YAML or JSON, a tar archive, or either of them compressed with gzip or zstd. Of an archive it
+// reads all regular files whose name ends in .yaml, .yml or .json and does not begin with "._", in the order of their paths; an
+// archive with a single regular file may call it as it likes. Nothing is written anywhere.
 //
-// Errors are those of Parse, and InvalidArchive, ArchiveTooLarge (see Limits) and UnsafeArchive: an entry with an absolute path,
-// or a path or link that leaves the archive's folder.
+// Errors are those of Parse, InvalidArchive, ArchiveTooLarge (see Limits), UnsafeArchive (an entry with an absolute path, or a
+// path or link that leaves the archive's folder), and RefusedFeature for a chart or Kustomize directory.
 func Read(layer []byte, limits Limits) ([]*unstructured.Unstructured, error) {
-	limits.Bytes = cmp.Or(limits.Bytes, DefaultBytes)
-	limits.Files = cmp.Or(limits.Files, DefaultFiles)
-	data, err := decompress(layer, limits.Bytes)
+	artefact, err := Load(layer, limits)
 	if err != nil {
 		return nil, err
 	}
-	if !isTar(data) {
-		return Parse(data)
+	if artefact.kind != Manifests {
+		return nil, &Error{reason: RefusedFeature, problem: fmt.Sprintf("the layer is a %s, which has to be rendered, where only manifests are expected: package manifests", artefact.kind)}
 	}
-	files, err := untar(data, limits)
-	if err != nil {
-		return nil, err
-	}
-	var objects []*unstructured.Unstructured
-	for _, f := range files {
-		more, err := Parse(f.data)
-		if err != nil {
-			if e, ok := errors.AsType[*Error](err); ok {
-				e.File = f.path
-			}
-			return nil, err
-		}
-		objects = append(objects, more...)
-	}
-	return objects, nil
+	return artefact.parse()
 }
 
 func decompress(data []byte, limit int64) ([]byte, error) {
@@ -122,54 +105,80 @@ func isTar(data []byte) bool {
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || bytes.Equal(data[257:262], []byte("ustar"))
 }
 
-// file is one regular file of an archive.
+// file is one regular file of an archive or folder.
 type file struct {
 	path string
 	data []byte
 }
 
-// untar returns the manifests of an archive in the order of their paths.
-func untar(data []byte, limits Limits) ([]file, error) {
-	var files []file
-	left := limits.Bytes
+// budget is what is left of Limits for one artefact, with all archives in it.
+type budget struct {
+	limits Limits
+	bytes  int64
+	files  int
+}
+
+func newBudget(limits Limits) *budget {
+	limits.Bytes = cmp.Or(limits.Bytes, DefaultBytes)
+	limits.Files = cmp.Or(limits.Files, DefaultFiles)
+	return &budget{limits, limits.Bytes, limits.Files}
+}
+
+// entry takes one entry of an archive or folder off the budget.
+func (b *budget) entry() error {
+	if b.files--; b.files < 0 {
+		return &Error{reason: ArchiveTooLarge, problem: fmt.Sprintf("it has more than %d entries: split the module or raise the limit", b.limits.Files)}
+	}
+	return nil
+}
+
+// read takes the content of one file off the budget.
+func (b *budget) read(from io.Reader) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(from, b.bytes+1))
+	if err != nil {
+		return nil, err
+	}
+	if b.bytes -= int64(len(content)); b.bytes < 0 {
+		return nil, checkSize(b.limits.Bytes+1, b.limits.Bytes)
+	}
+	return content, nil
+}
+
+// untar returns the regular files of an archive in the order of their paths, and the path of the first link in it.
+func untar(data []byte, left *budget) (files []file, link string, err error) {
 	archive := tar.NewReader(bytes.NewReader(data))
-	for entries := 0; ; entries++ {
+	for {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
-			return nil, damaged("tar archive", err)
+			return nil, "", damaged("tar archive", err)
 		}
-		if entries >= limits.Files {
-			return nil, &Error{reason: ArchiveTooLarge, problem: fmt.Sprintf("the archive has more than %d entries", limits.Files)}
+		if err := left.entry(); err != nil {
+			return nil, "", err
 		}
 		name, err := inside(header)
 		if err != nil {
-			return nil, err
+			return nil, "", err
+		}
+		if link == "" && (header.Typeflag == tar.TypeSymlink || header.Typeflag == tar.TypeLink) {
+			link = name
 		}
 		if header.Typeflag != tar.TypeReg || strings.HasPrefix(path.Base(name), "._") {
 			continue
 		}
-		content, err := io.ReadAll(io.LimitReader(archive, left+1))
+		content, err := left.read(archive)
 		if err != nil {
-			return nil, damaged("tar archive", err)
-		}
-		if left -= int64(len(content)); left < 0 {
-			return nil, checkSize(limits.Bytes+1, limits.Bytes)
+			if _, ok := errors.AsType[*Error](err); !ok {
+				err = damaged("tar archive", err)
+			}
+			return nil, "", err
 		}
 		files = append(files, file{name, content})
 	}
-	if len(files) > 1 {
-		files = slices.DeleteFunc(files, func(f file) bool {
-			return !slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(f.path))
-		})
-	}
-	if len(files) == 0 {
-		return nil, &Error{reason: InvalidArchive, problem: "the archive holds no *.yaml, *.yml or *.json file: package the module's manifest into it"}
-	}
 	slices.SortStableFunc(files, func(a, b file) int { return strings.Compare(a.path, b.path) })
-	return files, nil
+	return files, link, nil
 }
 
 // inside returns the clean path of an entry, or an error if the entry or what it links to lies outside the archive's folder.
@@ -182,7 +191,7 @@ func inside(header *tar.Header) (string, error) {
 	target := header.Linkname
 	switch {
 	case header.Typeflag == tar.TypeSymlink && !path.IsAbs(target):
-		target = path.Join(path.Dir(header.Name), target) //nolint:gosec // refused below if it leaves the folder
+		target = path.Join(path.Dir(header.Name), target) //nolint:gosec // it is compared, and nothing is written anywhere
 	case header.Typeflag != tar.TypeSymlink && header.Typeflag != tar.TypeLink:
 		target = ""
 	}

@@ -1,28 +1,76 @@
-// Package render turns the artefact of a module into a Bundle: the objects to apply, each encoded once.
+// Package render turns the artefact of a module into a Bundle: the objects to apply, each encoded once. An artefact is a set of
+// manifests, a Helm chart or a Kustomize directory; which one, its content says.
 //
-//	objects, err := render.Read(layer, render.Limits{})
-//	bundle, err := render.Build(objects, render.Options{Labels: …, Images: …, Digest: layerDigest})
+//	artefact, err := render.Load(layer, render.Limits{}) // or Open(root.FS(), render.Limits{}) for a folder
+//	settings := render.Settings{Release: "redis", Namespace: "cache", Set: []string{"replica.count=2"}}
+//	options := render.Options{Labels: …, Images: …, Digest: settings.Digest(artefact.Digest(), artefact.Asks(settings))}
+//	bundle, err := cache.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) { return artefact.Bundle(ctx, settings, options) })
 //	for _, o := range bundle.Objects {
 //		body = o.AppendJSON(body[:0], namespace, overlay)
 //	}
 //
+// Read, Parse and Build are the parts of it for who has manifests only.
+//
 // # How it works
 //
-// Read recognises what a layer holds by its content (plain YAML or JSON, gzip, zstd, tar) and unpacks it in memory under
-// Limits; nothing is ever written to a disk. Parse decodes the stream of documents into object trees: numbers keep their
-// kind and every digit, duplicate keys are refused, aliases are bounded, Lists are flattened, and every error names
-// document, line and object. Build decides everything that is the same for all runtimes (labels, annotations, images,
-// pull secret), encodes each object once and drops the trees. What differs by runtime, the namespace of an object that
-// names none and an Overlay of labels and annotations, is put in by Object.AppendJSON, which copies bytes and allocates
-// nothing but room in the caller's slice.
+// Load and Open recognise what there is and unpack it in memory under Limits; nothing is ever written to a disk. Parse decodes
+// the stream of documents into object trees: numbers keep their kind and every digit, duplicate keys are refused, aliases are
+// bounded, Lists are flattened, and every error names document, line and object. Build decides everything that is the same for all
+// runtimes (labels, annotations, images, pull secret), encodes each object once and drops the trees. What differs by runtime, the
+// namespace of an object that names none and an Overlay of labels and annotations, is put in by Object.AppendJSON, which copies
+// bytes and allocates nothing but room in the caller's slice.
 //
 // A Bundle is immutable and safe for concurrent use, so all runtimes that want the same module version with the same
-// configuration share one. The same input always gives the same bytes and the same digest.
+// configuration share one; a Cache keeps them. The same input always gives the same bytes and the same digest. The digest is that
+// of artefact, Settings, Options and of what the cluster answers to the questions of Artefact.Asks; whoever remembers these
+// knows the digest without the artefact, and without rendering.
+//
+// # Helm
+//
+// Helm's own loader, values and template engine render a chart as "helm template" does, without a release and without a cluster. What
+// is supported, and what becomes of the rest:
+//
+//	values.yaml, values.schema.json     supported; a schema that refers to another file or server is refused
+//	subcharts, conditions, tags, alias  supported, packaged or not; a dependency that is not in the chart is an error
+//	library charts                      as subcharts; alone they are refused, as there is nothing to install
+//	crds/                               objects like the others, first in the bundle, so that they are upgraded and removed too
+//	kubeVersion of Chart.yaml           checked: KubernetesTooOld
+//	.Capabilities                       as the caller gives them; a template sees only what Asks found, so that clusters which differ
+//	                                    in nothing that matters share a bundle
+//	.Release                            IsInstall is true, IsUpgrade false and Revision 1, always: one rendering serves the first
+//	                                    installation and all later ones
+//	NOTES.txt                           not rendered
+//	hooks for install and upgrade       ordinary objects, but a Job or Pod is refused: it would have to run once at that moment
+//	hooks for test, delete, rollback    left out and reported in Bundle.LeftOut: these moments do not happen, as objects are kept as
+//	                                    they are, and removed by what was recorded of them
+//	DisableHooks                        leaves all hooks out and reports them
+//	lookup                              finds nothing, as in "helm template", and is reported: the answer of one cluster would be wrong
+//	                                    for the others
+//	now, rand…, uuidv4, gen…Cert, …     refused: another result each time would be a change each time, and the same secret for all
+//	                                    clusters. The result can be given as a value
+//	getHostByName                       refused: nothing is asked of the network
+//	keys, values                        in the order of the keys
+//	helm.sh/resource-policy: keep       becomes the annotation that makes package apply keep the object
+//
+// Keys that are twice in one map of what a template makes are refused, which Helm lets pass. Refused means an Error with reason
+// RefusedFeature that names the template; the way around is said in it.
+//
+// # Kustomize
+//
+// Kustomize runs on a copy in memory. Refused are remote resources, files outside of the artefact, helmCharts, and generators,
+// transformers and validators that are programs or containers, or that come from a directory; those built into Kustomize, inline or in
+// a file, are supported.
+//
+// # Time and memory
+//
+// Files are bounded by Limits, with subcharts in archives counted in; what a template may count to or repeat is bounded.
+// Templates end when ctx does, with reason RenderTimeout: each round of a loop and each template that is included looks. Two
+// things cannot be interrupted: a loop in a text that a chart hands to tpl, and Kustomize, which has no loops.
 //
 // # What it does not do
 //
 // It knows no cluster: which kinds are namespaced, what order to apply in and what is already there are questions to
-// package apply. It fetches nothing. It does not template: an object arrives as the artefact has it, but for the rules of
+// package apply. It fetches nothing. Manifests are not templated: an object arrives as the artefact has it, but for the rules of
 // Options, and but for what only an API server may set. Build leaves out status and, of the metadata, creationTimestamp,
 // deletionGracePeriodSeconds, deletionTimestamp, generation, managedFields, ownerReferences (they point to UIDs of another cluster;
 // its garbage collector would delete the object), resourceVersion, selfLink and uid.
@@ -47,6 +95,17 @@ type Bundle struct {
 	Digest string
 	// Objects in the order of the artefact.
 	Objects []*Object
+	// LeftOut says, one sentence each, what the artefact holds and the bundle does not: hooks, answers to lookup. It is for people.
+	LeftOut []string
+}
+
+// Size is the length of all encoded objects in bytes.
+func (b *Bundle) Size() int {
+	size := 0
+	for _, o := range b.Objects {
+		size += o.Size()
+	}
+	return size
 }
 
 // Options says what Build changes in the objects of an artefact. The zero value changes nothing.

@@ -1,0 +1,424 @@
+package render
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/santhosh-tekuri/jsonschema/v6"
+	"helm.sh/helm/v4/pkg/chart/common"
+	buffered "helm.sh/helm/v4/pkg/chart/loader/archive"
+	helmchart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	chartutil "helm.sh/helm/v4/pkg/chart/v2/util"
+
+	commonutil "helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/engine"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// doingChart begins the text of every error about a chart.
+const doingChart = "rendering the chart"
+
+// Asks returns what the artefact asks about the cluster, sorted: "kubeVersion", "kubeVersion in <range>", "apiVersion
+// <group/version[/Kind]>", "apiVersions" for all of them. It is empty for what is no chart. It is found by searching the
+// chart's files (and the settings' values, which may be templates) for .Capabilities, so it can be more than is asked in
+// truth, but not less: what is not in the list, a template does not get to see.
+func (a *Artefact) Asks(settings Settings) []string {
+	if a.kind != Chart {
+		return nil
+	}
+	var questions []string
+	for _, f := range a.files {
+		if path.Ext(f.path) != ".md" && path.Base(f.path) != notes {
+			questions = ask(questions, f.data)
+		}
+		if f.path == "Chart.yaml" {
+			var metadata struct{ KubeVersion string }
+			if err := yaml.Unmarshal(f.data, &metadata); err == nil && metadata.KubeVersion != "" {
+				questions = append(questions, askRange+metadata.KubeVersion)
+			}
+		}
+	}
+	questions = ask(questions, settings.Values)
+	for _, expression := range settings.Set {
+		questions = ask(questions, []byte(expression))
+	}
+	slices.Sort(questions)
+	return slices.Compact(questions)
+}
+
+// inRange reports whether the version of Kubernetes is in a range, as Helm understands it: what follows the patch level does not count.
+func (c Capabilities) inRange(constraint string) bool {
+	version, err := common.ParseKubeVersion(c.version())
+	return err == nil && chartutil.IsCompatibleRange(constraint, version.String())
+}
+
+// known returns the capabilities as templates see them: what asks does not have is as if the cluster did not have it.
+func (c Capabilities) known(asks []string) (*common.Capabilities, error) {
+	version := DefaultKubeVersion
+	apis := common.VersionSet{}
+	for _, q := range asks {
+		api, ok := strings.CutPrefix(q, askAPI)
+		switch {
+		case q == askVersion:
+			version = c.version()
+		case q == askAPIs:
+			apis = c.apis()
+		case ok && slices.Contains(c.apis(), api) && !slices.Contains(asks, askAPIs):
+			apis = append(apis, api)
+		}
+	}
+	parsed, err := common.ParseKubeVersion(version)
+	if err != nil {
+		return nil, &Error{doing: doingChart, reason: InvalidValues, problem: fmt.Sprintf("%q is not a version of Kubernetes", version), err: err}
+	}
+	return &common.Capabilities{KubeVersion: *parsed, APIVersions: apis, HelmVersion: common.DefaultCapabilities.HelmVersion}, nil
+}
+
+// renderChart renders a chart: values, templates, objects.
+func (a *Artefact) renderChart(ctx context.Context, settings Settings) ([]*unstructured.Unstructured, []string, error) {
+	chart, err := a.chart()
+	if err != nil {
+		return nil, nil, err
+	}
+	if supported := chart.Metadata.KubeVersion; supported != "" && !settings.Capabilities.inRange(supported) {
+		return nil, nil, &Error{doing: doingChart, reason: KubernetesTooOld, problem: fmt.Sprintf(
+			"chart %s %s supports Kubernetes %s, but the cluster has %s: upgrade the cluster or use another version of the chart",
+			chart.Name(), chart.Metadata.Version, supported, settings.Capabilities.version())}
+	}
+	values, err := a.renderValues(chart, settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	prepare(chart)
+	f := &functions{ctx: ctx}
+	texts, err := guarded(ctx, doingChart, func() (map[string]string, error) {
+		return engine.Engine{CustomTemplateFuncs: f.table()}.RenderWithContext(ctx, chart, values)
+	})
+	if err != nil {
+		return nil, nil, f.explain(err)
+	}
+	var objects []*unstructured.Unstructured
+	if !settings.SkipCRDs {
+		if objects, err = definitions(chart); err != nil {
+			return nil, nil, err
+		}
+	}
+	rendered, leftOut, err := collectRendered(texts, settings.DisableHooks)
+	if err != nil {
+		return nil, nil, err
+	}
+	return settings.complete(append(objects, rendered...)), append(leftOut, f.lookups...), nil
+}
+
+// chart makes Helm's form of the files. Each rendering needs its own, because values and conditions change it.
+func (a *Artefact) chart() (*helmchart.Chart, error) {
+	files := make([]*buffered.BufferedFile, 0, len(a.files))
+	for _, f := range a.files {
+		files = append(files, &buffered.BufferedFile{Name: f.path, Data: bytes.TrimPrefix(f.data, []byte("\ufeff"))})
+	}
+	chart, err := loader.LoadFiles(files)
+	if err != nil {
+		return nil, &Error{doing: doingChart, reason: InvalidChart, problem: "it is not a valid chart: correct it and package it again", err: err}
+	}
+	if chart.Metadata.Type == "library" {
+		return nil, &Error{doing: doingChart, reason: InvalidChart, problem: fmt.Sprintf(
+			"chart %s is a library, which holds nothing to install: install a chart that uses it", chart.Name())}
+	}
+	return chart, settle(chart)
+}
+
+// settle refuses a chart without its dependencies, and puts subcharts in an order: the loader has them in any.
+func settle(chart *helmchart.Chart) error {
+	subcharts := slices.Clone(chart.Dependencies())
+	id := func(c *helmchart.Chart) string { return c.Name() + " " + c.Metadata.Version }
+	slices.SortFunc(subcharts, func(a, b *helmchart.Chart) int { return strings.Compare(id(a), id(b)) })
+	for i := 1; i < len(subcharts); i++ {
+		if id(subcharts[i]) == id(subcharts[i-1]) {
+			return &Error{doing: doingChart, reason: InvalidChart, problem: fmt.Sprintf("chart %s has subchart %s twice: remove one", chart.Name(), id(subcharts[i]))}
+		}
+	}
+	chart.SetDependencies(subcharts...)
+	for _, wanted := range chart.Metadata.Dependencies {
+		if wanted != nil && !slices.ContainsFunc(subcharts, func(c *helmchart.Chart) bool { return c.Name() == wanted.Name }) {
+			return &Error{doing: doingChart, reason: InvalidChart, problem: fmt.Sprintf(
+				"chart %s needs chart %s %s, which is not in its folder charts: run helm dependency build and package it again", chart.Name(), wanted.Name, wanted.Version)}
+		}
+	}
+	for _, subchart := range subcharts {
+		if err := settle(subchart); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// renderValues puts together what templates see.
+func (a *Artefact) renderValues(chart *helmchart.Chart, settings Settings) (common.Values, error) {
+	release := common.ReleaseOptions{Name: settings.Release, Namespace: settings.Namespace, Revision: 1, IsInstall: true}
+	if release.Name == "" {
+		release.Name = chart.Name()
+	}
+	if release.Namespace == "" {
+		release.Namespace = "default"
+	}
+	if err := chartutil.ValidateReleaseName(release.Name); err != nil {
+		return nil, &Error{doing: doingChart, reason: InvalidValues, problem: fmt.Sprintf("%q cannot be the name of a release", release.Name), err: err}
+	}
+	values, err := settings.values()
+	if err != nil {
+		return nil, err
+	}
+	capabilities, err := settings.Capabilities.known(a.Asks(settings))
+	if err != nil {
+		return nil, err
+	}
+	if err := chartutil.ProcessDependencies(chart, values); err != nil {
+		return nil, &Error{doing: doingChart, reason: InvalidChart, problem: "its dependencies cannot be resolved: correct them", err: err}
+	}
+	out, err := commonutil.ToRenderValuesWithSchemaValidation(chart, values, release, capabilities, true)
+	if err != nil {
+		return nil, &Error{doing: doingChart, reason: InvalidValues, problem: "the values do not fit the chart: correct them", err: err}
+	}
+	all, _ := out["Values"].(common.Values)
+	return out, validate(chart, all)
+}
+
+// validate compares the values with the schema of the chart and those of its subcharts. Helm's own validation would read
+// what a schema refers to, from any server and from this machine's disk.
+func validate(chart *helmchart.Chart, values map[string]any) error {
+	if err := validateOne(chart, values); err != nil {
+		return err
+	}
+	for _, subchart := range chart.Dependencies() {
+		if own, ok := asMap(values[subchart.Name()]); ok {
+			if err := validate(subchart, own); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func validateOne(chart *helmchart.Chart, values map[string]any) error {
+	if chart.Schema == nil {
+		return nil
+	}
+	refuse := func(reason, problem string, err error) error {
+		return &Error{doing: doingChart, reason: reason, File: chart.ChartFullPath() + "/values.schema.json", problem: problem, err: err}
+	}
+	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(chart.Schema))
+	if err != nil {
+		return refuse(InvalidChart, "it is not JSON: correct it", err)
+	}
+	const location = "chart:///values.schema.json"
+	var nothing noLoader
+	compiler := jsonschema.NewCompiler()
+	compiler.UseLoader(&nothing)
+	var compiled *jsonschema.Schema
+	if err = compiler.AddResource(location, schema); err == nil {
+		compiled, err = compiler.Compile(location)
+	}
+	switch {
+	case nothing.asked != "":
+		return refuse(RefusedFeature, fmt.Sprintf("the schema refers to %q, and nothing is fetched while rendering: put it into the file", nothing.asked), nil)
+	case err != nil:
+		return refuse(InvalidChart, "it is not a valid schema: correct it", err)
+	}
+	plain, err := plainJSON(values)
+	if err == nil {
+		err = compiled.Validate(plain)
+	}
+	if err != nil {
+		text := strings.TrimPrefix(err.Error(), "jsonschema validation failed with '"+location+"#'\n")
+		return &Error{doing: doingChart, reason: InvalidValues, problem: fmt.Sprintf("the values of chart %s do not fit its schema, correct them: %s", chart.Name(), text)}
+	}
+	return nil
+}
+
+// plainJSON returns values as a JSON decoder would, which is what a schema is checked against.
+func plainJSON(values map[string]any) (any, error) {
+	data, err := json.Marshal(values)
+	if err != nil {
+		return nil, err
+	}
+	return jsonschema.UnmarshalJSON(bytes.NewReader(data))
+}
+
+func asMap(value any) (map[string]any, bool) {
+	switch value := value.(type) {
+	case map[string]any:
+		return value, true
+	case common.Values:
+		return value, true
+	}
+	return nil, false
+}
+
+// noLoader refuses to load what a schema refers to, and remembers it.
+type noLoader struct{ asked string }
+
+// Load always fails.
+func (l *noLoader) Load(url string) (any, error) {
+	l.asked = url
+	return nil, errors.New("nothing is fetched")
+}
+
+// notes is the template that talks to whoever runs Helm.
+const notes = "NOTES.txt"
+
+// prepare drops the notes and makes all other templates interruptible.
+func prepare(chart *helmchart.Chart) {
+	chart.Templates = slices.DeleteFunc(chart.Templates, func(f *common.File) bool { return path.Base(f.Name) == notes })
+	for _, f := range chart.Templates {
+		f.Data = []byte(interruptible(string(f.Data)))
+	}
+	for _, subchart := range chart.Dependencies() {
+		prepare(subchart)
+	}
+}
+
+// definitions returns the objects in the folders crds, which are no templates, of the chart and its enabled subcharts.
+func definitions(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
+	crds := chart.CRDObjects()
+	slices.SortStableFunc(crds, func(a, b helmchart.CRD) int { return strings.Compare(a.Filename, b.Filename) })
+	var objects []*unstructured.Unstructured
+	for _, crd := range crds {
+		more, err := Parse(crd.File.Data)
+		if err != nil {
+			return nil, inTemplate(crd.Filename, "", err)
+		}
+		objects = append(objects, more...)
+	}
+	return objects, nil
+}
+
+// collectRendered reads the objects that templates have made, in the order of the templates' paths.
+func collectRendered(texts map[string]string, disableHooks bool) (objects []*unstructured.Unstructured, leftOut []string, err error) {
+	size := int64(0)
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		if size += int64(len(texts[name])); size > DefaultBytes {
+			return nil, nil, checkSize(size, DefaultBytes)
+		}
+		if !isManifest(name) && strings.TrimSpace(texts[name]) == "" {
+			continue
+		}
+		more, err := Parse([]byte(texts[name]))
+		if err != nil {
+			return nil, nil, inTemplate(name, "in what the template makes: ", err)
+		}
+		for _, o := range more {
+			why, err := judgeHook(o, disableHooks)
+			if err != nil {
+				err.File = name
+				return nil, nil, err
+			}
+			if why != "" {
+				leftOut = append(leftOut, fmt.Sprintf("%s of %s is left out: %s", describe(o.Object), name, why))
+				continue
+			}
+			keepAsHelm(o)
+			objects = append(objects, o)
+		}
+	}
+	return objects, leftOut, nil
+}
+
+// inTemplate says which file of a chart an error is about.
+func inTemplate(name, where string, err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.doing, e.File, e.problem = doingChart, name, where+e.problem
+	}
+	return err
+}
+
+// hookAnnotation makes an object a hook: something that Helm applies at certain moments and then forgets.
+const hookAnnotation = "helm.sh/hook"
+
+// judgeHook decides what becomes of an object. It returns why it is left out, or an error if the chart needs what is not
+// done here.
+//
+//	1  no hook                                                      ordinary
+//	2  hooks are disabled                                           left out
+//	3  only for moments that never come: test, delete, rollback     left out
+//	4  a Job or Pod for install or upgrade                          refused
+//	5  anything else for install or upgrade                         ordinary
+func judgeHook(o *unstructured.Unstructured, disabled bool) (leftOut string, refused *Error) {
+	moments, isHook := o.GetAnnotations()[hookAnnotation]
+	if !isHook {
+		return "", nil
+	}
+	if disabled {
+		return "hooks are disabled", nil
+	}
+	comes := false
+	for moment := range strings.SplitSeq(moments, ",") {
+		switch strings.ToLower(strings.TrimSpace(moment)) {
+		case "pre-install", "post-install", "pre-upgrade", "post-upgrade", "crd-install":
+			comes = true
+		}
+	}
+	kind := o.GroupVersionKind().GroupKind()
+	switch {
+	case !comes:
+		return fmt.Sprintf("it is a hook for %q, which does not happen here", moments), nil
+	case kind.Group == "batch" && kind.Kind == "Job" || kind.Group == "" && kind.Kind == "Pod":
+		return "", &Error{doing: doingChart, reason: RefusedFeature, Object: describe(o.Object), problem: fmt.Sprintf(
+			"it is a hook for %q, which would have to run once at that moment, but objects are kept as they are instead: "+
+				"switch it off in the values, or leave out all hooks with DisableHooks=true", moments)}
+	}
+	return "", nil
+}
+
+// keepAsHelm writes what Helm calls the resource policy keep as the annotation by which package apply keeps an object.
+func keepAsHelm(o *unstructured.Unstructured) {
+	const prune = "operator.kyma-project.io/prune"
+	annotations := o.GetAnnotations()
+	if _, decided := annotations[prune]; !decided && strings.EqualFold(strings.TrimSpace(annotations["helm.sh/resource-policy"]), "keep") {
+		annotations[prune] = "keep"
+		o.SetAnnotations(annotations)
+	}
+}
+
+// place finds file and line in the words of Helm's template engine.
+var place = regexp.MustCompile(`([^\s():"]+):(\d+)(?::\d+)?`)
+
+// explain turns an error of the template engine into one that says where and what to do.
+func (f *functions) explain(err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e
+	}
+	out := &Error{doing: doingChart, reason: TemplateFailed}
+	text := strings.TrimSpace(err.Error())
+	for _, m := range place.FindAllStringSubmatch(text, -1) {
+		if strings.Contains(m[1], "/templates/") { // the last is where it happened, those before have included it
+			out.File = m[1]
+			out.Line, _ = strconv.Atoi(m[2])
+		}
+	}
+	if rest, ok := strings.CutPrefix(text, "execution error at ("); ok {
+		_, text, _ = strings.Cut(rest, "): ")
+	} else if rest, ok := strings.CutPrefix(text, "parse error at ("); ok {
+		_, text, _ = strings.Cut(rest, "): ")
+		text = "it cannot be parsed: " + text
+	} else if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+		text = strings.TrimSpace(text[i:])
+	} else if i := strings.LastIndex(text, "error calling "); i >= 0 {
+		text = text[i:]
+	}
+	out.problem = "the template fails, correct the chart or its values: " + text
+	if f.why != "" {
+		out.reason, out.problem = RefusedFeature, f.why
+	}
+	return out
+}

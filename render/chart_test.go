@@ -1,0 +1,551 @@
+package render
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"text/template"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+// folder makes a file system of names and contents in turns.
+func folder(entries ...string) fstest.MapFS {
+	fsys := fstest.MapFS{}
+	for i := 0; i < len(entries); i += 2 {
+		fsys[entries[i]] = &fstest.MapFile{Data: []byte(entries[i+1]), Mode: 0o644}
+	}
+	return fsys
+}
+
+// chartOf makes a chart of templates and other files, with a Chart.yaml unless there is one.
+func chartOf(t testing.TB, entries ...string) *Artefact {
+	t.Helper()
+	fsys := folder(entries...)
+	if fsys["Chart.yaml"] == nil {
+		fsys["Chart.yaml"] = &fstest.MapFile{Data: []byte("apiVersion: v2\nname: shop\nversion: 1.2.3\n")}
+	}
+	a, err := Open(fsys, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.Kind() != Chart {
+		t.Fatalf("taken for a %s", a.Kind())
+	}
+	return a
+}
+
+// configMap is a template of a ConfigMap with one value.
+func configMap(value string) string {
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata:\n  v: " + value + "\n"
+}
+
+// reasonOf returns the reason of an error, as a caller finds it.
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		Reason() string
+	}](err); ok {
+		return e.Reason()
+	}
+	return fmt.Sprint(err)
+}
+
+// TestChartGolden renders one chart with everything in it: subcharts in a folder and packaged, one switched off by its condition,
+// an alias, a library, imported values, definitions, hooks, notes, lookup, files and ignored files.
+func TestChartGolden(t *testing.T) {
+	packaged := zip(t, archive(t,
+		"cache/Chart.yaml", "apiVersion: v2\nname: cache\nversion: 2.0.0\n",
+		"cache/values.yaml", "size: 1\nexports: {shared: {fromCache: yes-it-is}}\n",
+		"cache/templates/c.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: {{ .Release.Name }}-{{ .Chart.Name }}}\ndata: {size: {{ .Values.size | quote }}}\n"))
+	fsys := os.DirFS("testdata/chart")
+	files := fstest.MapFS{"charts/cache-2.0.0.tgz": {Data: packaged}}
+	if err := copyInto(files, fsys); err != nil {
+		t.Fatal(err)
+	}
+	a, err := Open(files, Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := Settings{Release: "rel", Namespace: "ns", CreateNamespace: true, Values: []byte("replicas: 3\nsmall: {size: 7}\n"), Set: []string{"image.tag=v9,args={a,b}"},
+		Capabilities: Capabilities{KubeVersion: "v1.33.4-gke.1", APIVersions: []string{"monitoring.coreos.com/v1"}}}
+	objects, leftOut, err := a.Objects(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	fmt.Fprintf(&out, "# asks: %s\n", strings.Join(a.Asks(settings), "; "))
+	for _, l := range leftOut {
+		fmt.Fprintf(&out, "# left out: %s\n", l)
+	}
+	for _, o := range objects {
+		text, err := yaml.Marshal(o.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fmt.Fprintf(&out, "---\n%s", text)
+	}
+	golden(t, "testdata/chart.golden.yaml", out.String())
+
+	// The same chart, packaged as Helm does it, gives the same objects.
+	var entries []string
+	for name, f := range files {
+		if name != "scratch.txt" && name != ".helmignore" {
+			entries = append(entries, "shop/"+name, string(f.Data))
+		}
+	}
+	b, err := Load(zip(t, archive(t, entries...)), Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, _, err := b.Objects(t.Context(), settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(objects, again); diff != "" {
+		t.Errorf("packaged (-folder +packaged):\n%s", diff)
+	}
+}
+
+func golden(t *testing.T, file, got string) {
+	t.Helper()
+	if *update {
+		if err := os.WriteFile(file, []byte(got), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got); -update writes it anew:\n%s", file, diff)
+	}
+}
+
+func TestChartValues(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		template string
+		settings Settings
+		want     string
+	}{
+		"Default":        {"the chart's own value", "{{ .Values.a.b }}", Settings{}, "chart"},
+		"Document":       {"it goes over the chart's", "{{ .Values.a.b }}", Settings{Values: []byte("a: {b: document}")}, "document"},
+		"Set":            {"it goes over the document", "{{ .Values.a.b }}", Settings{Values: []byte("a: {b: document}"), Set: []string{"a.b=set"}}, "set"},
+		"SetTwice":       {"the last wins", "{{ .Values.a.b }}", Settings{Set: []string{"a.b=one", "a.b=two"}}, "two"},
+		"Null":           {"null deletes a default", "{{ default \"gone\" .Values.a.b }}", Settings{Set: []string{"a.b=null"}}, "gone"},
+		"Types":          {"bool and integer keep their type", "{{ printf \"%T %T %T\" .Values.x .Values.y .Values.z }}", Settings{Set: []string{"x=true,y=12,z=1.5"}}, "bool int64 string"},
+		"Release":        {"name and namespace", "{{ .Release.Name }}/{{ .Release.Namespace }}", Settings{Release: "r", Namespace: "n"}, "r/n"},
+		"ReleaseDefault": {"the chart's name, and default", "{{ .Release.Name }}/{{ .Release.Namespace }}", Settings{}, "shop/default"},
+		"Install":        {"as helm template, always", "{{ .Release.IsInstall }} {{ .Release.IsUpgrade }} {{ .Release.Revision }} {{ .Release.Service }}", Settings{}, "true false 1 Helm"},
+		"KubeVersion":    {"as the caller says", "{{ .Capabilities.KubeVersion.Version }} {{ .Capabilities.KubeVersion.Minor }}", Settings{Capabilities: Capabilities{KubeVersion: "1.30.2"}}, "v1.30.2 30"},
+		"KubeDefault":    {"the documented default", "{{ .Capabilities.KubeVersion }}", Settings{}, DefaultKubeVersion},
+		"Has":            {"", `{{ .Capabilities.APIVersions.Has "a/v1" }} {{ .Capabilities.APIVersions.Has "b/v1" }}`, Settings{Capabilities: Capabilities{APIVersions: []string{"a/v1"}}}, "true false"},
+		"HasBuiltIn":     {"without knowledge, what is built in", `{{ .Capabilities.APIVersions.Has "apps/v1" }}`, Settings{}, "true"},
+		"HasDynamic":     {"a name that is made asks for all", `{{ .Capabilities.APIVersions.Has (printf "%s/v1" "a") }}`, Settings{Capabilities: Capabilities{APIVersions: []string{"a/v1"}}}, "true"},
+		"Keys":           {"sorted, because a map has no order", `{{ keys (dict "c" 1 "a" 2 "b" 3) | join "," }}`, Settings{}, "a,b,c"},
+		"MapValues":      {"in the order of keys", `{{ values (dict "c" 1 "a" 2 "b" 3) | join "," }}`, Settings{}, "2,3,1"},
+		"Until":          {"as in sprig", `{{ until 3 }}{{ until -2 }}{{ untilStep 5 1 -2 }}{{ untilStep 0 -5 1 }}{{ seq 3 }}`, Settings{}, "[0 1 2][0 -1][5 3][]1 2 3"},
+		"Repeat":         {"as in sprig", `{{ repeat 3 "ab" }}{{ indent 2 "c" }}{{ nindent 1 "" | trim }}`, Settings{}, "ababab  c"},
+		"Lookup":         {"as in helm template, nothing is found", `{{ if lookup "v1" "Secret" "n" "s" }}there{{ else }}none{{ end }}`, Settings{}, "none"},
+		"Tpl":            {"a value can be a template", `{{ tpl .Values.t . }}`, Settings{Values: []byte("t: '{{ .Capabilities.KubeVersion.Minor }}'"), Capabilities: Capabilities{KubeVersion: "v1.31.0"}}, "31"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := chartOf(t, "values.yaml", "a: {b: chart}\n", "templates/a.yaml", configMap("'"+tc.template+"'"))
+			objects, _, err := a.Objects(t.Context(), tc.settings)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := objects[0].Object["data"].(map[string]any)["v"]; got != tc.want {
+				t.Errorf("got %q, want %q: %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
+// fails is a thing that cannot be rendered.
+type fails struct {
+	reason   string // why the case is there
+	files    []string
+	settings Settings
+	want     string   // the error's reason
+	says     []string // what its text has to say
+}
+
+func TestChartFails(t *testing.T) {
+	chart := func(fields string) string { return "apiVersion: v2\nname: shop\nversion: 1.2.3\n" + fields }
+	cases := map[string]fails{
+		"Syntax":         {"", []string{"templates/a.yaml", "\n\n{{ if }}\n"}, Settings{}, TemplateFailed, []string{`"shop/templates/a.yaml", line 3`, "missing value for if"}},
+		"Execution":      {"", []string{"templates/a.yaml", "a: b\n{{ .Values.x.y }}\n"}, Settings{}, TemplateFailed, []string{`"shop/templates/a.yaml", line 2`, "nil pointer"}},
+		"Included":       {"where it happened, not who included it", []string{"templates/a.yaml", "{{ include \"h\" . }}", "templates/_h.tpl", "\n{{ define \"h\" }}\n{{ .Values.x.y }}\n{{ end }}"}, Settings{}, TemplateFailed, []string{`"shop/templates/_h.tpl", line 3`}},
+		"Required":       {"the author's words", []string{"templates/a.yaml", "{{ required \"set the host\" .Values.host }}"}, Settings{}, TemplateFailed, []string{"line 1", "set the host"}},
+		"Fail":           {"the author's words, on one line", []string{"templates/a.yaml", "{{ fail \"no\\nway\" }}"}, Settings{}, TemplateFailed, []string{"no way"}},
+		"Unknown":        {"env is no function here", []string{"templates/a.yaml", "{{ env \"HOME\" }}"}, Settings{}, TemplateFailed, []string{`"env" not defined`}},
+		"Recursion":      {"it ends", []string{"templates/_h.tpl", "{{ define \"h\" }}{{ include \"h\" . }}{{ end }}", "templates/a.yaml", "{{ include \"h\" . }}"}, Settings{}, TemplateFailed, []string{"nested reference"}},
+		"Random":         {"one rendering serves all clusters", []string{"templates/a.yaml", configMap(`{{ randAlphaNum 8 }}`)}, Settings{}, RefusedFeature, []string{"randAlphaNum", "templates/a.yaml", "as a value"}},
+		"Now":            {"", []string{"templates/a.yaml", configMap(`{{ now | date "2006" }}`)}, Settings{}, RefusedFeature, []string{"now is refused"}},
+		"RandomInTpl":    {"not by the back door", []string{"templates/a.yaml", configMap(`{{ tpl "{{ uuidv4 }}" . }}`)}, Settings{}, RefusedFeature, []string{"uuidv4"}},
+		"DNS":            {"", []string{"templates/a.yaml", configMap(`{{ getHostByName "example.com" }}`)}, Settings{}, RefusedFeature, []string{"network"}},
+		"Repeat":         {"memory", []string{"templates/a.yaml", `{{ repeat 2000000000 "x" }}`}, Settings{}, RefusedFeature, []string{"repeat"}},
+		"RepeatOverflow": {"memory", []string{"templates/a.yaml", `{{ repeat 4611686018427387904 "xxxx" }}`}, Settings{}, RefusedFeature, []string{"repeat"}},
+		"Until":          {"memory", []string{"templates/a.yaml", `{{ range until 2000000000 }}x{{ end }}`}, Settings{}, RefusedFeature, []string{"counting"}},
+		"Seq":            {"memory", []string{"templates/a.yaml", `{{ seq 1 2000000000 }}`}, Settings{}, RefusedFeature, []string{"seq"}},
+		"NotYAML":        {"", []string{"templates/a.yaml", "a: [\n"}, Settings{}, InvalidYAML, []string{"shop/templates/a.yaml", "what the template makes"}},
+		"NoObject":       {"", []string{"templates/a.yaml", "a: b\n"}, Settings{}, InvalidObject, []string{"shop/templates/a.yaml", "apiVersion"}},
+		"HookJob":        {"it would have to run once", []string{"templates/a.yaml", "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, annotations: {helm.sh/hook: \"pre-install,pre-upgrade\"}}\n"}, Settings{}, RefusedFeature, []string{"Job j", "templates/a.yaml", "DisableHooks"}},
+		"TooOld":         {"", []string{"Chart.yaml", chart("kubeVersion: '>=1.40.0-0'\n")}, Settings{Capabilities: Capabilities{KubeVersion: "v1.33.4"}}, KubernetesTooOld, []string{">=1.40.0-0", "v1.33.4"}},
+		"Library":        {"", []string{"Chart.yaml", chart("type: library\n")}, Settings{}, InvalidChart, []string{"library"}},
+		"NoVersion":      {"", []string{"Chart.yaml", "apiVersion: v2\nname: shop\n"}, Settings{}, InvalidChart, []string{"version"}},
+		"BadChartYAML":   {"", []string{"Chart.yaml", "name: [\n"}, Settings{}, InvalidChart, []string{"Chart.yaml"}},
+		"BadValuesYAML":  {"", []string{"values.yaml", "a: [\n"}, Settings{}, InvalidChart, []string{"values.yaml"}},
+		"Dependency":     {"", []string{"Chart.yaml", chart("dependencies: [{name: db, version: 1.x, repository: https://example.com}]\n")}, Settings{}, InvalidChart, []string{"db 1.x", "helm dependency build"}},
+		"Twice":          {"the loader would take them in any order", []string{"charts/a/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n", "charts/b/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n"}, Settings{}, InvalidChart, []string{"db 1.0.0 twice"}},
+		"Subchart":       {"", []string{"charts/db.tgz", "no archive"}, Settings{}, InvalidArchive, []string{"charts/db.tgz"}},
+		"Schema":         {"", []string{"values.schema.json", `{"properties":{"port":{"type":"integer"}}}`}, Settings{Set: []string{"port=http"}}, InvalidValues, []string{"schema", "/port", "integer"}},
+		"SchemaOfSub":    {"", []string{"charts/db/Chart.yaml", "apiVersion: v2\nname: db\nversion: 1.0.0\n", "charts/db/values.schema.json", `{"required":["size"]}`, "values.yaml", "db: {a: 1}"}, Settings{}, InvalidValues, []string{"chart db", "size"}},
+		"SchemaRemote":   {"nothing is fetched", []string{"values.schema.json", `{"$ref":"https://example.com/schema.json"}`}, Settings{}, RefusedFeature, []string{"https://example.com/schema.json"}},
+		"SchemaFile":     {"nothing is read from this machine", []string{"values.schema.json", `{"$ref":"file:///etc/passwd"}`}, Settings{}, RefusedFeature, []string{"file:///etc/passwd"}},
+		"SchemaDialect":  {"nothing is fetched", []string{"values.schema.json", `{"$schema":"https://example.com/dialect"}`}, Settings{}, RefusedFeature, []string{"https://example.com/dialect"}},
+		"SchemaBroken":   {"", []string{"values.schema.json", `{"type": 5}`}, Settings{}, InvalidChart, []string{"values.schema.json"}},
+		"SchemaNoJSON":   {"", []string{"values.schema.json", `{`}, Settings{}, InvalidChart, []string{"values.schema.json"}},
+		"Values":         {"", nil, Settings{Values: []byte("a: [")}, InvalidValues, []string{"values document"}},
+		"ValuesList":     {"", nil, Settings{Values: []byte("[a]")}, InvalidValues, []string{"values document"}},
+		"ValuesTwice":    {"", nil, Settings{Values: []byte("a: 1\na: 2")}, InvalidValues, []string{"twice"}},
+		"Set":            {"", nil, Settings{Set: []string{"a"}}, InvalidValues, []string{"path=value"}},
+		"SetIndex":       {"memory", nil, Settings{Set: []string{"a[65000]=b"}}, InvalidValues, []string{"index"}},
+		"SetIndexHidden": {"memory", nil, Settings{Set: []string{`a[6\5000]=b`}}, InvalidValues, []string{"index"}},
+		"Release":        {"", nil, Settings{Release: "Not_A_Name"}, InvalidValues, []string{"Not_A_Name"}},
+		"KubeVersion":    {"", nil, Settings{Capabilities: Capabilities{KubeVersion: "new"}, Values: []byte("a: .Capabilities.KubeVersion")}, InvalidValues, []string{`"new"`}},
+		"Duplicate":      {"", []string{"templates/a.yaml", configMap("1"), "templates/b.yaml", configMap("2")}, Settings{}, DuplicateObject, []string{"ConfigMap a"}},
+		"CRD":            {"", []string{"crds/a.yaml", "a: b"}, Settings{}, InvalidObject, []string{"crds/a.yaml"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			fsys := folder(tc.files...)
+			if fsys["Chart.yaml"] == nil {
+				fsys["Chart.yaml"] = &fstest.MapFile{Data: []byte(chart(""))}
+			}
+			a, err := Open(fsys, Limits{})
+			if err == nil {
+				_, err = a.Bundle(t.Context(), tc.settings, Options{})
+			}
+			check := reasonOf(err)
+			if check != tc.want {
+				t.Errorf("got reason %s, want %s (%s): %v", check, tc.want, tc.reason, err)
+			}
+			for _, says := range tc.says {
+				if err != nil && !strings.Contains(err.Error(), says) {
+					t.Errorf("the error does not say %q: %v", says, err)
+				}
+			}
+		})
+	}
+}
+
+func TestChartHooks(t *testing.T) {
+	hook := func(moments string) string {
+		return "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: h, annotations: {helm.sh/hook: \"" + moments + "\"}}\n"
+	}
+	job := strings.NewReplacer("v1\nkind: ConfigMap", "batch/v1\nkind: Job")
+	cases := map[string]struct {
+		reason   string
+		template string
+		disabled bool
+		kept     bool
+	}{
+		"NoHook":      {"", configMap("1"), true, true},
+		"Install":     {"it stays as any other", hook("pre-install, pre-upgrade"), false, true},
+		"Crd":         {"an old way to bring definitions", hook("crd-install"), false, true},
+		"Test":        {"", hook("test"), false, false},
+		"TestSuccess": {"", hook("test-success"), false, false},
+		"Delete":      {"uninstall goes by the inventory alone", hook("pre-delete,post-delete"), false, false},
+		"Rollback":    {"", hook("post-rollback"), false, false},
+		"Mixed":       {"one moment that comes is enough", hook("post-delete,post-install"), false, true},
+		"TestJob":     {"", job.Replace(hook("test")), false, false},
+		"Disabled":    {"", hook("pre-install"), true, false},
+		"DisabledJob": {"what would be refused", job.Replace(hook("pre-install")), true, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			bundle, err := chartOf(t, "templates/a.yaml", tc.template).Bundle(t.Context(), Settings{DisableHooks: tc.disabled}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if kept := len(bundle.Objects) == 1; kept != tc.kept || kept == (len(bundle.LeftOut) == 1) {
+				t.Errorf("kept %v, left out %q: %s", kept, bundle.LeftOut, tc.reason)
+			}
+		})
+	}
+}
+
+// TestResourcePolicy: what Helm keeps, package apply keeps.
+func TestResourcePolicy(t *testing.T) {
+	cases := map[string]struct{ reason, annotations, want string }{
+		"Keep":    {"", "helm.sh/resource-policy: keep", "keep"},
+		"Case":    {"as Helm reads it", "helm.sh/resource-policy: ' Keep'", "keep"},
+		"Other":   {"", "helm.sh/resource-policy: other", ""},
+		"Decided": {"our own annotation wins", "helm.sh/resource-policy: keep, operator.kyma-project.io/prune: delete", "delete"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			bundle, err := chartOf(t, "templates/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, annotations: {"+tc.annotations+"}}\n").Bundle(t.Context(), Settings{}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := bundle.Objects[0].Annotation("operator.kyma-project.io/prune"); got != tc.want {
+				t.Errorf("got %q, want %q: %s", got, tc.want, tc.reason)
+			}
+		})
+	}
+}
+
+func TestAsks(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		files    []string
+		settings Settings
+		want     []string
+	}{
+		"Nothing":     {"", []string{"templates/a.yaml", "{{ .Values.capabilities }}"}, Settings{}, nil},
+		"Version":     {"", []string{"templates/a.yaml", `{{ semverCompare ">=1.25" $.Capabilities.KubeVersion.Version }}`}, Settings{}, []string{"kubeVersion"}},
+		"Has":         {"each once, sorted", []string{"templates/a.yaml", "{{ .Capabilities.APIVersions.Has \"b/v1\" }}{{ .Capabilities.APIVersions.Has `a/v1` }}{{ .Capabilities.APIVersions.Has \"b/v1\" }}"}, Settings{}, []string{"apiVersion a/v1", "apiVersion b/v1"}},
+		"Dynamic":     {"a form that is not understood asks for everything", []string{"templates/a.yaml", "{{ .Capabilities.APIVersions | toYaml }}"}, Settings{}, []string{"apiVersions", "kubeVersion"}},
+		"Whole":       {"", []string{"templates/a.yaml", "{{ $c := .Capabilities }}"}, Settings{}, []string{"apiVersions", "kubeVersion"}},
+		"Get":         {"", []string{"templates/a.yaml", `{{ get . "Capabilities" }}`}, Settings{}, []string{"apiVersions", "kubeVersion"}},
+		"HelmVersion": {"that is ours", []string{"templates/a.yaml", "{{ .Capabilities.HelmVersion.Version }}"}, Settings{}, nil},
+		"Constraint":  {"", []string{"Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\nkubeVersion: '>=1.25'\n"}, Settings{}, []string{"kubeVersion in >=1.25"}},
+		"Subchart":    {"", []string{"charts/b/Chart.yaml", "apiVersion: v2\nname: b\nversion: 1.0.0\n", "charts/b/templates/a.yaml", "{{ .Capabilities.KubeVersion }}"}, Settings{}, []string{"kubeVersion"}},
+		"Values":      {"values can be templates", nil, Settings{Values: []byte("a: '{{ .Capabilities.KubeVersion }}'"), Set: []string{`b={{ .Capabilities.APIVersions.Has "c/v1" }}`}}, []string{"apiVersion c/v1", "kubeVersion"}},
+		"Talk":        {"what is for people does not count", []string{"README.md", "{{ .Capabilities }}", "templates/NOTES.txt", "{{ .Capabilities }}"}, Settings{}, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, chartOf(t, tc.files...).Asks(tc.settings)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestSettingsDigest: the digest changes with what the rendering depends on, and with nothing else.
+func TestSettingsDigest(t *testing.T) {
+	a := chartOf(t, "Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\nkubeVersion: '>=1.25'\n", "templates/a.yaml", configMap(`{{ .Capabilities.APIVersions.Has "a/v1" }}`))
+	base := Settings{Release: "r", Capabilities: Capabilities{KubeVersion: "v1.30.0", APIVersions: []string{"b/v1"}}}
+	digest := func(change func(*Settings)) string {
+		s := base
+		change(&s)
+		return s.Digest(a.Digest(), a.Asks(s))
+	}
+	have := digest(func(*Settings) {})
+	for name, change := range map[string]func(*Settings){
+		"OtherVersion": func(s *Settings) { s.Capabilities.KubeVersion = "v1.31.0" },
+		"OtherAPI":     func(s *Settings) { s.Capabilities.APIVersions = []string{"b/v1", "c/v1"} },
+	} {
+		if digest(change) != have {
+			t.Errorf("%s: nobody asks for it, but the digest has changed", name)
+		}
+	}
+	seen := map[string]string{have: "nothing"}
+	for name, change := range map[string]func(*Settings){
+		"OutOfRange": func(s *Settings) { s.Capabilities.KubeVersion = "v1.24.0" },
+		"AskedAPI":   func(s *Settings) { s.Capabilities.APIVersions = []string{"a/v1", "b/v1"} },
+		"Release":    func(s *Settings) { s.Release = "q" },
+		"Namespace":  func(s *Settings) { s.Namespace = "q" },
+		"Create":     func(s *Settings) { s.CreateNamespace = true },
+		"Values":     func(s *Settings) { s.Values = []byte("a: 1") },
+		"Set":        func(s *Settings) { s.Set = []string{"a=1"} },
+		"SetTwo":     func(s *Settings) { s.Set = []string{"a=1", "b=1"} },
+		"SetOne":     func(s *Settings) { s.Set = []string{"a=1,b=1"} },
+		"Hooks":      func(s *Settings) { s.DisableHooks = true },
+		"CRDs":       func(s *Settings) { s.SkipCRDs = true },
+	} {
+		d := digest(change)
+		if first, ok := seen[d]; ok {
+			t.Errorf("%s has the digest of %s", name, first)
+		}
+		seen[d] = name
+	}
+	if got := (Settings{}).Digest("sha256:1", nil); got != "sha256:1" {
+		t.Errorf("without settings it should be the artefact's, but is %s", got)
+	}
+	if got := base.Digest("", nil); got != "" {
+		t.Errorf("without artefact it should be empty, but is %s", got)
+	}
+	bundle, err := a.Bundle(t.Context(), base, Options{PullSecret: "p"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := (Options{PullSecret: "p", Digest: have}).BundleDigest(); bundle.Digest != want {
+		t.Errorf("the bundle has digest %s, known before is %s", bundle.Digest, want)
+	}
+}
+
+// TestUnaskedIsHidden: a template cannot see what Asks does not know of, so that the digest covers all it can depend on.
+func TestUnaskedIsHidden(t *testing.T) {
+	a := chartOf(t, "templates/a.yaml", configMap(`{{ range $k, $v := . }}{{ if hasSuffix "ilities" $k }}{{ toJson $v | quote }}{{ end }}{{ end }}`))
+	render := func(c Capabilities) any {
+		objects, _, err := a.Objects(t.Context(), Settings{Capabilities: c})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return objects[0].Object["data"]
+	}
+	if diff := cmp.Diff(render(Capabilities{KubeVersion: "v1.1.1", APIVersions: []string{"a/v1"}}), render(Capabilities{KubeVersion: "v1.2.2"})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestChartIsReusable: rendering changes nothing that the next rendering sees.
+func TestChartIsReusable(t *testing.T) {
+	a := chartOf(t, "Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\ndependencies: [{name: b, version: 1.0.0, condition: b.enabled}]\n",
+		"charts/b/Chart.yaml", "apiVersion: v2\nname: b\nversion: 1.0.0\n", "charts/b/templates/b.yaml", configMap("{{ .Values.x }}"))
+	counts := []int{}
+	for _, set := range []string{"b.enabled=false", "b.enabled=true,b.x=1", "b.enabled=false"} {
+		objects, _, err := a.Objects(t.Context(), Settings{Set: []string{set}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts = append(counts, len(objects))
+	}
+	if !slices.Equal(counts, []int{0, 1, 0}) {
+		t.Errorf("got %v objects", counts)
+	}
+}
+
+// TestRenderTimeout: whatever goes on for ever is ended.
+func TestRenderTimeout(t *testing.T) {
+	for name, template := range map[string]string{
+		"Range":     `{{ range 9000000000000000 }}{{ end }}`,
+		"Nested":    `{{ $l := until 90000 }}{{ range $l }}{{ range $l }}{{ range $l -}} x {{- end }}{{ end }}{{ end }}`,
+		"InElse":    `{{ if .Values.x }}{{ else }}{{ with .Release }}{{ range 9000000000000000 }}{{- /* nothing */ -}}{{ end }}{{ end }}{{ end }}`,
+		"Include":   `{{ define "twice" }}{{ include "twice" . }}{{ include "twice" . }}{{ end }}{{ range 1000000 }}{{ include "less" 20 }}{{ end }}{{ define "less" }}{{ if gt . 0 }}{{ include "less" (sub . 1) }}{{ include "less" (sub . 1) }}{{ end }}{{ end }}`,
+		"Template":  `{{ define "less" }}{{ if gt . 0 }}{{ template "less" (sub . 1) }}{{ template "less" (sub . 1) }}{{ end }}{{ end }}{{ template "less" 60 }}`,
+		"Continued": `{{ range 9000000000000000 }}{{ continue }}{{ end }}`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+			defer cancel()
+			begin := time.Now()
+			_, _, err := chartOf(t, "templates/a.yaml", template).Objects(ctx, Settings{})
+			if reasonOf(err) != RenderTimeout || !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("got %v", err)
+			}
+			if took := time.Since(begin); took > 5*time.Second {
+				t.Errorf("it took %v", took)
+			}
+		})
+	}
+}
+
+// TestInterruptible: a template prints what it did before, on the same lines.
+func TestInterruptible(t *testing.T) {
+	for _, text := range []string{
+		"", "x", "{{ . }}", "{{- . }}", " {{- . -}} ", "{{range $i, $x := .l}}\n  {{$i}}\n{{end}}", "a {{- range .l -}}  b {{- . }} c {{- end }} d",
+		"{{range .l}}{{/* c */}} x{{else}} none {{end}}", "{{range .n}}{{else}} none {{- end}}", "{{range .l}} {{- /* c */ -}} x{{end}}", "{{range .l}}   {{- end}}!",
+		"{{range .l}}{{range $.l}} {{- .}}{{end}}{{end}}", `{{define "t"}} {{- range .l}} <{{.}}> {{- end}}{{end}}[{{template "t" .}}]`, `{{block "b" .}}  {{- .n }} {{end}}`,
+		"{{range .l}}{{if .}}\n{{continue}}{{end}}y{{end}}", "{{with .l}}{{range .}}z{{end}}{{end}}", `{{range .l}}{{"}}{{range"}}{{end}}`, "{{range .l}}\n{{- \"x\" }}\n\n{{end}}{{ bad }}",
+		"{{- /* c */}}\n{{range .l}}{{- /* d */}}\n{{.}}{{end}}",
+	} {
+		if want, got := execute(text), execute(interruptible(text)); want != got {
+			t.Errorf("%q became %q: prints %q, not %q", text, interruptible(text), got, want)
+		}
+		if strings.Count(text, "\n") != strings.Count(interruptible(text), "\n") {
+			t.Errorf("%q: lines have moved", text)
+		}
+	}
+	if got := interruptible("{{ range }}"); got != "{{ range }}" {
+		t.Errorf("what cannot be parsed became %q", got)
+	}
+}
+
+// execute returns what a template prints, or what is wrong with it, without places.
+func execute(text string) string {
+	parsed, err := template.New("x").Funcs(template.FuncMap{tick: func() string { return "" }, "bad": func() (string, error) { return "", errors.New("bad") }}).Parse(text)
+	if err != nil {
+		return "cannot be parsed"
+	}
+	var out strings.Builder
+	if err := parsed.Execute(&limited{&out, 10_000}, map[string]any{"l": []int{1, 0, 2}, "n": nil, "s": "text"}); err != nil {
+		return "fails after " + out.String()
+	}
+	return out.String()
+}
+
+// limited fails when there is too much to write.
+type limited struct {
+	to   *strings.Builder
+	left int
+}
+
+func (l *limited) Write(p []byte) (int, error) {
+	if l.left -= len(p); l.left < 0 {
+		return 0, errors.New("enough")
+	}
+	return l.to.Write(p)
+}
+
+func FuzzInterruptible(f *testing.F) {
+	f.Add("a {{- range .l -}}  b {{- . }} c {{- end }} d")
+	f.Add(`{{define "t"}} {{- range .l}} <{{.}}> {{- end}}{{end}}[{{template "t" .}}]`)
+	f.Add("{{range .l}} {{- /* c */ -}} x{{else}}{{break}}{{end}}")
+	f.Fuzz(func(t *testing.T, text string) {
+		if strings.Contains(text, "template") && strings.Contains(text, "define") || strings.ContainsAny(text, "0123456789") {
+			return // recursion and counting are for the timeout
+		}
+		if want, got := execute(text), execute(interruptible(text)); want != got {
+			t.Errorf("became %q: prints %q, not %q", interruptible(text), got, want)
+		}
+	})
+}
+
+// TestPanic: a library that panics does not take the process with it.
+func TestPanic(t *testing.T) {
+	_, err := guarded(t.Context(), doingChart, func() (int, error) { panic("oops") })
+	if reasonOf(err) != RefusedFeature {
+		t.Errorf("got %v", err)
+	}
+}
+
+func FuzzChart(f *testing.F) {
+	f.Add("{{ .Values.a }}", "a: 1", "b=2", "k: v")
+	f.Add(`{{ tpl .Values.a . }}{{ include "x" . }}`, "a: '{{ now }}'", "a.b[1]={x,y}", "a: &a [*a]")
+	f.Add(`{{ range $i, $x := .Values }}{{ $i }}{{ end }}`, "a: {b: null}", "a=null", "")
+	f.Fuzz(func(t *testing.T, template, values, set, own string) {
+		a, err := Open(folder("Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "values.yaml", own, "templates/a.yaml", template), Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+		defer cancel()
+		settings := Settings{Values: []byte(values), Set: []string{set}}
+		first, _, err := a.Objects(ctx, settings)
+		if err != nil {
+			if reasonOf(err) == err.Error() {
+				t.Fatalf("no reason: %v", err)
+			}
+			return
+		}
+		second, _, err := a.Objects(ctx, settings)
+		if err != nil && reasonOf(err) != RenderTimeout {
+			t.Fatal(err)
+		}
+		if err != nil {
+			return
+		}
+		if diff := cmp.Diff(first, second); diff != "" {
+			t.Errorf("two renderings differ:\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,186 @@
+package render
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/template"
+	syntax "text/template/parse"
+
+	"github.com/Masterminds/sprig/v3"
+)
+
+// functions replaces those functions of templates that do not go with rendering once for many clusters, or that may ask
+// for more memory than there is. It notes what templates wanted. It serves
+// one rendering, which is one goroutine.
+type functions struct {
+	ctx     context.Context //nolint:containedctx // one rendering, and functions of templates take no context
+	steps   int
+	why     string   // why the last function was refused
+	lookups []string // what was looked up, in order
+}
+
+// changing are the functions whose result is another one each time.
+var changing = []string{
+	"now", "ago", "randAlpha", "randAlphaNum", "randAscii", "randBytes", "randInt", "randNumeric", "uuidv4", "shuffle",
+	"genCA", "genCAWithKey", "genPrivateKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert",
+	"genSignedCertWithKey", "bcrypt", "htpasswd", "encryptAES",
+}
+
+// maxItems bounds the numbers that a template may count to, and maxRepeat the bytes that it may make of a shorter text.
+const (
+	maxItems  = 100_000
+	maxRepeat = 1 << 20
+)
+
+// table returns the functions by name.
+func (f *functions) table() template.FuncMap {
+	original := sprig.TxtFuncMap()
+	table := template.FuncMap{
+		tick:     f.step,
+		"lookup": f.lookup,
+		"getHostByName": func(string) (string, error) {
+			return "", f.refuse("getHostByName is refused, because nothing is asked of the network while rendering: give the address as a value")
+		},
+		"keys": func(dicts ...map[string]any) []string {
+			var keys []string
+			for _, dict := range dicts {
+				keys = append(keys, slices.Sorted(maps.Keys(dict))...)
+			}
+			return keys
+		},
+		"values": func(dict map[string]any) []any {
+			values := []any{}
+			for _, key := range slices.Sorted(maps.Keys(dict)) {
+				values = append(values, dict[key])
+			}
+			return values
+		},
+		"repeat": func(count int, text string) (string, error) {
+			if count < 0 || count > maxRepeat || count*len(text) > maxRepeat {
+				return "", f.refuse(fmt.Sprintf("repeat is refused, because it would make more than %d bytes", maxRepeat))
+			}
+			return original["repeat"].(func(int, string) string)(count, text), nil
+		},
+		"indent": func(spaces int, text string) (string, error) {
+			if spaces < 0 || spaces > 1000 {
+				return "", f.refuse("indent by more than 1000 spaces is refused")
+			}
+			return original["indent"].(func(int, string) string)(spaces, text), nil
+		},
+		"nindent": func(spaces int, text string) (string, error) {
+			if spaces < 0 || spaces > 1000 {
+				return "", f.refuse("nindent by more than 1000 spaces is refused")
+			}
+			return original["nindent"].(func(int, string) string)(spaces, text), nil
+		},
+		"until": func(count int) ([]int, error) {
+			if count < 0 {
+				return f.count(0, count, -1)
+			}
+			return f.count(0, count, 1)
+		},
+		"untilStep": f.count,
+		"seq": func(params ...int) (string, error) {
+			for _, p := range params {
+				if p > maxItems || p < -maxItems {
+					return "", f.refuse(fmt.Sprintf("seq is refused beyond %d", maxItems))
+				}
+			}
+			return original["seq"].(func(...int) string)(params...), nil
+		},
+	}
+	for _, name := range changing {
+		table[name] = func(...any) (any, error) {
+			return nil, f.refuse(name + " is refused, because it gives another result each time, and one rendering serves all clusters: give the result as a value")
+		}
+	}
+	return table
+}
+
+// count is untilStep: from start until stop, downwards if step is negative.
+func (f *functions) count(start, stop, step int) ([]int, error) {
+	out := []int{}
+	if step == 0 {
+		return out, nil
+	}
+	for i := start; step > 0 && i < stop || step < 0 && i > stop; i += step {
+		if out = append(out, i); len(out) > maxItems {
+			return nil, f.refuse(fmt.Sprintf("counting beyond %d is refused", maxItems))
+		}
+	}
+	return out, nil
+}
+
+// lookup finds nothing, as in helm template, and notes that somebody asked.
+func (f *functions) lookup(apiVersion, kind, namespace, name string) map[string]any {
+	asked := fmt.Sprintf("lookup of %s %s %s/%s found nothing: one rendering serves all clusters", apiVersion, kind, namespace, name)
+	if !slices.Contains(f.lookups, asked) && len(f.lookups) < 100 {
+		f.lookups = append(f.lookups, asked)
+	}
+	return map[string]any{}
+}
+
+func (f *functions) refuse(why string) error {
+	f.why = why
+	return errors.New(why)
+}
+
+// tick is what interruptible puts into templates.
+const tick = "interruptible__"
+
+// step ends the rendering when its context has ended.
+func (f *functions) step() (string, error) {
+	if f.steps++; f.steps%256 == 0 && f.ctx.Err() != nil {
+		return "", f.ctx.Err()
+	}
+	return "", nil
+}
+
+// interruptible returns a template that calls step in each round of its loops and at the start of each template it defines,
+// so that none of them goes on for ever. It prints what it did before, on the same lines. Text that cannot be parsed stays as it is.
+func interruptible(text string) string {
+	defined := map[string]*syntax.Tree{}
+	parsed := syntax.New("template")
+	parsed.Mode = syntax.SkipFuncCheck
+	if _, err := parsed.Parse(text, "", "", defined); err != nil {
+		return text
+	}
+	var places []int
+	for _, t := range defined {
+		if t.Root != nil {
+			places = loops(t.Root, append(places, int(t.Root.Pos)))
+		}
+	}
+	slices.Sort(places)
+	for _, at := range slices.Backward(slices.Compact(places)) {
+		call := "{{" + tick + "}}"
+		if strings.HasPrefix(text[at:], "{{-") {
+			call = "{{- " + tick + "}}" // what it trims must stay trimmed
+		}
+		text = text[:at] + call + text[at:]
+	}
+	return text
+}
+
+// loops appends where the bodies of loops begin.
+func loops(list *syntax.ListNode, places []int) []int {
+	if list == nil {
+		return places
+	}
+	for _, node := range list.Nodes {
+		switch node := node.(type) {
+		case *syntax.RangeNode:
+			places = append(places, int(node.List.Pos))
+			places = loops(node.ElseList, loops(node.List, places))
+		case *syntax.IfNode:
+			places = loops(node.ElseList, loops(node.List, places))
+		case *syntax.WithNode:
+			places = loops(node.ElseList, loops(node.List, places))
+		}
+	}
+	return places
+}

@@ -1,0 +1,158 @@
+package render
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const simple = "resources: [a.yaml]\n"
+
+func TestKustomize(t *testing.T) {
+	a, err := Load(zip(t, archive(t,
+		"base/kustomization.yaml", "resources: [a.yaml, deployment.yaml]\n",
+		"base/a.yaml", configMap("1"),
+		"base/deployment.yaml", deployment,
+		"kustomization.yaml", `
+resources: [base]
+components: [extra]
+namePrefix: x-
+namespace: ns
+images: [{name: europe-docker.pkg.dev/p/op, newName: example.com:5000/op, newTag: "2"}]
+labels: [{pairs: {a: b}, fields: [{path: spec/template/metadata/labels, create: true, kind: Deployment}]}]
+configMapGenerator: [{name: made, files: [text=files/x.txt], literals: ["url=https://example.com"], options: {disableNameSuffixHash: true}}]
+patches:
+- path: patches/p.yaml
+- target: {kind: ConfigMap, name: a}
+  patch: |-
+    - {op: add, path: /data/patched, value: "https://example.com"}
+transformers:
+- |-
+  apiVersion: builtin
+  kind: AnnotationsTransformer
+  metadata: {name: notImportant}
+  annotations: {note: hello}
+  fieldSpecs: [{path: metadata/annotations, create: true}]
+`,
+		"patches/p.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {more: \"true\"}\n",
+		"files/x.txt", "text",
+		"extra/kustomization.yaml", "apiVersion: kustomize.config.k8s.io/v1alpha1\nkind: Component\nresources: [c.yaml]\n",
+		"extra/c.yaml", object("c", "data: {}\n"))), Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bundle, err := a.Bundle(t.Context(), Settings{}, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	for _, o := range bundle.Objects {
+		out.Write(o.AppendJSON(nil, o.Namespace, Overlay{}))
+		out.WriteString("\n")
+	}
+	golden(t, "testdata/kustomize.golden.json", out.String())
+	if again, err := a.Bundle(t.Context(), Settings{}, Options{}); err != nil || cmp.Diff(bundle.Digest, again.Digest) != "" {
+		t.Errorf("a second build differs: %v", err)
+	}
+}
+
+func TestKustomizeFails(t *testing.T) {
+	plugin := func(apiVersion string) string {
+		return "apiVersion: " + apiVersion + "\nkind: X\nmetadata:\n  name: x\n  annotations:\n    config.kubernetes.io/function: |\n      exec: {path: ./x.sh}\n"
+	}
+	cases := map[string]fails{
+		"HTTP":            {"", []string{"kustomization.yaml", "resources: ['https://example.com/a.yaml']"}, Settings{}, RefusedFeature, []string{"https://example.com/a.yaml", "remote"}},
+		"GitHub":          {"", []string{"kustomization.yaml", "resources: [github.com/a/b]"}, Settings{}, RefusedFeature, []string{"github.com/a/b"}},
+		"GitHubThere":     {"even if there is a folder of that name, Kustomize would clone it", []string{"kustomization.yaml", "resources: [GitHub.com/a/b]", "GitHub.com/a/b/kustomization.yaml", "{}"}, Settings{}, RefusedFeature, nil},
+		"SSH":             {"", []string{"kustomization.yaml", "bases: ['git@example.com:a/b.git']"}, Settings{}, RefusedFeature, nil},
+		"Query":           {"", []string{"kustomization.yaml", "components: ['b?ref=main']"}, Settings{}, RefusedFeature, nil},
+		"InBase":          {"", []string{"kustomization.yaml", "resources: [base]", "base/kustomization.yaml", "resources: ['https://example.com/a']"}, Settings{}, RefusedFeature, []string{"base/kustomization.yaml"}},
+		"Case":            {"Kustomize takes any case", []string{"kustomization.yaml", "RESOURCES: ['https://example.com/a']"}, Settings{}, RefusedFeature, nil},
+		"PatchPath":       {"", []string{"kustomization.yaml", "patches: [{path: 'https://example.com/p'}]"}, Settings{}, RefusedFeature, nil},
+		"PatchCase":       {"", []string{"kustomization.yaml", "patches: [{PATH: 'HTTPS://example.com/p'}]"}, Settings{}, RefusedFeature, nil},
+		"Strategic":       {"", []string{"kustomization.yaml", "patchesStrategicMerge: ['https://example.com/p']"}, Settings{}, RefusedFeature, nil},
+		"GeneratorFile":   {"", []string{"kustomization.yaml", "configMapGenerator: [{name: a, files: ['k=https://example.com/p']}]"}, Settings{}, RefusedFeature, nil},
+		"GeneratorEnv":    {"", []string{"kustomization.yaml", "secretGenerator: [{name: a, envs: ['http://example.com/p']}]"}, Settings{}, RefusedFeature, nil},
+		"OpenAPI":         {"", []string{"kustomization.yaml", "openapi: {path: 'https://example.com/p'}"}, Settings{}, RefusedFeature, nil},
+		"Configurations":  {"", []string{"kustomization.yaml", "configurations: ['https://example.com/p']"}, Settings{}, RefusedFeature, nil},
+		"Replacement":     {"", []string{"kustomization.yaml", "replacements: [{path: 'https://example.com/p'}]"}, Settings{}, RefusedFeature, nil},
+		"Helm":            {"Kustomize runs Helm for it", []string{"kustomization.yaml", "helmCharts: [{name: a, repo: 'https://example.com'}]"}, Settings{}, RefusedFeature, []string{"helmCharts"}},
+		"Outside":         {"", []string{"kustomization.yaml", "resources: [../other]"}, Settings{}, RefusedFeature, []string{"outside"}},
+		"Absolute":        {"", []string{"kustomization.yaml", "resources: [/etc/passwd]"}, Settings{}, RefusedFeature, []string{"outside"}},
+		"PatchOutside":    {"", []string{"kustomization.yaml", "resources: [a.yaml]\npatches: [{path: ../../etc/passwd}]", "a.yaml", configMap("1")}, Settings{}, InvalidKustomization, nil},
+		"Missing":         {"", []string{"kustomization.yaml", simple}, Settings{}, InvalidKustomization, []string{"a.yaml", "package it too"}},
+		"Exec":            {"", []string{"kustomization.yaml", "generators: [g.yaml]", "g.yaml", plugin("example.com/v1")}, Settings{}, RefusedFeature, []string{"g.yaml", "example.com/v1"}},
+		"ExecInline":      {"", []string{"kustomization.yaml", "transformers:\n- |-\n  apiVersion: example.com/v1\n  kind: X\n"}, Settings{}, RefusedFeature, nil},
+		"ExecValidator":   {"", []string{"kustomization.yaml", "validators: [g.yaml]", "g.yaml", plugin("example.com/v1")}, Settings{}, RefusedFeature, nil},
+		"ExecFolder":      {"", []string{"kustomization.yaml", "transformers: [t]", "t/kustomization.yaml", "resources: [x.yaml]", "t/x.yaml", plugin("example.com/v1")}, Settings{}, RefusedFeature, nil},
+		"BuiltinHelm":     {"", []string{"kustomization.yaml", "generators:\n- |-\n  apiVersion: builtin\n  kind: HelmChartInflationGenerator\n"}, Settings{}, RefusedFeature, nil},
+		"BuiltinRemote":   {"", []string{"kustomization.yaml", "transformers:\n- |-\n  apiVersion: builtin\n  kind: PatchTransformer\n  path: https://example.com/p\n"}, Settings{}, RefusedFeature, nil},
+		"Cycle":           {"", []string{"kustomization.yaml", "resources: [a]", "a/kustomization.yaml", "resources: [..]"}, Settings{}, InvalidKustomization, []string{"cycle"}},
+		"Field":           {"", []string{"kustomization.yaml", "resource: [a]"}, Settings{}, InvalidKustomization, []string{"resource"}},
+		"NotYAML":         {"", []string{"kustomization.yaml", "a: ["}, Settings{}, InvalidYAML, []string{"kustomization.yaml"}},
+		"BadObject":       {"", []string{"kustomization.yaml", simple, "a.yaml", "a: b"}, Settings{}, InvalidKustomization, []string{"a.yaml"}},
+		"Values":          {"", []string{"kustomization.yaml", "{}"}, Settings{Set: []string{"a=b"}}, InvalidValues, nil},
+		"ResourceHasExec": {"an object is an object, whatever its annotations say", []string{"kustomization.yaml", simple, "a.yaml", plugin("example.com/v1")}, Settings{}, "<nil>", nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, err := Open(folder(tc.files...), Limits{})
+			if err == nil {
+				_, err = a.Bundle(t.Context(), tc.settings, Options{})
+			}
+			if got := reasonOf(err); got != tc.want {
+				t.Errorf("got %s, want %s (%s): %v", got, tc.want, tc.reason, err)
+			}
+			for _, says := range tc.says {
+				if err != nil && !strings.Contains(err.Error(), says) {
+					t.Errorf("the error does not say %q: %v", says, err)
+				}
+			}
+		})
+	}
+}
+
+// FuzzKustomize looks for a kustomization that gets Kustomize to run git, which the build would do from PATH.
+func FuzzKustomize(f *testing.F) {
+	bin := f.TempDir()
+	trap := filepath.Join(bin, "called")
+	if err := os.WriteFile(filepath.Join(bin, "git"), []byte("#!/bin/sh\necho \"$@\" >> "+trap+"\nexit 1\n"), 0o700); err != nil {
+		f.Fatal(err)
+	}
+	f.Setenv("PATH", bin)
+	f.Setenv("HTTPS_PROXY", "http://127.0.0.1:1")
+	f.Setenv("HTTP_PROXY", "http://127.0.0.1:1")
+	f.Add("resources: [a.yaml]\n", configMap("1"))
+	f.Add("resources: ['git::https://github.com/a/b', b//c?ref=x]\n", "a: b")
+	f.Add("transformers: [a.yaml]\nBASES: [b]\n", "apiVersion: builtin\nkind: PatchTransformer\npath: a\n")
+	f.Add("generators: [a.yaml]\nopenapi: {path: a.yaml}\n", "apiVersion: builtin\nkind: ConfigMapGenerator\nfiles: [a.yaml]\n")
+	f.Fuzz(func(t *testing.T, kustomization, file string) {
+		a, err := Open(folder("kustomization.yaml", kustomization, "a.yaml", file), Limits{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, _, err := a.Objects(t.Context(), Settings{}); err != nil && reasonOf(err) == err.Error() {
+			t.Errorf("no reason: %v", err)
+		}
+		if called, err := os.ReadFile(trap); err == nil {
+			t.Errorf("git was called: %s", called)
+		}
+	})
+}
+
+func TestKustomizeTimeout(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	a, err := Open(folder("kustomization.yaml", simple, "a.yaml", configMap("1")), Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.Objects(ctx, Settings{}); reasonOf(err) != RenderTimeout || !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,175 @@
+package render
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"helm.sh/helm/v4/pkg/chart/common"
+	"helm.sh/helm/v4/pkg/strvals"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// Settings is what a chart is rendered with. The zero value renders it as its author made it. Of a Settings, only Namespace
+// and CreateNamespace matter for what is no chart.
+type Settings struct {
+	// Release is the name of the release; "" means the name of the chart.
+	Release string
+	// Namespace is the one of the release; "" means default. Objects that name no namespace stay so: it is for the
+	// caller to apply them to this one.
+	Namespace string
+	// CreateNamespace adds the Namespace, with the label name=<Namespace>, unless it is default or already there.
+	CreateNamespace bool
+	// Values is a YAML document that goes over the values of the chart. nil or empty means none.
+	Values []byte
+	// Set are expressions in the syntax of Helm's --set, which go over Values in their order: "a.b=1,list={x,y}".
+	Set []string
+	// DisableHooks leaves all hooks out, and SkipCRDs everything in folders named crds.
+	DisableHooks, SkipCRDs bool
+	// Capabilities of the cluster.
+	Capabilities Capabilities
+}
+
+// Capabilities is what a chart can ask about a cluster.
+type Capabilities struct {
+	// KubeVersion is the version of Kubernetes, such as v1.33.4; "" means DefaultKubeVersion.
+	KubeVersion string
+	// APIVersions are what the cluster serves, as group/version and as group/version/Kind. nil means group and version of
+	// everything that is built into Kubernetes.
+	APIVersions []string
+}
+
+// DefaultKubeVersion is the version that charts see when nobody knows better.
+const DefaultKubeVersion = "v1.37.0"
+
+// Questions that a chart may ask, as Asks gives them.
+const (
+	askVersion = "kubeVersion"     // which version of Kubernetes?
+	askRange   = "kubeVersion in " // is the version in this range?
+	askAPIs    = "apiVersions"     // which API versions?
+	askAPI     = "apiVersion "     // is there this one?
+)
+
+// asking finds uses of .Capabilities. What follows decides what is asked; unknown forms ask for everything.
+var asking = regexp.MustCompile("[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
+
+// ask appends the questions in a text of templates.
+func ask(questions []string, text []byte) []string {
+	for _, m := range asking.FindAllSubmatch(text, -1) {
+		switch what := string(m[1]); {
+		case what == ".HelmVersion":
+		case what == ".KubeVersion":
+			questions = append(questions, askVersion)
+		case what != "":
+			questions = append(questions, askAPI+string(m[2])+string(m[3]))
+		default:
+			questions = append(questions, askVersion, askAPIs)
+		}
+	}
+	return questions
+}
+
+// answers returns what the cluster answers to questions.
+func (c Capabilities) answers(questions []string) []string {
+	var out []string
+	for _, q := range questions {
+		switch {
+		case q == askVersion:
+			out = append(out, c.version())
+		case q == askAPIs:
+			out = append(out, strings.Join(slices.Sorted(slices.Values(c.apis())), " "))
+		case strings.HasPrefix(q, askRange):
+			out = append(out, strconv.FormatBool(c.inRange(strings.TrimPrefix(q, askRange))))
+		default:
+			out = append(out, strconv.FormatBool(slices.Contains(c.apis(), strings.TrimPrefix(q, askAPI))))
+		}
+	}
+	return out
+}
+
+func (c Capabilities) version() string {
+	if c.KubeVersion == "" {
+		return DefaultKubeVersion
+	}
+	return c.KubeVersion
+}
+
+func (c Capabilities) apis() []string {
+	if c.APIVersions == nil {
+		return common.DefaultVersionSet
+	}
+	return c.APIVersions
+}
+
+// Digest identifies artefact, settings and what the cluster answers to asks together. Give it the digest of the artefact
+// and the result of [Artefact.Asks]; it needs neither the artefact nor rendering. It is meant for [Options].Digest.
+// It is "" if artefact is, and artefact if there is nothing but an artefact.
+func (s Settings) Digest(artefact string, asks []string) string {
+	if artefact == "" || len(asks) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace && len(s.Values) == 0 && len(s.Set) == 0 &&
+		!s.DisableHooks && !s.SkipCRDs {
+		return artefact
+	}
+	sum := sha256.New()
+	write(sum, encoding, artefact, s.Release, s.Namespace, string(s.Values), strconv.FormatBool(s.CreateNamespace),
+		strconv.FormatBool(s.DisableHooks), strconv.FormatBool(s.SkipCRDs), strconv.Itoa(len(s.Set)))
+	write(sum, s.Set...)
+	write(sum, asks...)
+	write(sum, s.Capabilities.answers(asks)...)
+	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
+}
+
+// values returns the values that go over those of the chart.
+func (s Settings) values() (map[string]any, error) {
+	refuse := func(what string, err error) error {
+		return &Error{doing: "reading the values", reason: InvalidValues, problem: what, err: err}
+	}
+	values := map[string]any{}
+	if len(bytes.TrimSpace(s.Values)) > 0 {
+		if err := checkDocument(s.Values); err != nil {
+			return nil, refuse("the values document has to be one YAML map: correct it", err)
+		}
+		if err := yaml.Unmarshal(s.Values, &values); err != nil {
+			return nil, refuse("the values document cannot be read: correct it", err)
+		}
+	}
+	for _, expression := range s.Set {
+		if err := parseSet(expression, values); err != nil {
+			return nil, refuse("an override is not of the form path=value,path=value: correct it", err)
+		}
+	}
+	return values, nil
+}
+
+// parseSet reads an expression in the syntax of --set.
+func parseSet(expression string, into map[string]any) (err error) {
+	defer func() {
+		if p := recover(); p != nil { // the parser indexes into what it has read
+			err = &Error{doing: "reading the values", reason: InvalidValues, problem: "the expression makes the parser fail: correct it"}
+		}
+	}()
+	if len(expression) > maxExpression || largeIndex.MatchString(strings.ReplaceAll(expression, `\`, "")) {
+		return &Error{doing: "reading the values", reason: InvalidValues, problem: fmt.Sprintf("it has more than %d bytes or an index of more than %d digits: use a values document", maxExpression, maxIndex)}
+	}
+	return strvals.ParseInto(expression, into)
+}
+
+// complete adds what settings want besides the objects of the artefact.
+func (s Settings) complete(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	if !s.CreateNamespace || s.Namespace == "" || s.Namespace == "default" {
+		return objects
+	}
+	for _, o := range objects {
+		if o.GetKind() == "Namespace" && o.GetAPIVersion() == "v1" && o.GetName() == s.Namespace {
+			return objects
+		}
+	}
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": s.Namespace, "labels": map[string]any{"name": s.Namespace}}}}
+	return append([]*unstructured.Unstructured{namespace}, objects...)
+}

@@ -1,0 +1,1 @@
+{{- define "lib.word" -}}word of {{ .Chart.Name }}{{- end -}}
