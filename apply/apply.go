@@ -200,7 +200,7 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 	if done == nil {
 		done = new(Progress)
 	}
-	a := application{Cluster: c, set: set, done: done, result: Result{Failed: failed}, blocked: map[Ref]bool{},
+	a := application{Cluster: c, set: set, done: done, result: Result{Failed: failed}, blocked: map[Ref]bool{}, unserved: map[Ref]string{},
 		query: "fieldManager=" + url.QueryEscape(set.owner())}
 	for _, f := range failed {
 		a.block(f.Ref)
@@ -234,6 +234,8 @@ type application struct {
 	set   Set
 	done  *Progress
 	query string
+
+	unserved map[Ref]string // definitions whose kinds are not served though they are not new, and why; written before requests are sent
 
 	mu      sync.Mutex
 	result  Result       // guarded by mu
@@ -279,7 +281,7 @@ func (a *application) mustWait(phase int, it *item) (Wait, bool) {
 	case it.crd.Name != "" && a.blocked[it.crd.object()]:
 		needs = it.crd
 	case it.crd.Name != "" && a.done.get(it.crd).fresh:
-		return notEstablished(it), true
+		return a.notEstablished(it), true
 	case phase == phaseWorkloads:
 		needs = cmp.Or(a.weak[phaseFoundation], a.weak[phaseConfiguration], a.weak[phaseBindings])
 	case phase == phaseAdmission:
@@ -291,12 +293,16 @@ func (a *application) mustWait(phase int, it *item) (Wait, bool) {
 	return Wait{Ref: it.ref, Reason: DependencyFailed, Message: "waits until " + needs.String() + " is applied"}, true
 }
 
-func notEstablished(it *item) Wait {
-	return Wait{Ref: it.ref, Reason: CRDNotEstablished, Message: "waits until the cluster serves " + it.crd.String()}
+func (a *application) notEstablished(it *item) Wait {
+	w := Wait{Ref: it.ref, Reason: CRDNotEstablished, Message: "waits until the cluster serves " + it.crd.String()}
+	if why := a.unserved[it.crd.object()]; why != "" {
+		w.Message = "waits until the cluster serves its kind: " + why
+	}
+	return w
 }
 
 // checkServed asks once per group and version whether kinds are served whose definitions are new. It saves PATCHes that could
-// only fail.
+// only fail. Of a definition that was there before this call and still is not served, it asks why: that may never end by itself.
 func (a *application) checkServed(ctx context.Context, items []item) error {
 	asked := map[schema.GroupVersion]map[string]resource{}
 	for i := range items {
@@ -315,6 +321,18 @@ func (a *application) checkServed(ctx context.Context, items []item) error {
 		}
 		if _, ok := kinds[it.ref.Kind]; ok {
 			a.done.setFresh(it.crd, false)
+			continue
+		}
+		if _, known := a.unserved[it.crd.object()]; known || slices.ContainsFunc(a.result.Applied, it.crd.SameObject) {
+			continue
+		}
+		answer, err := a.judgeDefinition(ctx, it.crd, nil)
+		if err != nil && stops(err) {
+			return err
+		}
+		a.unserved[it.crd.object()] = ""
+		if answer != nil {
+			a.unserved[it.crd.object()] = answer.Message
 		}
 	}
 	return nil

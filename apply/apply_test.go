@@ -233,14 +233,14 @@ func TestApplyFailures(t *testing.T) {
 			ObjectRefused, Terminal, []string{hookPath}},
 		"Webhook": {"a webhook that cannot be called is the server's fault", thingPath,
 			refusing(http.StatusInternalServerError, "InternalError", `Internal error occurred: failed calling webhook "w": failed to call webhook: Post "https://w.mod.svc/?timeout=10s": context deadline exceeded`), WebhookFailed, Transient, nil},
-		"Denied": {"a webhook may change its mind", configPath, refusing(http.StatusForbidden, "Forbidden", `admission webhook "w" denied the request: no`), AdmissionRefused, Transient, []string{managerPath, hookPath}},
+		"Denied":      {"a webhook may change its mind", configPath, refusing(http.StatusForbidden, "Forbidden", `admission webhook "w" denied the request: no`), AdmissionRefused, Transient, []string{managerPath, hookPath}},
 		"DeniedAs401": {"a webhook chooses the code, but cannot speak for the API server", thingPath, refusing(http.StatusUnauthorized, "Unauthorized", `admission webhook "w" denied the request: no`), AdmissionRefused, Transient, nil},
 		"DeniedAs429": {"nor can it throttle", thingPath, refusing(http.StatusTooManyRequests, "TooManyRequests", `admission webhook "w" denied the request: no`), AdmissionRefused, Transient, nil},
-		"Policy": {"a policy of the cluster refuses", thingPath, refusing(http.StatusUnprocessableEntity, "Invalid", `things.example.com "default" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`), AdmissionRefused, Transient, nil},
-		"Conversion": {"a conversion webhook cannot be called", thingPath, refusing(http.StatusInternalServerError, "", `conversion webhook for example.com/v1, Kind=Thing failed: Post "https://w": EOF`), WebhookFailed, Transient, nil},
-		"Storage":  {"slow storage is the server's fault", thingPath, refusing(http.StatusInternalServerError, "", "etcdserver: request timed out"), ServerFault, Transient, nil},
-		"Timeout":  {"an object that takes too long is not a dead cluster", thingPath, refusing(http.StatusGatewayTimeout, "Timeout", "Timeout: request did not complete"), ServerFault, Transient, nil},
-		"Conflict": {"a conflict settles itself", thingPath, refusing(http.StatusConflict, "Conflict", "the object has been modified"), ObjectConflict, Transient, nil},
+		"Policy":      {"a policy of the cluster refuses", thingPath, refusing(http.StatusUnprocessableEntity, "Invalid", `things.example.com "default" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no`), AdmissionRefused, Transient, nil},
+		"Conversion":  {"a conversion webhook cannot be called", thingPath, refusing(http.StatusInternalServerError, "", `conversion webhook for example.com/v1, Kind=Thing failed: Post "https://w": EOF`), WebhookFailed, Transient, nil},
+		"Storage":     {"slow storage is the server's fault", thingPath, refusing(http.StatusInternalServerError, "", "etcdserver: request timed out"), ServerFault, Transient, nil},
+		"Timeout":     {"an object that takes too long is not a dead cluster", thingPath, refusing(http.StatusGatewayTimeout, "Timeout", "Timeout: request did not complete"), ServerFault, Transient, nil},
+		"Conflict":    {"a conflict settles itself", thingPath, refusing(http.StatusConflict, "Conflict", "the object has been modified"), ObjectConflict, Transient, nil},
 		"Forbidden": {"a missing right names verb and resource", rolePath,
 			refusing(http.StatusForbidden, "Forbidden", `clusterroles "role" is forbidden: User "klm" cannot patch resource "clusterroles"`), RuntimeForbidden, Transient, []string{managerPath, hookPath}},
 		"Escalation": {"rights that we do not have cannot be granted", rolePath,
@@ -444,8 +444,15 @@ func TestApplyExisting(t *testing.T) {
 			t.Fatalf("new version: %v, %+v", err, result)
 		}
 	}
-	if sent := s.take(); sent[len(sent)-1] != "GET /apis/example.com/v2" {
-		t.Errorf("got last request %q, want discovery", sent[len(sent)-1])
+	if sent := s.take(); !slices.Equal(sent[len(sent)-2:], []string{"GET /apis/example.com/v2", "GET " + definitionPath}) {
+		t.Errorf("got last requests %q, want discovery, and why it is not served", sent[len(sent)-2:])
+	}
+	s.change(definitionPath, func(o map[string]any) {
+		o["status"] = map[string]any{"conditions": []any{map[string]any{"type": "NamesAccepted", "status": "False", "reason": "PluralConflict", "message": `"things" is already in use`},
+			map[string]any{"type": "Established", "status": "False"}}}
+	})
+	if result, err = c.Apply(t.Context(), set, &done); err != nil || len(result.Waiting) != 1 || !strings.Contains(result.Waiting[0].Message, `its names are not accepted: "things" is already in use`) {
+		t.Errorf("never established: %v, %+v", err, result.Waiting)
 	}
 }
 

@@ -13,9 +13,11 @@
 // Nothing here waits for a cluster to get somewhere. Each call does what can be done now, says what is left and why, and
 // returns; the caller decides when to come back, and a later call sends only what is left.
 //
-// Apply sends one server-side apply PATCH (force) for each object that Progress does not have with the same content, and
-// nothing else: scope and plural of a kind come from a built-in table, from the bundle's own CustomResourceDefinitions, or
-// from one discovery request per group and version, remembered. Objects go in phases, in parallel within each:
+// Apply sends one server-side apply PATCH for each object that Progress does not have with the same content. It is without
+// force; if somebody else has set a field of ours to something else, the API server names the fields and their managers, and a
+// second PATCH takes them: Result.TakenOver tells. Nothing else is asked while all goes well: scope and plural of a kind come
+// from a built-in table, from the bundle's own CustomResourceDefinitions, or from one discovery request per group and version,
+// remembered. Objects go in phases, in parallel within each:
 //
 //	foundation     namespaces, CustomResourceDefinitions
 //	configuration  service accounts, roles, ConfigMaps, Secrets, Services and all the rest
@@ -25,9 +27,18 @@
 //	custom         custom resources
 //
 // An object that fails does not stop the others, but what needs it waits: objects of a namespace, custom resources of a
-// definition, workloads if configuration or rights failed, webhooks if any of that did. A custom resource whose definition
+// definition, workloads if a definition, configuration or rights failed, webhooks if any of that did. A custom resource whose definition
 // was created a moment ago is not tried before one discovery request says that the kind is served. An error that
 // concerns the cluster as a whole ends the call at once: no more requests go to a cluster that is gone, refuses the credential or asks for a pause.
+//
+// Annotations of an object in the bundle change how it is treated: create-only, fields that are left to others once the object exists,
+// never deleted, deleted and created again when a field cannot be changed. See AnnotationApplyPolicy and the constants after it.
+// They cost nothing where they are not used. The first two cost a request or two when the object exists already: it is found
+// out by a PATCH that says resourceVersion 1, which can create but changes nothing.
+//
+// For a CustomResourceDefinition that drops a stored version, or changes its scope, nothing has to be asked before: the API
+// server holds it against what it has stored at that moment, and writes nothing. Its refusal is told as StoredVersionDropped
+// or FieldImmutable.
 //
 // Progress keeps what the API server answered: generation, resourceVersion, UID and a hash of the fields that we own. That
 // recognises our own writes among events (Ours), and finds drift by reading metadata only (Drift): an API server takes a field from
@@ -35,7 +46,10 @@
 // CustomResourceDefinition does not bring it back.
 //
 // Delete works from an inventory alone, in phases too: custom resources first, while their operator runs, namespaces last. Each object
-// gets one DELETE, whose answer tells whether it is gone; only what lingers is looked at again, and what it waits for is named.
+// gets one DELETE (or none, if the inventory says Keep), whose answer tells whether it is gone; only what lingers is looked at
+// again, and what it waits for is named.
+//
+// States reads what a custom resource says of its module: .status.state, rules, or an expression. Only rules are compiled, and once.
 //
 // Requests are made with net/http on the transport that client-go prepares, not with client-go's request type, because that
 // one reads answers without a limit and sleeps when told to retry. Every request has a deadline, and the API server is told
@@ -50,6 +64,6 @@
 // # What it does not do
 //
 // It keeps nothing on disk or in the cluster: inventory and digests are for the caller to record. It watches nothing, retries
-// nothing by itself, creates no namespace that a bundle does not bring, and does not judge custom resources. It does not stop two
+// nothing by itself, and creates no namespace that a bundle does not bring. Ready does not judge custom resources. It does not stop two
 // callers from applying different content to the same object.
 package apply

@@ -112,7 +112,11 @@ func (e *Error) Error() string {
 	if e.Code != 0 {
 		b.WriteString(" (HTTP " + strconv.Itoa(e.Code) + ")")
 	}
-	return b.String() + ": " + advice[e.reason]
+	what := advice[e.reason]
+	if e.reason == FieldImmutable && !canRecreate(e.Ref) {
+		what = "leave these fields as they were"
+	}
+	return b.String() + ": " + what
 }
 
 // Class says what a caller can do about an error.

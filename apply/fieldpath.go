@@ -121,27 +121,23 @@ func (p fieldPath) covers(other fieldPath) bool {
 
 // without takes the field out of a tree and returns what is left of it; the tree itself may be changed.
 func (p fieldPath) without(tree any) any {
-	if len(p) == 0 {
-		return tree
-	}
-	first, rest := p[0], p[1:]
 	switch t := tree.(type) {
 	case map[string]any:
-		child, ok := t[first.key]
+		child, ok := t[p[0].key]
 		switch {
-		case first.members != nil || !ok:
-		case len(rest) == 0:
-			delete(t, first.key)
+		case p[0].members != nil || !ok:
+		case len(p) == 1:
+			delete(t, p[0].key)
 		default:
-			t[first.key] = rest.without(child)
+			t[p[0].key] = p[1:].without(child)
 		}
 	case []any:
-		if len(rest) == 0 {
-			return slices.DeleteFunc(t, first.fits)
+		if len(p) == 1 {
+			return slices.DeleteFunc(t, p[0].fits)
 		}
 		for i := range t {
-			if first.fits(t[i]) {
-				t[i] = rest.without(t[i])
+			if p[0].fits(t[i]) {
+				t[i] = p[1:].without(t[i])
 			}
 		}
 	}
@@ -179,6 +175,29 @@ func (p fieldPath) disown(own owned, at any) {
 		own["."] = owned{}
 	default:
 		p[1:].disown(own[name], p[0].in(at))
+	}
+}
+
+// leaves yields what is owned as a whole, each with its path. A node that has lost all it had yields nothing.
+func (own owned) leaves(path string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for name, child := range own {
+			at := path + "\x00" + name
+			if name == "." {
+				continue
+			}
+			if len(child) == 0 {
+				if !yield(at) {
+					return
+				}
+				continue
+			}
+			for leaf := range child.leaves(at) {
+				if !yield(leaf) {
+					return
+				}
+			}
+		}
 	}
 }
 

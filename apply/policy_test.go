@@ -135,6 +135,11 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("nor by its value: got %v, %v", drifted, err)
 	}
 
+	s.take()
+	if drifted, err := c.Drift(t.Context(), set, &p); err != nil || len(drifted) != 0 || !strings.Contains(s.accepts["GET "+configPath], "PartialObjectMetadata") {
+		t.Errorf("and then it is seen by the record again: got %v, %v", drifted, err)
+	}
+
 	known := p.get(refOfConfig).uid
 	if result, sent := s.apply(c, newer, &p); len(result.Applied) != 1 || len(result.TakenOver) != 0 || known == 0 ||
 		!slices.Equal(sent, []string{"GET " + configPath, "PATCH " + configPath}) {

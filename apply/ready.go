@@ -29,8 +29,8 @@ type NotReady struct {
 	Message string
 }
 
-// judged are the kinds whose readiness means something. Everything else is ready once it is applied; the state of a module's
-// custom resource is for the caller to judge.
+// judged are the kinds whose readiness means something. Everything else is ready once it is applied; for the state of a module's
+// custom resource see States.
 var judged = map[schema.GroupKind]bool{
 	{Kind: "PersistentVolumeClaim"}:      true,
 	{Kind: "Pod"}:                        true,
@@ -98,6 +98,7 @@ func (c *Cluster) judgeDefinition(ctx context.Context, ref Ref, p *Progress) (*N
 	answer := &NotReady{Ref: ref, Message: ref.String() + ": is not established yet"}
 	for _, condition := range crd.Status.Conditions {
 		switch {
+		case answer.Failed:
 		case condition.Type == "Established" && condition.Status == metav1.ConditionTrue:
 			if p != nil {
 				p.setFresh(ref, false)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 
@@ -149,29 +150,38 @@ func (a *application) putAround(ctx context.Context, it *item, known bool) (writ
 			return w, err
 		}
 	}
-	body, live, err := a.readAround(ctx, it, false)
-	switch {
-	case reasonIs(err, ObjectNotFound) && known:
-		w, _, err := a.create(ctx, it)
-		return w, err
-	case err != nil:
-		return written{}, gone(err, it)
-	case live.DeletionTimestamp != nil:
-		return written{metadata: live}, nil
+	var (
+		taken, from []string
+		force       string
+	)
+	for try := 1; ; try++ {
+		// To take fields from others must not take an ignored one that somebody sets at this moment: hence of what was read, or not at all.
+		body, live, err := a.readAround(ctx, it, force != "")
+		switch {
+		case reasonIs(err, ObjectNotFound) && known:
+			w, _, err := a.create(ctx, it)
+			return w, err
+		case err != nil:
+			return written{}, gone(err, it)
+		case live.DeletionTimestamp != nil:
+			body.release()
+			return written{metadata: live}, nil
+		}
+		w, err := a.patch(ctx, it, body, force)
+		conflict, ok := conflictOf(err)
+		switch {
+		case ok && force == "":
+			taken, from, force = it.enforced(conflict.Fields), conflict.managers, "&force=true"
+		case force != "" && reasonIs(err, ObjectConflict) && try < busy:
+		default:
+			w.taken, w.from = taken, from
+			return w, err
+		}
 	}
-	w, err := a.patch(ctx, it, body, "")
-	conflict, ok := conflictOf(err)
-	if !ok {
-		return w, err
-	}
-	// One of them may have taken an ignored field just now. Reading again leaves it out; the version that was read makes sure of it.
-	if body, _, err = a.readAround(ctx, it, true); err != nil {
-		return written{}, gone(err, it)
-	}
-	w, err = a.patch(ctx, it, body, "&force=true")
-	w.taken, w.from = it.enforced(conflict.Fields), conflict.managers
-	return w, err
 }
+
+// busy is how often an object that changes all the time (its status does, too) is read and written before that is told as a conflict.
+const busy = 4
 
 // enforced drops the fields that the object leaves to others.
 func (i *item) enforced(fields []string) []string {
@@ -238,8 +248,7 @@ func (i *item) fields(m *metadata, owner string) uint64 {
 	for _, path := range i.policy.ignore {
 		path.disown(own, wanted)
 	}
-	data, _ := json.Marshal(own) // maps of maps always encode
-	return hashBytes(data)
+	return hashText(strings.Join(slices.Sorted(own.leaves("")), "\n"))
 }
 
 // fail records why an object could not be applied.
@@ -254,7 +263,7 @@ func (a *application) fail(ctx context.Context, it *item, err error) error {
 	if e.reason == KindUnknown {
 		if it.crd.Name != "" {
 			a.done.setFresh(it.crd, true)
-			a.wait(it, notEstablished(it))
+			a.wait(it, a.notEstablished(it))
 			return nil
 		}
 		a.forget(it.ref.GVK())
@@ -280,7 +289,7 @@ func (a *application) refuse(it *item) {
 // recreate deletes an object of which a field cannot be changed, so that the next Apply creates it. It makes sure that it
 // is ours, and the API server that it is the one that was looked at.
 func (a *application) recreate(ctx context.Context, it *item, refusal *Error) error {
-	if role := it.role; role == roleNamespace || role == roleDefinition {
+	if !canRecreate(it.ref) {
 		refusal.Message += " (a " + it.ref.Kind + " is never deleted to be created again: others have objects that would go with it)"
 		a.failed(it, refusal)
 		return nil
@@ -309,6 +318,11 @@ func (a *application) recreate(ctx context.Context, it *item, refusal *Error) er
 	}
 	a.wait(it, Wait{Ref: it.ref, Reason: ObjectRecreated, Message: "was deleted to be created again: " + refusal.Message})
 	return nil
+}
+
+// canRecreate says of namespaces and definitions no: objects of others would go with them.
+func canRecreate(ref Ref) bool {
+	return ref.groupKind() != namespaceKind && ref.groupKind() != definitionKind
 }
 
 // deleteAs deletes the object with this UID and no other.

@@ -62,6 +62,7 @@ type Verdict struct {
 // goroutines; one is enough for a process.
 type States struct {
 	mu    sync.Mutex
+	env   *cel.Env                 // of all expressions, made when there is the first; guarded by mu
 	known map[string]*stateProgram // by key; guarded by mu
 	order []string                 // of known, oldest first; guarded by mu
 }
@@ -160,7 +161,7 @@ func (s *States) program(rules StateRules) (*stateProgram, error) {
 	p, ok := s.known[key]
 	s.mu.Unlock()
 	if !ok {
-		p = compile(rules)
+		p = s.compile(rules)
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.known == nil {
@@ -196,10 +197,10 @@ func (r StateRules) key() string {
 }
 
 // compile reads rules. What is wrong with them is a part of the result, so that it is found out once too.
-func compile(rules StateRules) *stateProgram {
+func (s *States) compile(rules StateRules) *stateProgram {
 	p := &stateProgram{source: rules.Expression}
 	if rules.Expression != "" {
-		p.expression, p.problem = compileExpression(rules.Expression)
+		p.expression, p.problem = s.compileExpression(rules.Expression)
 		return p
 	}
 	if len(rules.Rules) > maxRules {
@@ -221,13 +222,25 @@ func compile(rules StateRules) *stateProgram {
 
 var allStates = []State{StateReady, StateProcessing, StateWarning, StateError, StateDeleting}
 
-// compileExpression compiles CEL with the strings and lists of its library and optional fields.
-func compileExpression(text string) (cel.Program, string) {
+// environment is CEL with "self", the strings, lists and sets of its library, and optional fields.
+func (s *States) environment() (*cel.Env, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.env != nil {
+		return s.env, nil
+	}
+	var err error
+	s.env, err = cel.NewEnv(cel.Variable("self", cel.DynType), cel.OptionalTypes(), ext.Strings(), ext.Lists(), ext.Sets(),
+		cel.ParserRecursionLimit(64), cel.ParserExpressionSizeLimit(maxExpression))
+	return s.env, err
+}
+
+// compileExpression compiles CEL. problem says why it cannot.
+func (s *States) compileExpression(text string) (program cel.Program, problem string) {
 	if len(text) > maxExpression {
 		return nil, fmt.Sprintf("the expression has %d bytes, at most %d are read", len(text), maxExpression)
 	}
-	env, err := cel.NewEnv(cel.Variable("self", cel.DynType), cel.OptionalTypes(), ext.Strings(), ext.Lists(), ext.Sets(),
-		cel.ParserRecursionLimit(64), cel.ParserExpressionSizeLimit(maxExpression))
+	env, err := s.environment()
 	if err != nil {
 		return nil, "preparing CEL: " + err.Error()
 	}
@@ -242,7 +255,7 @@ func compileExpression(text string) (cel.Program, string) {
 	if kind := ast.OutputType(); !kind.IsAssignableType(cel.BoolType) && !kind.IsAssignableType(cel.StringType) {
 		return nil, fmt.Sprintf("expression %q gives %s, want bool or string", bounded(text), kind)
 	}
-	program, err := env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000))
+	program, err = env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000))
 	if err != nil {
 		return nil, fmt.Sprintf("expression %q: %s", bounded(text), err)
 	}
