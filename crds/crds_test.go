@@ -2,6 +2,7 @@ package crds
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -28,10 +29,19 @@ func TestAll(t *testing.T) {
 	}
 	got := map[string]names{}
 	for _, crd := range All() {
-		n, v := crd.Spec.Names, crd.Spec.Versions[0]
+		n, v := crd.Spec.Names, crd.Spec.Versions[len(crd.Spec.Versions)-1]
 		got[n.Kind] = names{n.Plural, n.Singular, n.ListKind, n.ShortNames, v.Subresources != nil && v.Subresources.Status != nil}
 		if crd.Spec.Scope != apiextensionsv1.NamespaceScoped || !v.Served || !v.Storage || v.Name != "v1beta2" || crd.Spec.Group != "operator.kyma-project.io" {
 			t.Errorf("%s: scope, group or version is wrong", crd.Name)
+		}
+		// Without our webhook an API server would store v1alpha1 as if it were v1beta2: so the webhook switches it on.
+		for _, old := range crd.Spec.Versions[:len(crd.Spec.Versions)-1] {
+			if old.Name != "v1alpha1" || old.Served || old.Storage || (old.Subresources != nil) != (v.Subresources != nil) {
+				t.Errorf("%s: %s is served %t, stored %t", crd.Name, old.Name, old.Served, old.Storage)
+			}
+		}
+		if old := slices.Contains([]string{"Kyma", "Manifest", "ModuleTemplate"}, n.Kind); old != (len(crd.Spec.Versions) == 2) || crd.Spec.Conversion != nil {
+			t.Errorf("%s: has %d versions", crd.Name, len(crd.Spec.Versions))
 		}
 		if !slices.Equal(n.Categories, []string{"klm"}) {
 			t.Errorf("%s: categories are %q, want klm", crd.Name, n.Categories)
@@ -84,13 +94,15 @@ func TestDescriptions(t *testing.T) {
 		}
 	}
 	for _, crd := range All() {
-		root := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
-		if root.Description == "" {
-			t.Errorf("%s has no description", crd.Name)
-		}
-		for name, property := range root.Properties {
-			if name != "metadata" {
-				walk(crd.Spec.Names.Kind+"."+name, property)
+		for _, version := range crd.Spec.Versions {
+			root := version.Schema.OpenAPIV3Schema
+			if root.Description == "" {
+				t.Errorf("%s %s has no description", crd.Name, version.Name)
+			}
+			for name, property := range root.Properties {
+				if name != "metadata" {
+					walk(version.Name+" "+crd.Spec.Names.Kind+"."+name, property)
+				}
 			}
 		}
 	}
@@ -156,6 +168,13 @@ func TestCreate(t *testing.T) {
 		"ManifestWithoutRemote":  {"remote means nothing", "Manifest", "{spec: {install: {name: raw-manifest, source: {}}}}", nil},
 		"ManifestWithoutSpec":    {"there is nothing to install", "Manifest", "{}", []string{"spec"}},
 		"ManifestWithoutInstall": {"a Manifest says what to install", "Manifest", "{spec: {remote: false}}", []string{"spec.install"}},
+		"ManifestInstalls": {"several sources, and a layer of CRDs", "Manifest", `{spec: {crds: {repo: r, name: nm, ref: r, type: oci-ref}, config: {repo: r, name: nm, ref: r, type: oci-ref}, installs: [
+			{name: redis, source: {type: helm-chart, url: "https://charts.example.com", chartName: redis, version: ^1}}, {name: nginx, source: {type: oci-ref, repo: r, name: nm, ref: r}}]}}`, nil},
+		"ManifestNoInstalls":     {"only crds and resource", "Manifest", "{spec: {installs: []}}", nil},
+		"ManifestInstallTwice":   {"two ways to say the same", "Manifest", "{spec: {install: {name: raw-manifest, source: {}}, installs: [{name: a, source: {}}]}}", []string{"spec.installs"}},
+		"ManifestInstallsTwice":  {"sources are named once", "Manifest", "{spec: {installs: [{name: a, source: {}}, {name: a, source: {}}]}}", []string{"spec.installs[1]"}},
+		"ManifestInstallsSource": {"a source says from where", "Manifest", "{spec: {installs: [{name: a}]}}", []string{"spec.installs[0].source"}},
+		"ManifestInstallsMany":   {"at most 32 sources, and each once", "Manifest", "{spec: {installs: [" + strings.Repeat("{name: a, source: {}},", 33) + "]}}", []string{"spec.installs", "spec.installs[1]"}},
 		"ManifestWithoutSource":  {"a Manifest says from where", "Manifest", "{spec: {remote: false, install: {name: raw-manifest}}}", []string{"spec.install.source"}},
 		"ManifestSourceType":     {"a source is an object", "Manifest", "{spec: {remote: false, install: {name: raw-manifest, source: oci-ref}}}", []string{"spec.install.source"}},
 		"ManifestConfigType":     {"types of configuration are known", "Manifest", "{spec: {install: {name: raw-manifest, source: {}}, config: {type: zip}}}", []string{"spec.config.type"}},
@@ -164,6 +183,28 @@ func TestCreate(t *testing.T) {
 		"ManifestManager":        {"a manager has a name", "Manifest", "{spec: {install: {name: raw-manifest, source: {}}, manager: {group: apps, version: v1, kind: Deployment}}}", []string{"spec.manager.name"}},
 		"ManifestStatus":         {"a status has a state", "Manifest", "{spec: {install: {name: raw-manifest, source: {}}}, status: {version: 1.0.0}}", []string{"status.state"}},
 		"ManifestSynced":         {"the inventory is complete", "Manifest", "{spec: {install: {name: raw-manifest, source: {}}}, status: {state: Ready, synced: [{name: nm, kind: K, version: v1, group: g}]}}", []string{"status.synced[0].namespace"}},
+
+		// v1alpha1: samples of 2022, as they were written
+		"OldKymaComponents": {"the first release", "Kyma/v1alpha1", "{spec: {components: [{name: istio}, {name: serverless, settings: {a: b}}]}}", nil},
+		"OldKymaModules":    {"no channel, which its own CRD refused", "Kyma/v1alpha1", "{spec: {modules: [{name: istio}]}}", nil},
+		"OldKymaSync": {"the sample kyma-sample", "Kyma/v1alpha1", `{spec: {channel: stable, sync: {enabled: true, strategy: local-secret, namespace: x, noModuleCopy: true, moduleCatalog: true},
+			modules: [{name: skr-module, controller: manifest, channel: rapid}, {name: kcp-module}]}}`, nil},
+		"OldKymaTwice":   {"one list in two forms", "Kyma/v1alpha1", "{spec: {components: [{name: a}], modules: [{name: b}, {name: a}]}}", []string{"spec.components"}},
+		"OldKymaMany":    {"at most 250 together", "Kyma/v1alpha1", "{spec: {components: [" + numbered("{name: a%d},", 126) + "], modules: [" + numbered("{name: b%d},", 125) + "]}}", []string{"spec.components"}},
+		"OldKymaChannel": {"lower-case letters only, as today", "Kyma/v1alpha1", "{spec: {channel: Fast, modules: [{name: a, channel: none}]}}", []string{"spec.channel", "spec.modules[0].channel"}},
+		"OldKymaStatus": {"what early clients read", "Kyma/v1alpha1", `{status: {state: Ready, activeChannel: stable, observedGeneration: 1, moduleInfos: [
+			{name: m, moduleName: keda, namespace: ns, state: Ready, templateInfo: {generation: 1, channel: stable, gvk: {group: g, version: v, kind: K}}}]}}`, nil},
+		"OldManifest": {"the sample of the module manager, with the key that does not belong there", "Manifest/v1alpha1", `{metadata: {name: manifestkyma-sample, namespace: kcp-system, labels: {operator.kyma-project.io/kyma-name: kyma-sample}},
+			spec: {remote: true, resource: {apiVersion: operator.kyma-project.io/v1alpha1, kind: SampleCRD, resource: samplecrds, metadata: {name: sample-crd}, spec: {randomkey: samplevalue}},
+			crds: {ref: "sha256:a", name: sample-crd, repo: registry.example.com/signavio, type: oci-ref}, config: {ref: "sha256:b", name: sample-config, repo: registry.example.com, type: oci-ref},
+			installs: [{name: redis, source: {ref: "sha256:c", name: redis, repo: registry.example.com, type: oci-ref}}, {name: nginx, source: {url: "https://helm.nginx.com/stable", chartName: nginx-ingress, type: helm-chart}}]}}`, nil},
+		"OldManifestEmpty":       {"nothing to install", "Manifest/v1alpha1", "{spec: {installs: [], config: {}}}", nil},
+		"OldManifestWithoutSpec": {"there is nothing in it", "Manifest/v1alpha1", "{}", []string{"spec"}},
+		"OldManifestTwice":       {"sources are named once", "Manifest/v1alpha1", "{spec: {installs: [{name: a, source: {}}, {name: a, source: {}}]}}", []string{"spec.installs[1]"}},
+		"OldTemplate": {"a template of 2022", "ModuleTemplate/v1alpha1", `{spec: {channel: stable, target: remote, configSelector: [{name: a, selector: {matchLabels: {a: b}}}],
+			data: {apiVersion: v1, kind: K, spec: {any: thing}}, descriptor: {meta: {schemaVersion: v2}, component: {version: 1.0.0}}}}`, nil},
+		"OldTemplateTarget":      {"two targets", "ModuleTemplate/v1alpha1", "{spec: {target: moon}}", []string{"spec.target"}},
+		"OldTemplateWithoutSpec": {"there is nothing in it", "ModuleTemplate/v1alpha1", "{}", []string{"spec"}},
 
 		// ModuleTemplate
 		"TemplateSample": {"as modulectl writes it", "ModuleTemplate", `{metadata: {name: template-operator-1.0.5, labels: {operator.kyma-project.io/module-name: template-operator}},
@@ -255,6 +296,9 @@ func TestDefaults(t *testing.T) {
 		"Manifest":     {"remote and policy; the source stays as it is", "Manifest", "{spec: {install: {name: raw-manifest, source: {a: {b: 1}}}, resource: {apiVersion: v1, kind: K, spec: {c: d}}}}", "{spec: {remote: false, customResourcePolicy: CreateAndDelete, install: {name: raw-manifest, source: {a: {b: 1}}}, resource: {apiVersion: v1, kind: K, spec: {c: d}}}}"},
 		"Template":     {"clients expect a descriptor", "ModuleTemplate", "{spec: {moduleName: keda, descriptor: null}}", "{spec: {moduleName: keda, descriptor: {}}}"},
 		"TemplateData": {"the default custom resource stays as it is", "ModuleTemplate", "{spec: {data: {apiVersion: v1, kind: K, any: {thing: 1}}, descriptor: {component: {a: b}}}}", "{spec: {data: {apiVersion: v1, kind: K, any: {thing: 1}}, descriptor: {component: {a: b}}}}"},
+		"OldKyma":      {"regular unless it says otherwise", "Kyma/v1alpha1", "{spec: {sync: {}, modules: [{name: a}]}}", "{spec: {channel: regular, sync: {strategy: secret, noModuleCopy: true, moduleCatalog: true}, modules: [{name: a, customResourcePolicy: CreateAndDelete}]}}"},
+		"OldManifest":  {"remote unless it says otherwise; the resource stays as it is", "Manifest/v1alpha1", "{spec: {resource: {apiVersion: v1, kind: K, resource: ks}}}", "{spec: {remote: true, resource: {apiVersion: v1, kind: K, resource: ks}}}"},
+		"OldTemplate":  {"remote unless it says otherwise", "ModuleTemplate/v1alpha1", "{spec: {channel: stable}}", "{spec: {channel: stable, target: remote, descriptor: {}}}"},
 		"Release":      {"beta and internal are always there", "ModuleReleaseMeta", "{spec: {moduleName: keda, channels: []}}", "{spec: {moduleName: keda, channels: [], beta: false, internal: false}}"},
 	}
 	for name, row := range rows {
@@ -335,6 +379,11 @@ func TestColumns(t *testing.T) {
 			map[string]any{"Name": "sample", "Module": "keda", "Mandatory": nil, "Channels": `[{"channel":"fast","version":"1.1.0"},{"channel":"regular","version":"1.0.0"}]`, "Age": nil}},
 		"MandatoryModule": {"ModuleReleaseMeta", "{spec: {moduleName: warden, mandatory: {version: 1.0.0}}}",
 			map[string]any{"Name": "sample", "Module": "warden", "Mandatory": "1.0.0", "Channels": nil, "Age": nil}},
+		"OldKyma": {"Kyma/v1alpha1", "{spec: {channel: fast}, status: {state: Ready}}",
+			map[string]any{"Name": "sample", "State": "Ready", "Channel": "fast", "Age": nil}},
+		"OldManifest": {"Manifest/v1alpha1", "{status: {state: Ready}}", map[string]any{"Name": "sample", "State": "Ready", "Age": nil}},
+		"OldTemplate": {"ModuleTemplate/v1alpha1", "{spec: {channel: stable, target: remote}}",
+			map[string]any{"Name": "sample", "Channel": "stable", "Target": "remote", "Age": nil}},
 		"Watcher": {"Watcher", "{spec: {manager: lifecycle-manager, resourceToWatch: {resource: kymas}}, status: {state: Ready}}",
 			map[string]any{"Name": "sample", "State": "Ready", "Manager": "lifecycle-manager", "Resource": "kymas", "Age": nil}},
 	}
@@ -345,4 +394,13 @@ func TestColumns(t *testing.T) {
 			}
 		})
 	}
+}
+
+// numbered repeats a text with a number in it.
+func numbered(format string, n int) string {
+	var b strings.Builder
+	for i := range n {
+		fmt.Fprintf(&b, format, i)
+	}
+	return b.String()
 }

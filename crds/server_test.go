@@ -34,7 +34,8 @@ type server struct {
 	cel        *cel.Validator
 }
 
-// newServers checks the definitions as an API server does when they are created, and returns a server for each kind.
+// newServers checks the definitions as an API server does when they are created, and returns a server for each version of
+// each kind, by the kind for v1beta2 and by kind/version for others.
 func newServers(t *testing.T) map[string]*server {
 	t.Helper()
 	servers := map[string]*server{}
@@ -45,26 +46,34 @@ func newServers(t *testing.T) map[string]*server {
 		if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(crd, internal, nil); err != nil {
 			t.Fatalf("converting %s: %v", crd.Name, err)
 		}
-		internal.Status.StoredVersions = []string{crd.Spec.Versions[0].Name}
+		internal.Status.StoredVersions = []string{"v1beta2"}
 		if errs := crdvalidation.ValidateCustomResourceDefinition(t.Context(), internal); len(errs) > 0 {
 			t.Fatalf("the API server would refuse %s: %v", crd.Name, errs.ToAggregate())
 		}
 
-		// With a single version the internal form keeps the schema and the columns at the top.
-		openAPI := internal.Spec.Validation.OpenAPIV3Schema
-		structural, err := schema.NewStructural(openAPI)
-		if err != nil {
-			t.Fatalf("reading the schema of %s: %v", crd.Name, err)
-		}
-		schemaValidator, _, err := validation.NewSchemaValidator(openAPI)
-		if err != nil {
-			t.Fatalf("compiling the schema of %s: %v", crd.Name, err)
-		}
-		servers[crd.Spec.Names.Kind] = &server{
-			columns:    crd.Spec.Versions[0].AdditionalPrinterColumns,
-			structural: structural,
-			schema:     schemaValidator,
-			cel:        cel.NewValidator(structural, true, celconfig.PerCallLimit),
+		for i, version := range internal.Spec.Versions {
+			openAPI := internal.Spec.Validation // of all versions, if they have the same
+			if openAPI == nil {
+				openAPI = version.Schema
+			}
+			structural, err := schema.NewStructural(openAPI.OpenAPIV3Schema)
+			if err != nil {
+				t.Fatalf("reading the schema of %s %s: %v", crd.Name, version.Name, err)
+			}
+			schemaValidator, _, err := validation.NewSchemaValidator(openAPI.OpenAPIV3Schema)
+			if err != nil {
+				t.Fatalf("compiling the schema of %s %s: %v", crd.Name, version.Name, err)
+			}
+			name := crd.Spec.Names.Kind
+			if version.Name != "v1beta2" {
+				name += "/" + version.Name
+			}
+			servers[name] = &server{
+				columns:    crd.Spec.Versions[i].AdditionalPrinterColumns,
+				structural: structural,
+				schema:     schemaValidator,
+				cel:        cel.NewValidator(structural, true, celconfig.PerCallLimit),
+			}
 		}
 	}
 	return servers
@@ -132,7 +141,7 @@ func (s *server) table(t *testing.T, obj *unstructured.Unstructured) map[string]
 	return cells
 }
 
-// decode reads an object from YAML, with the API version and a name unless it has its own.
+// decode reads an object from YAML, with the API version and a name unless it has its own. The kind is as in newServers.
 func decode(t *testing.T, kind, text string) *unstructured.Unstructured {
 	t.Helper()
 	data, err := yaml.YAMLToJSON([]byte(strings.ReplaceAll(text, "\t", "  ")))
@@ -143,7 +152,11 @@ func decode(t *testing.T, kind, text string) *unstructured.Unstructured {
 	if err := json.Unmarshal(data, &fields); err != nil {
 		t.Fatalf("parsing the object: %v", err)
 	}
-	fields["apiVersion"] = json.RawMessage(`"operator.kyma-project.io/v1beta2"`)
+	kind, version, old := strings.Cut(kind, "/")
+	if !old {
+		version = "v1beta2"
+	}
+	fields["apiVersion"] = json.RawMessage(`"operator.kyma-project.io/` + version + `"`)
 	fields["kind"] = json.RawMessage(`"` + kind + `"`)
 	if fields["metadata"] == nil {
 		fields["metadata"] = json.RawMessage(`{"name":"sample","namespace":"kcp-system"}`)

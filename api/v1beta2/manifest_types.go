@@ -42,9 +42,11 @@ type Manifest struct {
 	Status ManifestStatus `json:"status,omitzero"`
 }
 
-// ManifestSpec says what to install.
+// ManifestSpec says what to install: either install or installs.
+// +kubebuilder:validation:XValidation:rule="has(self.install) || has(self.installs)",fieldPath=".install",reason=FieldValueRequired,message="install is required unless installs is given"
+// +kubebuilder:validation:XValidation:rule="!(has(self.install) && has(self.installs))",fieldPath=".installs",message="install and installs exclude each other: move the source from install to installs"
 type ManifestSpec struct {
-	// remote is kept so that old objects and clients stay valid. It is always false and has no effect.
+	// remote is kept so that old objects and clients stay valid. It has no effect.
 	// +optional
 	// +kubebuilder:default:=false
 	Remote bool `json:"remote"`
@@ -59,12 +61,28 @@ type ManifestSpec struct {
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
 
-	// config is kept so that old objects stay valid. It has no effect.
+	// config is a layer with settings for installs, by their names: values of charts, and how charts are rendered. It has
+	// no effect on install, and none while its type is empty.
 	// +optional
 	Config *ManifestConfig `json:"config,omitempty"`
 
-	// install says where the objects of the module come from.
-	Install InstallInfo `json:"install"`
+	// crds is a layer with custom resource definitions, which are applied before all else. It has no effect while its type
+	// is empty. An addition of this project.
+	// +optional
+	CRDs *ManifestConfig `json:"crds,omitempty"`
+
+	// install says where the objects of the module come from. It excludes installs.
+	// +optional
+	Install InstallInfo `json:"install,omitzero"`
+
+	// installs are the sources of the module's objects, in the order in which they are installed, each named once. It
+	// excludes install. An empty list means that there is nothing to install but crds and resource. At most 32. An addition
+	// of this project.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems:=32
+	Installs []InstallInfo `json:"installs,omitempty"`
 
 	// resource is the default custom resource of the module. Empty: the module has none.
 	// +optional
@@ -85,16 +103,18 @@ type ManifestSpec struct {
 
 // InstallInfo says where the objects of a module come from.
 type InstallInfo struct {
-	// name is the name of the source: raw-manifest.
+	// name is the name of the source: raw-manifest in install; in installs it is the name of the release of a chart, and what
+	// config refers to.
 	Name string `json:"name"`
 
-	// source says where to find the objects. It is an ImageSpec as JSON: repo, name, ref, and type, which is oci-ref or
-	// oci-dir.
+	// source says where to find the objects; its type says how. oci-ref and oci-dir have repo, name, ref and optionally
+	// credSecretSelector; in installs there are also helm-chart with url, chartName and optionally version and
+	// credSecretSelector, and kustomize with path or url.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Source runtime.RawExtension `json:"source"`
 }
 
-// ManifestConfig is a layer of configuration in an OCI registry that earlier releases knew.
+// ManifestConfig is a layer in an OCI registry next to those that hold the objects.
 type ManifestConfig struct {
 	// repo is the registry and the path before the component.
 	// +optional

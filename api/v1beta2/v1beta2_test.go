@@ -79,9 +79,9 @@ func TestDecodeImageSpec(t *testing.T) {
 		field  string // of the error
 		fails  bool
 	}{
-		"Layer":       {"as the reference writes it", `{"repo":"r/s","name":"n","ref":"sha256:a","type":"oci-ref"}`, ImageSpec{"r/s", "n", "sha256:a", SourceOCIRef}, "", false},
-		"Directory":   {"the other type", `{"repo":"r","name":"n","ref":"1.0.0","type":"oci-dir"}`, ImageSpec{"r", "n", "1.0.0", SourceOCIDir}, "", false},
-		"UnknownKey":  {"unknown fields are ignored", `{"repo":"r","name":"n","ref":"1","type":"oci-dir","credSecretSelector":{}}`, ImageSpec{"r", "n", "1", SourceOCIDir}, "", false},
+		"Layer":       {"as the reference writes it", `{"repo":"r/s","name":"n","ref":"sha256:a","type":"oci-ref"}`, ImageSpec{"r/s", "n", "sha256:a", SourceOCIRef, nil}, "", false},
+		"Directory":   {"the other type", `{"repo":"r","name":"n","ref":"1.0.0","type":"oci-dir"}`, ImageSpec{"r", "n", "1.0.0", SourceOCIDir, nil}, "", false},
+		"UnknownKey":  {"unknown fields are ignored", `{"repo":"r","name":"n","ref":"1","type":"oci-dir","more":{}}`, ImageSpec{"r", "n", "1", SourceOCIDir, nil}, "", false},
 		"UnknownType": {"the type says how to read the source", `{"repo":"r","name":"n","ref":"1","type":"helm-chart"}`, ImageSpec{}, "type", true},
 		"NoType":      {"the type says how to read the source", `{"repo":"r","name":"n","ref":"1"}`, ImageSpec{}, "type", true},
 		"NoRepo":      {"a registry is needed", `{"name":"n","ref":"1","type":"oci-ref"}`, ImageSpec{}, "repo", true},

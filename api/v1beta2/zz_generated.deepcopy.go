@@ -330,7 +330,19 @@ func (in *ManifestSpec) DeepCopyInto(out *ManifestSpec) {
 		*out = new(ManifestConfig)
 		(*in).DeepCopyInto(*out)
 	}
+	if in.CRDs != nil {
+		in, out := &in.CRDs, &out.CRDs
+		*out = new(ManifestConfig)
+		(*in).DeepCopyInto(*out)
+	}
 	in.Install.DeepCopyInto(&out.Install)
+	if in.Installs != nil {
+		in, out := &in.Installs, &out.Installs
+		*out = make([]InstallInfo, len(*in))
+		for i := range *in {
+			(*in)[i].DeepCopyInto(&(*out)[i])
+		}
+	}
 	if in.Resource != nil {
 		in, out := &in.Resource, &out.Resource
 		*out = (*in).DeepCopy()

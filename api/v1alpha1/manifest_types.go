@@ -1,0 +1,74 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Manifest is one version of one module on one runtime: what to install, what was installed, and how it is. It is an early
+// shape of the same object in v1beta2, made to be written by hand too.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:unservedversion
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=manifests,singular=manifest,scope=Namespaced,categories=klm
+// +kubebuilder:printcolumn:name="State",type=string,JSONPath=`.status.state`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || has(self.spec)",optionalOldSelf=true,fieldPath=".spec",reason=FieldValueRequired,message="spec is required"
+type Manifest struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec is what to install.
+	// +optional
+	Spec ManifestSpec `json:"spec,omitzero"`
+
+	// status is what is installed and how it is. It is written by Lifecycle Manager only.
+	// +optional
+	Status v1beta2.ManifestStatus `json:"status,omitzero"`
+}
+
+// ManifestSpec says what to install.
+type ManifestSpec struct {
+	// remote says whether the objects go to a runtime, the one named by the label operator.kyma-project.io/kyma-name. It is
+	// kept and has no effect: a manager in-cluster installs on its own cluster, any other on the runtime.
+	// +optional
+	// +kubebuilder:default:=true
+	Remote *bool `json:"remote,omitempty"`
+
+	// resource is the custom resource that switches the module on. It is created if it is not there. Empty: there is none.
+	// +optional
+	// +nullable
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:EmbeddedResource
+	Resource *unstructured.Unstructured `json:"resource,omitempty"`
+
+	// crds is a layer with custom resource definitions, which are applied before all else. It has no effect while its type
+	// is empty.
+	// +optional
+	CRDs *v1beta2.ManifestConfig `json:"crds,omitempty"`
+
+	// config is a layer with settings for installs, by their names: values of charts, and how charts are rendered. It has no
+	// effect while its type is empty.
+	// +optional
+	Config *v1beta2.ManifestConfig `json:"config,omitempty"`
+
+	// installs are the sources of the module's objects, in the order in which they are installed, each named once. Empty:
+	// there is nothing to install but crds and resource. At most 32.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems:=32
+	Installs []v1beta2.InstallInfo `json:"installs,omitempty"`
+}
+
+// ManifestList is a list of Manifests.
+// +kubebuilder:object:root=true
+type ManifestList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []Manifest `json:"items"`
+}

@@ -1,0 +1,89 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// ModuleTemplate is one version of one module. It is an early shape of the same object in v1beta2.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:unservedversion
+// +kubebuilder:resource:path=moduletemplates,singular=moduletemplate,scope=Namespaced,shortName=mt,categories=klm
+// +kubebuilder:printcolumn:name="Channel",type=string,JSONPath=`.spec.channel`
+// +kubebuilder:printcolumn:name="Target",type=string,JSONPath=`.spec.target`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || has(self.spec)",optionalOldSelf=true,fieldPath=".spec",reason=FieldValueRequired,message="spec is required"
+type ModuleTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec describes the version. It is written by the author of the module.
+	// +optional
+	Spec ModuleTemplateSpec `json:"spec,omitzero"`
+}
+
+// ModuleTemplateSpec describes one version of a module. In v1beta2 it has the name of the module and the version too; they
+// are taken from the label operator.kyma-project.io/module-name, and from the annotation
+// operator.kyma-project.io/module-version or the descriptor.
+type ModuleTemplateSpec struct {
+	// channel is the release channel of the version. It has no effect: a ModuleReleaseMeta maps channels to versions.
+	// +optional
+	// +kubebuilder:validation:Pattern:=`^$|^[a-z]{3,}$`
+	// +kubebuilder:validation:MaxLength:=32
+	Channel string `json:"channel,omitempty"`
+
+	// data is the default custom resource of the module. Empty: the module has none.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:validation:EmbeddedResource
+	Data *unstructured.Unstructured `json:"data,omitempty"`
+
+	// configSelector is kept so that old objects stay valid. It has no effect.
+	// +optional
+	ConfigSelector []ConfigSelector `json:"configSelector,omitempty"`
+
+	// descriptor is kept for clients that show it. The OCM component descriptor that counts comes from the registry.
+	// Empty: {}.
+	// +optional
+	// +kubebuilder:pruning:PreserveUnknownFields
+	// +kubebuilder:default:={}
+	Descriptor runtime.RawExtension `json:"descriptor"`
+
+	// target is kept so that old objects stay valid. It has no effect: where a module goes is decided by how the manager
+	// runs.
+	// +optional
+	// +kubebuilder:default:=remote
+	Target Target `json:"target,omitempty"`
+}
+
+// Target said to which cluster a module goes.
+// +kubebuilder:validation:Enum=control-plane;remote
+type Target string
+
+const (
+	// TargetControlPlane was the cluster of the manager.
+	TargetControlPlane Target = "control-plane"
+	// TargetRemote was the runtime.
+	TargetRemote Target = "remote"
+)
+
+// ConfigSelector selected settings for one of the sources of a module.
+type ConfigSelector struct {
+	// name is the name of the source.
+	Name string `json:"name"`
+
+	// selector has no effect.
+	// +optional
+	Selector *metav1.LabelSelector `json:"selector,omitempty"`
+}
+
+// ModuleTemplateList is a list of ModuleTemplates.
+// +kubebuilder:object:root=true
+type ModuleTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	Items []ModuleTemplate `json:"items"`
+}
