@@ -56,6 +56,15 @@ type Manager struct {
 	// RuntimeMetrics adds the metrics with one series per runtime and module. Default true.
 	RuntimeMetrics bool
 
+	// EnableWebhooks serves v1alpha1 of Kyma, Manifest and ModuleTemplate too: the manager converts, for the API server. Default false.
+	EnableWebhooks bool
+	// WebhookBindAddress is where conversions are asked for, over TLS with a certificate of the manager's own. Default :9443.
+	WebhookBindAddress string
+	// WebhookService is the Service in Namespace by which API servers reach it, on port 443. Default lifecycle-manager-webhook.
+	WebhookService string
+	// WebhookURL replaces WebhookService where the manager does not run on the cluster: https://HOST[:PORT]/convert.
+	WebhookURL string
+
 	// LeaderElect lets several replicas agree on the one that works. Default true.
 	LeaderElect bool
 	// LeaderElectionLeaseDuration, LeaderElectionRenewDeadline and LeaderElectionRetryPeriod time the lease. The lease is given
@@ -104,6 +113,8 @@ func NewManager() *Manager {
 		MetricsSecure:                   true,
 		HealthProbeBindAddress:          ":8081",
 		RuntimeMetrics:                  true,
+		WebhookBindAddress:              ":9443",
+		WebhookService:                  "lifecycle-manager-webhook",
 		LeaderElect:                     true,
 		LeaderElectionLeaseDuration:     15 * time.Second,
 		LeaderElectionRenewDeadline:     10 * time.Second,
@@ -131,6 +142,10 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.BoolVar(&m.MetricsSecure, "metrics-secure", m.MetricsSecure, "serve metrics over TLS and only to who may GET /metrics")
 	f.StringVar(&m.HealthProbeBindAddress, "health-probe-bind-address", m.HealthProbeBindAddress, "address of /healthz and /readyz; 0 switches it off")
 	f.BoolVar(&m.RuntimeMetrics, "runtime-metrics", m.RuntimeMetrics, "serve the metrics with one series per runtime and module")
+	f.BoolVar(&m.EnableWebhooks, "enable-webhooks", m.EnableWebhooks, "serve v1alpha1 of Kyma, Manifest and ModuleTemplate too")
+	f.StringVar(&m.WebhookBindAddress, "webhook-bind-address", m.WebhookBindAddress, "address at which API servers ask for conversions")
+	f.StringVar(&m.WebhookService, "webhook-service", m.WebhookService, "Service in --namespace by which API servers reach --webhook-bind-address, on port 443")
+	f.StringVar(&m.WebhookURL, "webhook-url", m.WebhookURL, "instead of --webhook-service: https://HOST[:PORT]/convert")
 	f.BoolVar(&m.LeaderElect, "leader-elect", m.LeaderElect, "agree with other replicas on the one that works")
 	f.DurationVar(&m.LeaderElectionLeaseDuration, "leader-election-lease-duration", m.LeaderElectionLeaseDuration, "how long others wait for a leader that was killed")
 	f.DurationVar(&m.LeaderElectionRenewDeadline, "leader-election-renew-deadline", m.LeaderElectionRenewDeadline, "how long the leader tries to renew before it gives up; less than the lease")
@@ -186,6 +201,11 @@ func (m *Manager) Validate() error {
 	check(m.RuntimeConcurrency > 0, "runtime-concurrency", "must be at least 1")
 	check(isAddress(m.MetricsBindAddress), "metrics-bind-address", "%q is neither host:port nor 0", m.MetricsBindAddress)
 	check(isAddress(m.HealthProbeBindAddress), "health-probe-bind-address", "%q is neither host:port nor 0", m.HealthProbeBindAddress)
+	if m.EnableWebhooks {
+		check(m.WebhookBindAddress != "0" && isAddress(m.WebhookBindAddress), "webhook-bind-address", "%q is not host:port", m.WebhookBindAddress)
+		check(m.WebhookURL != "" || dnsLabel.MatchString(m.WebhookService), "webhook-service", "%q is no name of a Service", m.WebhookService)
+		check(m.WebhookURL == "" || strings.HasPrefix(m.WebhookURL, "https://"), "webhook-url", "%q does not begin with https://", m.WebhookURL)
+	}
 	return errors.Join(errs...)
 }
 

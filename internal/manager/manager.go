@@ -15,9 +15,11 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
@@ -41,6 +43,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest"
+	"github.com/kyma-fleet/lifecycle-manager/internal/conversion"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
@@ -82,7 +85,38 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if err != nil {
 		return nil, err
 	}
+	if c.EnableWebhooks {
+		if err := addConversion(c, mgr, cfg); err != nil {
+			return nil, err
+		}
+	}
 	return mgr, addControllers(ctx, c, mgr, pool, artefacts)
+}
+
+// addConversion adds the webhook that converts v1alpha1.
+func addConversion(c *config.Manager, mgr ctrl.Manager, cfg *rest.Config) error {
+	live, err := client.New(cfg, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return fmt.Errorf("building a client for the conversion webhook: %w", err)
+	}
+	o := conversion.Options{
+		Client: live, Namespace: c.Namespace,
+		BindAddress: c.WebhookBindAddress, URL: c.WebhookURL, Log: mgr.GetLogger().WithName("conversion"),
+	}
+	if o.URL == "" {
+		o.Service = c.WebhookService
+	}
+	w, err := conversion.New(o)
+	if err != nil {
+		return err
+	}
+	if err := mgr.Add(w); err != nil {
+		return fmt.Errorf("adding the conversion webhook: %w", err)
+	}
+	if err := mgr.AddReadyzCheck("conversion", w.Ready); err != nil {
+		return fmt.Errorf("adding the readiness check of the conversion webhook: %w", err)
+	}
+	return nil
 }
 
 // managerOptions turns configuration into what controller-runtime wants.
@@ -93,6 +127,9 @@ func managerOptions(c *config.Manager) (ctrl.Options, error) {
 	}
 	if err := v1beta2.AddToScheme(s); err != nil {
 		return ctrl.Options{}, fmt.Errorf("registering our kinds: %w", err)
+	}
+	if err := apiextensionsv1.AddToScheme(s); err != nil {
+		return ctrl.Options{}, fmt.Errorf("registering CRDs: %w", err)
 	}
 	labelled, err := labels.NewRequirement(v1beta2.LabelKymaName, selection.Exists, nil)
 	if err != nil {
@@ -185,7 +222,8 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	return nil
 }
 
-// Base returns what every runtime gets before its first module: its namespace, and the CRDs of what its admin sees.
+// Base returns what every runtime gets before its first module: its namespace, and the CRDs of what its admin sees, in the version
+// that is stored: nobody converts there.
 func Base() (*render.Bundle, error) {
 	objects := []*unstructured.Unstructured{{Object: map[string]any{
 		"apiVersion": "v1", "kind": "Namespace",
@@ -196,6 +234,7 @@ func Base() (*render.Bundle, error) {
 	for _, crd := range crds.All() {
 		switch crd.Spec.Names.Kind {
 		case v1beta2.KindKyma, v1beta2.KindModuleTemplate, v1beta2.KindModuleReleaseMeta:
+			crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return !v.Served })
 			fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
 			if err != nil {
 				return nil, fmt.Errorf("encoding CRD %s: %w", crd.Name, err)

@@ -10,7 +10,7 @@
 //
 // How it works: clusters are those of package cluster; the registry is go-containerregistry's, over HTTP on loopback, in memory; the
 // roles of the manager are those of folder deploy, so what works here works with these rights. Close stops everything and takes
-// it away.
+// it away. What goes wrong elsewhere can be played: a registry that fails or lies, any access Secret, a manager that is killed.
 //
 // What it does not do: it never waits for a module; that is for who uses it.
 package landscape
@@ -24,6 +24,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -193,6 +194,13 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 	}
 	if l.InCluster {
 		args = append(args, "--mode=in-cluster")
+	}
+	if slices.Contains(l.ManagerArgs, "--enable-webhooks") { // the manager is a process: there is no Service
+		address, err := freeAddress()
+		if err != nil {
+			return err
+		}
+		args = append(args, "--webhook-bind-address="+address, "--webhook-url=https://"+address+"/convert")
 	}
 	logs, err := os.OpenFile(filepath.Join(l.Dir, "manager.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

@@ -60,6 +60,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// access RUNTIME KUBECONFIG writes the access Secret of a Kyma: good, empty, garbage, exec, file, bad-token, bad-ca; user=NAME is a
 	// good one of a new user; other=RUNTIME is the good one of another runtime.
 	"access": command((*scenario).access),
+	// withdraw CLUSTER USER takes all rights from a user made by access, and waits until the API server knows.
+	"withdraw": command((*scenario).withdraw),
 	// runtime stop|start|slow|mend NAME does that to a cluster. A slow one delays all data by 200 ms each way.
 	"runtime": command((*scenario).cluster),
 	// manager kill|stop|start ends the manager at once (SIGKILL) or asks it to end, and starts it again.
@@ -121,7 +123,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"writes":   command((*scenario).writes),
 	"requests": command((*scenario).requests),
 	"users":    command((*scenario).users),
-	// underway CLUSTER N REGEXP waits until so many requests of the manager since the mark match, the write requests as printed by writes.
+	// underway CLUSTER N REGEXP waits until so many requests of the manager since the mark match, as requests prints them.
 	"underway": command((*scenario).underway),
 	// pulls prints the requests to the registry since the mark.
 	"pulls": command((*scenario).printPulls),

@@ -140,7 +140,7 @@ func (s *scenario) underway(c *call) error {
 		}
 		var lines []string
 		for _, r := range all {
-			if l := line(r); isWrite(r) && like.MatchString(l) {
+			if l := line(r); like.MatchString(l) {
 				lines = append(lines, l)
 			}
 		}

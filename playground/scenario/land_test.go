@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
@@ -110,6 +112,26 @@ func (s *scenario) kubeconfig(name, sort string) ([]byte, error) {
 		return nil, fmt.Errorf("%q is no sort of kubeconfig", sort)
 	}
 	return clientcmd.Write(*config)
+}
+
+func (s *scenario) withdraw(c *call) error {
+	if err := c.want(2, 2, "withdraw CLUSTER USER"); err != nil {
+		return err
+	}
+	admin := s.land.Clients[c.args[0]]
+	if err := admin.Delete(s.ctx, &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: c.args[1]}}); err != nil {
+		return err
+	}
+	return s.poll(func(ctx context.Context) (bool, string) {
+		review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+			User:               "system:serviceaccount:default:" + c.args[1],
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Group: v1beta2.GroupVersion.Group, Resource: "kymas", Verb: "get"},
+		}}
+		if err := admin.Create(ctx, review); err != nil {
+			return false, err.Error()
+		}
+		return !review.Status.Allowed, "it is still allowed: " + review.Status.Reason
+	})
 }
 
 func (s *scenario) cluster(c *call) error {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/kyma-fleet/lifecycle-manager/api/v1alpha1"
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
@@ -27,6 +28,9 @@ var kinds = map[string]schema.GroupVersionKind{
 	"manifest":           v1beta2.GroupVersion.WithKind("Manifest"),
 	"template":           v1beta2.GroupVersion.WithKind("ModuleTemplate"),
 	"release":            v1beta2.GroupVersion.WithKind("ModuleReleaseMeta"),
+	"oldkyma":            v1alpha1.GroupVersion.WithKind("Kyma"),
+	"oldmanifest":        v1alpha1.GroupVersion.WithKind("Manifest"),
+	"oldtemplate":        v1alpha1.GroupVersion.WithKind("ModuleTemplate"),
 	"sample":             sample.GroupVersion.WithKind("Sample"),
 	"namespace":          corev1.SchemeGroupVersion.WithKind("Namespace"),
 	"configmap":          corev1.SchemeGroupVersion.WithKind("ConfigMap"),

@@ -19,7 +19,8 @@ var update = flag.Bool("update", false, "write what was seen into the expectatio
 // bin is the folder with the programs under test; set by TestMain.
 var bin string
 
-// slots bounds the number of landscapes to one: each has two or three API servers, which fill two cores while they start.
+// slots bounds the number of landscapes to one: each has two or three API servers, which fill two cores while they start, and an API
+// server that cannot start in half a minute ends the process.
 var slots = make(chan struct{}, 1)
 
 func TestMain(m *testing.M) {
@@ -55,6 +56,7 @@ func run(m *testing.M) int {
 func TestScenarios(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", Cmds: commands, UpdateScripts: *update, RequireUniqueNames: true,
+		WorkdirRoot: bin, // so that TestMain removes it; testscript forgets its own folder when -run leaves scripts out
 		Setup: func(env *testscript.Env) error {
 			slots <- struct{}{}
 			ctx, cancel := context.WithCancel(context.Background())

@@ -1,0 +1,83 @@
+package conversion
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1alpha1"
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// crds are the names of the definitions with two versions.
+var crds = [...]string{"kymas." + v1beta2.Group, "manifests." + v1beta2.Group, "moduletemplates." + v1beta2.Group}
+
+// publish lets each CRD serve v1alpha1 through this webhook, and tells whether one had to be changed.
+func (w *Webhook) publish(ctx context.Context, bundle []byte) (changed bool, err error) {
+	var errs []error
+	for _, name := range crds {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := w.Client.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
+			errs = append(errs, fmt.Errorf("reading CRD %s: %w", name, err))
+			continue
+		}
+		patch, err := w.difference(crd, bundle)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if patch == nil {
+			continue
+		}
+		changed = true
+		if err := w.Client.Patch(ctx, crd, client.RawPatch(types.JSONPatchType, patch)); err != nil {
+			errs = append(errs, fmt.Errorf("letting CRD %s serve v1alpha1: %w", name, err))
+		}
+	}
+	return changed, errors.Join(errs...)
+}
+
+// difference returns the JSON patch that a CRD needs, nil if it needs none. The patch does nothing to a CRD whose versions
+// have changed since it was read.
+func (w *Webhook) difference(crd *apiextensionsv1.CustomResourceDefinition, bundle []byte) ([]byte, error) {
+	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == v1alpha1.Version })
+	if i < 0 {
+		return nil, fmt.Errorf("CRD %s has no version v1alpha1: install the CRDs that belong to this manager", crd.Name)
+	}
+	var patch []map[string]any
+	path := "/spec/versions/" + strconv.Itoa(i)
+	if !crd.Spec.Versions[i].Served {
+		patch = append(patch,
+			map[string]any{"op": "test", "path": path + "/name", "value": v1alpha1.Version},
+			map[string]any{"op": "replace", "path": path + "/served", "value": true})
+	}
+	if want := w.conversion(bundle); !equality.Semantic.DeepEqual(crd.Spec.Conversion, want) {
+		patch = append(patch, map[string]any{"op": "add", "path": "/spec/conversion", "value": want})
+	}
+	if patch == nil {
+		return nil, nil
+	}
+	return json.Marshal(patch)
+}
+
+// conversion returns what a CRD says about this webhook, with the defaults of the API server.
+func (w *Webhook) conversion(bundle []byte) *apiextensionsv1.CustomResourceConversion {
+	c := &apiextensionsv1.WebhookClientConfig{CABundle: bundle}
+	if w.URL != "" {
+		c.URL = &w.URL
+	} else {
+		c.Service = &apiextensionsv1.ServiceReference{Namespace: w.Namespace, Name: w.Service, Path: new(Path), Port: new(int32(443))}
+	}
+	return &apiextensionsv1.CustomResourceConversion{
+		Strategy: apiextensionsv1.WebhookConverter,
+		Webhook:  &apiextensionsv1.WebhookConversion{ClientConfig: c, ConversionReviewVersions: []string{"v1"}},
+	}
+}
