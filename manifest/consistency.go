@@ -1,0 +1,116 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+)
+
+// ConsistencyCheck compares an installation with what info says, and writes nothing. Status is ready if there is nothing that
+// InstallChart would have to do: everything is applied as the chart has it now and nobody has changed or deleted it, nothing is
+// left of an earlier version, the CustomResources exist, and, if that counts, all is ready. Otherwise its Waits name each
+// object and field.
+//
+// Errors are those of InstallChart.
+func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
+	r, before, err := compare(ctx, info, transforms)
+	if err != nil {
+		return Status{}, err
+	}
+	status := Status{LeftOut: r.leftOut}
+	if before == nil {
+		status.wait(fmt.Sprintf("release %s is not installed in namespace %s", r.name, r.namespace))
+		return status, nil
+	}
+	status.Objects = union(before.Objects, before.CustomResources)
+	changes, err := r.changes(ctx, before)
+	if err != nil {
+		return status, err
+	}
+	for _, c := range changes {
+		status.wait(c.String())
+	}
+	if len(changes) == 0 && before.Digest != r.set.Bundle.Digest {
+		status.wait("another version of the chart was installed, or an installation was not completed")
+	}
+	if err := r.ready(ctx, &status); err != nil || len(status.Waits) > 0 {
+		return status, err
+	}
+	return r.check(ctx, status)
+}
+
+// Diff returns what InstallChart would do to which objects, in the order of the chart, deletions last, and writes nothing. What
+// a webhook of the cluster would make of it is not known before.
+//
+// Errors are those of InstallChart.
+func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) ([]Change, error) {
+	r, before, err := compare(ctx, info, transforms)
+	if err != nil {
+		return nil, err
+	}
+	return r.changes(ctx, before)
+}
+
+// compare prepares what needs no writing.
+func compare(ctx context.Context, info InstallInfo, transforms []ObjectTransform) (*release, *record, error) {
+	r, err := open(info)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := r.render(ctx, transforms); err != nil {
+		return nil, nil, err
+	}
+	if err := r.home(ctx, false); err != nil {
+		return nil, nil, err
+	}
+	if err := r.resolve(ctx); err != nil {
+		return nil, nil, err
+	}
+	before, err := r.load(ctx)
+	return r, before, err
+}
+
+// changes finds what is not as it should be.
+func (r *release) changes(ctx context.Context, before *record) ([]Change, error) {
+	var changes []Change
+	drifted, err := r.cluster.Drift(ctx, r.set, &r.done)
+	if err != nil {
+		return nil, r.wrap("comparing the objects", err)
+	}
+	for _, d := range drifted {
+		action := Update
+		if d.Missing {
+			action = Create
+		}
+		changes = append(changes, Change{Ref: d.Ref, Action: action, Fields: d.Fields, By: d.By})
+	}
+	for _, ref := range r.custom {
+		_, err := r.cluster.Get(ctx, ref)
+		switch {
+		case isReason(err, apply.ObjectNotFound) || isReason(err, apply.KindUnknown):
+			changes = append(changes, Change{Ref: ref, Action: Create})
+		case err != nil:
+			return nil, r.wrap("reading the custom resources", err)
+		}
+	}
+	if before != nil {
+		for _, ref := range apply.Removed(before.Objects, r.refs) {
+			if !ref.Keep {
+				changes = append(changes, Change{Ref: ref, Action: Delete})
+			}
+		}
+	}
+	return changes, nil
+}
+
+// String says what is wrong with the object, as long as nothing is done about it.
+func (c Change) String() string {
+	switch c.Action {
+	case Create:
+		return c.Ref.String() + " does not exist"
+	case Delete:
+		return c.Ref.String() + " is not in the chart any more"
+	}
+	return apply.Drifted{Ref: c.Ref, Fields: c.Fields, By: c.By}.String()
+}

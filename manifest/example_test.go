@@ -1,0 +1,58 @@
+package manifest_test
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/manifest"
+)
+
+// Charts are found by range, in a repository as well as in a registry.
+func ExampleRepository() {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = io.WriteString(w, "apiVersion: v1\nentries:\n  redis:\n  - {version: 1.2.0, urls: [redis-1.2.0.tgz]}\n  - {version: 1.10.1, urls: [redis-1.10.1.tgz]}\n  - {version: 2.0.0-rc.1, urls: [redis-2.0.0-rc.1.tgz]}\n")
+	}))
+	defer server.Close()
+
+	repository := &manifest.Repository{URL: server.URL, Username: "me", Password: "secret"}
+	for _, version := range []string{"", "~1.2", ">0.0.0-0", "3.x"} {
+		found, err := repository.Find(context.Background(), "redis", version)
+		if err != nil {
+			fmt.Println(err.(interface{ Reason() string }).Reason())
+			continue
+		}
+		fmt.Println(found.Version)
+	}
+	// Output:
+	// 1.10.1
+	// 1.2.0
+	// 2.0.0-rc.1
+	// ChartNotFound
+}
+
+// An operator that installs a chart on behalf of its own custom resource calls this in each reconciliation; nothing is written if there is
+// nothing to do. The tests in playground/library run it on real API servers.
+func ExampleInstallChart() {
+	reconcile := func(ctx context.Context, config *rest.Config) (requeue bool, err error) {
+		status, err := manifest.InstallChart(ctx, manifest.InstallInfo{
+			ChartInfo: manifest.ChartInfo{
+				Path:        "./charts/redis",
+				ReleaseName: "cache",
+				ConfigFlags: map[string]any{"Namespace": "cache", "CreateNamespace": true},
+				SetFlags:    map[string]any{".replica.count": 2},
+			},
+			ClusterInfo:      manifest.ClusterInfo{Config: config},
+			CheckReadyStates: true,
+		})
+		for _, why := range status.Waits {
+			fmt.Println(why)
+		}
+		return !status.Ready, err
+	}
+	_ = reconcile
+}

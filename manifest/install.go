@@ -1,0 +1,167 @@
+package manifest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+)
+
+// waitInterval is how often InstallChart looks again if it is told to wait.
+const waitInterval = time.Second
+
+// InstallChart brings an installation to what info says, whatever was there before: it installs, upgrades, heals what was
+// changed or deleted, and prunes. It does what can be done now; as long as Status is not ready, call it again. With the flags
+// Wait and Timeout it does so by itself, for as long as Timeout.
+//
+// Errors have a method Reason: those of this package, [render.Error] and [apply.Error]. What has been applied before an error stays,
+// and is in the inventory.
+func InstallChart(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
+	r, err := open(info)
+	if err != nil {
+		return Status{}, err
+	}
+	if err := r.render(ctx, transforms); err != nil {
+		return Status{}, err
+	}
+	if err := r.home(ctx, true); err != nil {
+		return Status{}, err
+	}
+	if err := r.resolve(ctx); err != nil {
+		return Status{}, err
+	}
+	deadline := time.Now().Add(r.flags.Timeout)
+	for {
+		status, err := r.install(ctx)
+		if err != nil || status.Ready || !r.flags.Wait || !time.Now().Add(waitInterval).Before(deadline) {
+			return status, err
+		}
+		select {
+		case <-ctx.Done():
+			return status, ctx.Err()
+		case <-time.After(waitInterval):
+		}
+	}
+}
+
+// install makes one pass.
+func (r *release) install(ctx context.Context) (Status, error) {
+	status := Status{LeftOut: r.leftOut}
+	before, err := r.load(ctx)
+	if err != nil {
+		return status, err
+	}
+	now := record{Objects: r.refs, CustomResources: r.custom}
+	if before != nil {
+		now.Objects, now.CustomResources = union(r.refs, before.Objects), union(r.custom, before.CustomResources)
+		if before.Digest == r.set.Bundle.Digest {
+			now.Digest = before.Digest
+		}
+	}
+	if err := r.store(ctx, before, now); err != nil {
+		return status, err
+	}
+	status.Objects = union(now.Objects, now.CustomResources)
+
+	if err := r.apply(ctx, now.Digest != "", &status); err != nil || len(status.Waits) > 0 {
+		return status, err
+	}
+	teardown, err := r.cluster.Delete(ctx, apply.Removed(now.Objects, r.refs), &r.asked)
+	if err != nil {
+		return status, r.wrap("pruning the objects", err)
+	}
+	after := record{Digest: r.set.Bundle.Digest, Objects: without(now.Objects, teardown.Gone), CustomResources: now.CustomResources}
+	if !teardown.Done() {
+		after.Digest = ""
+		status.wait(teardown.Waits())
+	}
+	if err := r.store(ctx, &now, after); err != nil {
+		return status, err
+	}
+	status.Objects = union(after.Objects, after.CustomResources)
+
+	if err := r.ready(ctx, &status); err != nil || len(status.Waits) > 0 {
+		return status, err
+	}
+	if err := r.createCustom(ctx, &status); err != nil || len(status.Waits) > 0 {
+		return status, err
+	}
+	return r.check(ctx, status)
+}
+
+// apply sends what is not as it should be. If all of it was applied before, it looks first.
+func (r *release) apply(ctx context.Context, before bool, status *Status) error {
+	if before {
+		if _, err := r.cluster.Drift(ctx, r.set, &r.done); err != nil {
+			return r.wrap("comparing the objects", err)
+		}
+	}
+	result, err := r.cluster.Apply(ctx, r.set, &r.done)
+	if err != nil {
+		return r.wrap("applying the objects", err)
+	}
+	for _, w := range result.Waiting {
+		status.wait(fmt.Sprintf("%s waits: %s", w.Ref, w.Message))
+	}
+	var failures []error
+	for _, f := range result.Failed {
+		if failures = append(failures, f); len(failures) == 10 {
+			break
+		}
+	}
+	if len(failures) > 0 {
+		return r.wrap(fmt.Sprintf("applying %d of %d objects", len(result.Failed), len(r.set.Bundle.Objects)), errors.Join(failures...))
+	}
+	return nil
+}
+
+// ready asks for the readiness of objects, if it counts.
+func (r *release) ready(ctx context.Context, status *Status) error {
+	if !r.CheckReadyStates && !r.flags.Wait {
+		return nil
+	}
+	notReady, err := r.cluster.Ready(ctx, r.refs, &r.done)
+	if err != nil {
+		return r.wrap("reading the readiness of objects", err)
+	}
+	for _, n := range notReady {
+		status.wait(n.Message)
+	}
+	return nil
+}
+
+// createCustom creates the custom resources that are not there.
+func (r *release) createCustom(ctx context.Context, status *Status) error {
+	for i, ref := range r.custom {
+		_, err := r.cluster.Get(ctx, ref)
+		if isReason(err, apply.ObjectNotFound) {
+			object := r.CustomResources[i].DeepCopy()
+			object.SetNamespace(ref.Namespace)
+			_, err = r.cluster.Create(ctx, object, apply.DefaultOwner)
+		}
+		switch {
+		case isReason(err, apply.KindUnknown):
+			status.wait(fmt.Sprintf("%s waits: the cluster does not serve its kind yet", ref))
+		case err != nil && !isReason(err, apply.ObjectExists):
+			return r.wrap("creating the custom resources", err)
+		}
+	}
+	return nil
+}
+
+// check asks CheckFn, the last one, and says whether the installation is ready.
+func (r *release) check(ctx context.Context, status Status) (Status, error) {
+	if r.CheckFn != nil {
+		ready, err := r.CheckFn(ctx, r.BaseResource, r.ClusterInfo)
+		if err != nil {
+			return status, r.wrap("asking CheckFn about the state", err)
+		}
+		if !ready {
+			status.wait("CheckFn says that it is not ready")
+		}
+	}
+	status.Ready = len(status.Waits) == 0
+	return status, nil
+}

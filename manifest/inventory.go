@@ -1,0 +1,136 @@
+package manifest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// record is the inventory of one release as it stands in its ConfigMap.
+type record struct {
+	// Digest of the bundle that was applied completely; "" while one is being applied.
+	Digest string `json:"digest,omitempty"`
+	// Objects that were applied, or are about to be.
+	Objects []apply.Ref `json:"objects"`
+	// CustomResources that were created, or are about to be.
+	CustomResources []apply.Ref `json:"customResources,omitempty"`
+}
+
+// labelRelease is on the ConfigMap of the inventory, and on the namespace that was created for a release.
+const labelRelease = "operator.kyma-project.io/release"
+
+// annotationEmpty is on the namespace that was created for a release until its objects are applied. If there is no inventory in it, then
+// because the installation broke off between the two.
+const annotationEmpty = "operator.kyma-project.io/release-empty"
+
+// inventoryKey is the key of the ConfigMap under which the record is.
+const inventoryKey = "inventory.json"
+
+// inventoryRef is where the inventory of the release is.
+func (r *release) inventoryRef() apply.Ref {
+	return apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: r.namespace, Name: "inventory." + r.name}
+}
+
+// load reads the inventory; nil if there is none.
+func (r *release) load(ctx context.Context) (*record, error) {
+	object, err := r.cluster.Get(ctx, r.inventoryRef())
+	if isReason(err, apply.ObjectNotFound) || isReason(err, apply.NamespaceNotFound) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, r.wrap("reading the inventory", err)
+	}
+	text, _, _ := unstructured.NestedString(object.Object, "data", inventoryKey)
+	var rec record
+	if err := json.Unmarshal([]byte(text), &rec); err != nil || object.GetLabels()[labelRelease] != r.name {
+		return nil, &Error{reason: InvalidInventory, doing: fmt.Sprintf("reading the inventory of release %q", r.name),
+			problem: r.inventoryRef().String() + " holds none: restore or remove it", err: err}
+	}
+	return &rec, nil
+}
+
+// store writes the inventory if it is not the one that is known to be there.
+func (r *release) store(ctx context.Context, before *record, now record) error {
+	text, err := json.Marshal(now)
+	if err != nil {
+		return fmt.Errorf("encoding the inventory of release %q: %w", r.name, err)
+	}
+	if before != nil {
+		if old, err := json.Marshal(before); err == nil && bytes.Equal(old, text) {
+			return nil
+		}
+	}
+	ref := r.inventoryRef()
+	bundle, err := render.Build([]*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "v1", "kind": ref.Kind,
+		"metadata": map[string]any{"name": ref.Name, "namespace": ref.Namespace, "labels": map[string]any{labelRelease: r.name}},
+		"data":     map[string]any{inventoryKey: string(text)},
+	}}}, render.Options{})
+	if err != nil {
+		return fmt.Errorf("encoding the inventory of release %q: %w", r.name, err)
+	}
+	result, err := r.cluster.Apply(ctx, apply.Set{Bundle: bundle, Namespace: ref.Namespace}, new(apply.Progress))
+	if err == nil && len(result.Failed) > 0 {
+		err = result.Failed[0]
+	}
+	switch {
+	case isReason(err, apply.NamespaceNotFound):
+		return &Error{reason: apply.NamespaceNotFound, doing: fmt.Sprintf("installing release %q", r.name),
+			problem: fmt.Sprintf("namespace %q does not exist: create it or set the flag CreateNamespace", r.namespace), err: err}
+	case err != nil:
+		return r.wrap("writing the inventory", err)
+	case len(result.Waiting) > 0:
+		return &Error{reason: result.Waiting[0].Reason, doing: fmt.Sprintf("writing the inventory of release %q", r.name), problem: result.Waiting[0].Message}
+	}
+	return nil
+}
+
+// wrap says what was being done.
+func (r *release) wrap(doing string, err error) error {
+	return fmt.Errorf("%s of release %q in namespace %q: %w", doing, r.name, r.namespace, err)
+}
+
+// isReason reports whether an error of package apply has this reason.
+func isReason(err error, reason string) bool {
+	e, ok := errors.AsType[*apply.Error](err)
+	return ok && e.Reason() == reason
+}
+
+// contains reports whether refs has the object, in whatever API version.
+func contains(refs []apply.Ref, ref apply.Ref) bool {
+	for _, r := range refs {
+		if r.SameObject(ref) {
+			return true
+		}
+	}
+	return false
+}
+
+// union returns updated, and after it the objects of old that updated does not have.
+func union(updated, old []apply.Ref) []apply.Ref {
+	out := append([]apply.Ref{}, updated...)
+	for _, ref := range old {
+		if !contains(updated, ref) {
+			out = append(out, ref)
+		}
+	}
+	return out
+}
+
+// without returns refs without the objects of gone.
+func without(refs, gone []apply.Ref) []apply.Ref {
+	out := []apply.Ref{}
+	for _, ref := range refs {
+		if !contains(gone, ref) {
+			out = append(out, ref)
+		}
+	}
+	return out
+}

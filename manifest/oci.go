@@ -1,0 +1,170 @@
+package manifest
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+)
+
+// chartLayer is the media type of a packaged chart in an image, and the one that Helm used at first.
+var chartLayer = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
+
+// findImage finds a chart in a registry. A tag cannot have a plus sign; Helm writes _ for it.
+func (r *Repository) findImage(ctx context.Context, chart, version string) (ChartVersion, error) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	repository, err := name.NewRepository(strings.TrimSuffix(strings.TrimPrefix(r.URL, "oci://"), "/") + "/" + chart)
+	if err != nil {
+		return ChartVersion{}, invalidInfo("%q and chart %q do not make a repository of a registry: correct them", redacted(r.URL), chart)
+	}
+	var ref name.Reference
+	switch _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); {
+	case strings.HasPrefix(version, "sha256:"):
+		ref = repository.Digest(version)
+	case err == nil:
+		ref = repository.Tag(strings.ReplaceAll(version, "+", "_"))
+	default:
+		if version, err = r.newestTag(ctx, repository, chart, version); err != nil {
+			return ChartVersion{}, err
+		}
+		ref = repository.Tag(strings.ReplaceAll(version, "+", "_"))
+	}
+	descriptor, err := r.layer(ctx, ref)
+	if err != nil {
+		return ChartVersion{}, err
+	}
+	// The URL names the layer, so that Fetch gets what was found even if the tag has moved meanwhile.
+	return ChartVersion{Name: chart, Version: version, Digest: descriptor.Digest.String(), URL: "oci://" + repository.Name() + "@" + descriptor.Digest.String()}, nil
+}
+
+// newestTag lists the versions of a chart and picks one.
+func (r *Repository) newestTag(ctx context.Context, repository name.Repository, chart, wanted string) (string, error) {
+	tags, err := remote.List(repository, r.remote(ctx)...)
+	if err != nil {
+		return "", r.explain(ctx, err, "chart "+chart)
+	}
+	var versions []*semver.Version
+	for _, tag := range tags {
+		text := strings.ReplaceAll(tag, "_", "+")
+		if _, err := semver.StrictNewVersion(strings.TrimPrefix(text, "v")); err != nil {
+			continue // latest, or no version at all
+		}
+		if v, err := semver.NewVersion(text); err == nil {
+			versions = append(versions, v)
+		}
+	}
+	slices.SortFunc(versions, func(a, b *semver.Version) int {
+		return cmp.Or(b.Compare(a), strings.Compare(b.Original(), a.Original())) // build metadata decides nothing, but somehow it has to
+	})
+	i, err := r.choose(chart, wanted, len(versions), func(i int) string { return versions[i].Original() })
+	if err != nil {
+		return "", err
+	}
+	return versions[i].Original(), nil
+}
+
+// layer returns the layer of an image that is the chart.
+func (r *Repository) layer(ctx context.Context, ref name.Reference) (v1.Descriptor, error) {
+	image, err := remote.Image(ref, r.remote(ctx)...)
+	if err != nil {
+		return v1.Descriptor{}, r.explain(ctx, err, ref.Identifier())
+	}
+	manifest, err := image.Manifest()
+	if err != nil {
+		return v1.Descriptor{}, r.fail(InvalidIndex, fmt.Sprintf("%s is not an image manifest: check name and version", ref.Identifier()), err)
+	}
+	for _, descriptor := range manifest.Layers {
+		if slices.Contains(chartLayer, string(descriptor.MediaType)) {
+			return descriptor, nil
+		}
+	}
+	return v1.Descriptor{}, r.fail(InvalidIndex, fmt.Sprintf("%s is no Helm chart: push it with helm push", ref.Identifier()), nil)
+}
+
+// fetchImage downloads the layer that findImage has found.
+func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit int64) ([]byte, error) {
+	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ref, err := name.NewDigest(strings.TrimPrefix(chart.URL, "oci://"))
+	if err != nil {
+		if chart, err = r.findElsewhere(ctx, chart); err != nil {
+			return nil, err
+		}
+		return r.fetchImage(ctx, chart, limit)
+	}
+	layer, err := remote.Layer(ref, r.remote(bounded)...)
+	if err != nil {
+		return nil, r.explain(ctx, err, "chart "+chart.Name)
+	}
+	stream, err := layer.Compressed()
+	if err != nil {
+		return nil, r.explain(ctx, err, "chart "+chart.Name)
+	}
+	defer func() { _ = stream.Close() }()
+	data, err := io.ReadAll(io.LimitReader(stream, limit+1))
+	if int64(len(data)) > limit {
+		return nil, r.fail(ChartTooLarge, fmt.Sprintf("chart %s %s has more than %d bytes: raise the limit or make it smaller", chart.Name, chart.Version, limit), nil)
+	}
+	if err != nil {
+		return nil, r.explain(ctx, err, "chart "+chart.Name)
+	}
+	return data, nil
+}
+
+// findElsewhere follows an index that keeps its charts in a registry: oci://host/path/name:version.
+func (r *Repository) findElsewhere(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
+	tag, err := name.NewTag(strings.TrimPrefix(chart.URL, "oci://"), name.StrictValidation)
+	if err != nil {
+		return ChartVersion{}, r.fail(InvalidIndex, fmt.Sprintf("%q is not a chart in a registry: ask the owner of the repository", redacted(chart.URL)), nil)
+	}
+	descriptor, err := r.layer(ctx, tag)
+	if err != nil {
+		return ChartVersion{}, err
+	}
+	chart.URL = "oci://" + tag.Repository.Name() + "@" + descriptor.Digest.String()
+	return chart, nil
+}
+
+func (r *Repository) remote(ctx context.Context) []remote.Option {
+	options := []remote.Option{remote.WithContext(ctx), remote.WithUserAgent("kyma-fleet-lifecycle-manager")}
+	if r.Transport != nil {
+		options = append(options, remote.WithTransport(r.Transport))
+	}
+	own := strings.HasPrefix(r.URL, "oci://") // credentials of an index are for its host only
+	switch {
+	case own && r.Username+r.Password != "":
+		options = append(options, remote.WithAuth(&authn.Basic{Username: r.Username, Password: r.Password}))
+	case r.Keychain != nil:
+		options = append(options, remote.WithAuthFromKeychain(r.Keychain))
+	}
+	return options
+}
+
+// explain turns an error of a registry into one with a reason.
+func (r *Repository) explain(ctx context.Context, err error, what string) error {
+	if errors.Is(ctx.Err(), context.Canceled) {
+		return ctx.Err()
+	}
+	answer, ok := errors.AsType[*transport.Error](err)
+	switch {
+	case !ok:
+		return r.fail(RepositoryUnreachable, "it does not answer: check the URL and the network, or try again later", err)
+	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
+		return r.fail(RepositoryUnauthorized, fmt.Sprintf("it refuses to give %s: check the credentials", what), err)
+	case answer.StatusCode == http.StatusNotFound:
+		return r.fail(ChartNotFound, fmt.Sprintf("it has no %s: correct name and version", what), nil)
+	}
+	return r.fail(RepositoryUnreachable, "it is not well: try again later", err)
+}

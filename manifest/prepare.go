@@ -1,0 +1,316 @@
+package manifest
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/discovery"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// release is one operation on one installation.
+type release struct {
+	InstallInfo
+	name, namespace string
+	flags           render.ClientConfig
+	cluster         *apply.Cluster
+
+	objects []*unstructured.Unstructured // set by render, completed by home
+	leftOut []string                     // set by render
+	set     apply.Set                    // set by resolve
+	refs    []apply.Ref                  // of set; set by resolve
+	custom  []apply.Ref                  // of CustomResources, in their order; set by resolve
+	done    apply.Progress
+	asked   apply.Deletion
+}
+
+// open checks an InstallInfo as far as every operation needs it. It sends nothing.
+func open(info InstallInfo) (*release, error) {
+	if info.Config == nil {
+		return nil, invalidInfo("there is no cluster: set ClusterInfo.Config")
+	}
+	flags, err := render.ParseClientConfig(info.ConfigFlags)
+	if err != nil {
+		return nil, fmt.Errorf("reading ChartInfo.ConfigFlags: %w", err)
+	}
+	r := &release{InstallInfo: info, flags: flags, namespace: flags.Namespace}
+	for _, name := range []string{info.ReleaseName, flags.ReleaseName, path.Base("/" + info.Name), strings.TrimSuffix(filepath.Base(info.Path), ".tgz")} {
+		if name != "" && name != "/" {
+			r.name = name
+			break
+		}
+	}
+	if r.namespace == "" {
+		r.namespace = "default"
+	}
+	if problems := validation.IsDNS1123Subdomain(r.name); len(problems) > 0 || len(r.name) > 53 {
+		return nil, invalidInfo("%q cannot be the name of a release: set ChartInfo.ReleaseName to at most 53 lower case letters, digits and hyphens", r.name)
+	}
+	if problems := validation.IsDNS1123Label(r.namespace); len(problems) > 0 {
+		return nil, invalidInfo("%q cannot be a namespace: correct the flag Namespace", r.namespace)
+	}
+	r.cluster, err = apply.New(info.Config, nil, apply.ClusterOptions{KeepNamespaces: []string{}})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster of release %q: %w", r.name, err)
+	}
+	return r, nil
+}
+
+// render makes the objects that the installation shall have.
+func (r *release) render(ctx context.Context, transforms []ObjectTransform) error {
+	artefact, err := r.artefact(ctx)
+	if err != nil {
+		return err
+	}
+	settings := r.flags.Apply(render.Settings{})
+	settings.Release, settings.Namespace, settings.CreateNamespace = r.name, r.namespace, false // the namespace is for home
+	if settings.Values, err = valuesOf(r.SetFlags); err != nil {
+		return err
+	}
+	if settings.Capabilities, err = r.capabilities(ctx, artefact.Asks(settings)); err != nil {
+		return err
+	}
+	objects, leftOut, err := artefact.Objects(ctx, settings)
+	if err != nil {
+		return r.wrap("rendering the chart", err)
+	}
+	resources := &Resources{}
+	for _, crd := range r.CRDs {
+		resources.Items = append(resources.Items, crd.DeepCopy())
+	}
+	resources.Items = append(resources.Items, objects...)
+	for _, transform := range transforms {
+		if err := transform(ctx, r.BaseResource, resources); err != nil {
+			return r.wrap("transforming the objects", err)
+		}
+	}
+	r.objects, r.leftOut = resources.Items, leftOut
+	return nil
+}
+
+// home sees to the namespace of the release, where the inventory is: it has to be there before that. With write it creates the
+// namespace if it may. A namespace that it creates belongs to the installation; one that somebody else has created does not.
+func (r *release) home(ctx context.Context, write bool) error {
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
+		"name": r.namespace, "labels": map[string]any{"name": r.namespace, labelRelease: r.name}}}}
+	ofChart := slices.ContainsFunc(r.objects, func(o *unstructured.Unstructured) bool {
+		return o.GetAPIVersion() == "v1" && o.GetKind() == "Namespace" && o.GetName() == r.namespace
+	})
+	if !ofChart && (!r.flags.CreateNamespace || r.namespace == "default") {
+		return nil
+	}
+	existing, err := r.cluster.Get(ctx, apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace})
+	switch {
+	case isReason(err, apply.ObjectNotFound):
+		if write {
+			empty := namespace.DeepCopy()
+			empty.SetAnnotations(map[string]string{annotationEmpty: "true"})
+			if _, err := r.cluster.Create(ctx, empty, apply.DefaultOwner); err != nil && !isReason(err, apply.ObjectExists) {
+				return r.wrap("creating the namespace", err)
+			}
+		}
+	case err != nil:
+		return r.wrap("reading the namespace", err)
+	case existing.GetLabels()[labelRelease] != r.name:
+		return nil
+	}
+	if !ofChart {
+		r.objects = append([]*unstructured.Unstructured{namespace}, r.objects...)
+	}
+	return nil
+}
+
+// resolve encodes the objects and finds out what they are in the cluster.
+func (r *release) resolve(ctx context.Context) error {
+	bundle, err := render.Build(r.objects, render.Options{})
+	if err != nil {
+		return r.wrap("encoding the objects", err)
+	}
+	r.set = apply.Set{Bundle: bundle, Namespace: r.namespace}
+	if r.refs, err = r.cluster.Refs(ctx, r.set); err != nil {
+		return r.wrap("resolving the objects", err)
+	}
+	if len(r.CustomResources) == 0 {
+		return nil
+	}
+	if bundle, err = render.Build(r.CustomResources, render.Options{}); err != nil {
+		return r.wrap("encoding the custom resources", err)
+	}
+	if len(bundle.Objects) < len(r.CustomResources) {
+		return invalidInfo("one of the CustomResources is there twice: remove it")
+	}
+	// The definitions tell what the custom resources are, even if the cluster does not know them yet.
+	both := slices.Clone(r.CustomResources)
+	for _, o := range r.objects {
+		if o.GetKind() == "CustomResourceDefinition" {
+			both = append(both, o)
+		}
+	}
+	if bundle, err = render.Build(both, render.Options{}); err != nil {
+		return r.wrap("encoding the custom resources", err)
+	}
+	refs, err := r.cluster.Refs(ctx, apply.Set{Bundle: bundle, Namespace: r.namespace})
+	if err != nil {
+		return r.wrap("resolving the custom resources", err)
+	}
+	r.custom = refs[:len(r.CustomResources)]
+	return nil
+}
+
+// artefact gets hold of the chart.
+func (r *release) artefact(ctx context.Context) (*render.Artefact, error) {
+	if r.Path == "" {
+		return r.download(ctx)
+	}
+	refuse := func(err error) error {
+		return &Error{reason: ChartNotFound, doing: "reading the chart", problem: fmt.Sprintf("%q cannot be read: correct the path", r.Path), err: err}
+	}
+	info, err := os.Stat(r.Path)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	if info.IsDir() {
+		root, err := os.OpenRoot(r.Path)
+		if err != nil {
+			return nil, refuse(err)
+		}
+		defer func() { _ = root.Close() }()
+		return render.Open(root.FS(), render.Limits{})
+	}
+	if info.Size() > defaultMaxBytes {
+		return nil, &Error{reason: ChartTooLarge, doing: "reading the chart", problem: fmt.Sprintf("%q has more than %d bytes: make it smaller", r.Path, defaultMaxBytes)}
+	}
+	data, err := os.ReadFile(r.Path)
+	if err != nil {
+		return nil, refuse(err)
+	}
+	return render.Load(data, render.Limits{})
+}
+
+// download gets the chart from its repository.
+func (r *release) download(ctx context.Context) (*render.Artefact, error) {
+	if r.Repository == nil {
+		return nil, invalidInfo("there is no chart: set ChartInfo.Path, or Repository and Name")
+	}
+	version := r.Version
+	if version == "" {
+		version = r.flags.Version
+	}
+	if version == "" && r.flags.Devel {
+		version = ">0.0.0-0"
+	}
+	found, err := r.Repository.Find(ctx, r.Name, version)
+	if err != nil {
+		return nil, err
+	}
+	data, err := r.Repository.Fetch(ctx, found)
+	if err != nil {
+		return nil, err
+	}
+	return render.Load(data, render.Limits{})
+}
+
+// capabilities asks the cluster what the chart asks for: nothing, its version, or what it serves.
+func (r *release) capabilities(ctx context.Context, asks []string) (render.Capabilities, error) {
+	var c render.Capabilities
+	if len(asks) == 0 {
+		return c, nil
+	}
+	client, err := discovery.NewDiscoveryClientForConfig(r.Config)
+	if err != nil {
+		return c, fmt.Errorf("connecting to the cluster of release %q: %w", r.name, err)
+	}
+	explain := func(err error) error { return r.wrap("asking the cluster for what the chart wants to know", err) }
+	version, err := client.ServerVersionWithContext(ctx)
+	if err != nil {
+		return c, explain(err)
+	}
+	c.KubeVersion = version.GitVersion
+	if !slices.ContainsFunc(asks, func(q string) bool { return strings.HasPrefix(q, "apiVersion") }) {
+		return c, nil
+	}
+	_, lists, err := client.ServerGroupsAndResourcesWithContext(ctx)
+	if err != nil && len(lists) == 0 { // one API service that is down does not matter
+		return c, explain(err)
+	}
+	seen := map[string]bool{}
+	for _, list := range lists {
+		seen[list.GroupVersion] = true
+		for _, resource := range list.APIResources {
+			seen[list.GroupVersion+"/"+resource.Kind] = true
+		}
+	}
+	c.APIVersions = slices.Sorted(maps.Keys(seen))
+	return c, nil
+}
+
+// valuesOf makes a values document of flags whose keys may have dots.
+func valuesOf(flags map[string]any) ([]byte, error) {
+	if len(flags) == 0 {
+		return nil, nil
+	}
+	values := map[string]any{}
+	for _, key := range slices.Sorted(maps.Keys(flags)) {
+		tree := flags[key]
+		path := splitKey(strings.TrimPrefix(key, "."))
+		for _, name := range slices.Backward(path) {
+			if name == "" {
+				return nil, invalidInfo("the key %q of SetFlags has an empty part: correct it", key)
+			}
+			tree = map[string]any{name: tree}
+		}
+		if clash := merge(values, tree.(map[string]any)); clash != "" {
+			return nil, invalidInfo("the key %q of SetFlags gives %q a second value: remove one", key, clash)
+		}
+	}
+	document, err := json.Marshal(values)
+	if err != nil {
+		return nil, invalidInfo("SetFlags cannot be written as JSON: %v", err)
+	}
+	return bytes.ToValidUTF8(document, []byte(string(utf8.RuneError))), nil
+}
+
+// splitKey splits a key at its dots, but for those behind a backslash.
+func splitKey(key string) []string {
+	const dot = "\x00"
+	parts := strings.Split(strings.ReplaceAll(key, `\.`, dot), ".")
+	for i := range parts {
+		parts[i] = strings.ReplaceAll(parts[i], dot, ".")
+	}
+	return parts
+}
+
+// merge puts the values of from into the map; it returns the key that both give a value to, "" if there is none.
+func merge(into, from map[string]any) (clash string) {
+	for key, value := range from {
+		old, exists := into[key]
+		oldMap, oldIsMap := old.(map[string]any)
+		newMap, newIsMap := value.(map[string]any)
+		switch {
+		case !exists:
+			into[key] = value
+		case oldIsMap && newIsMap:
+			merged := maps.Clone(oldMap) // it may be the caller's
+			if clash = merge(merged, newMap); clash != "" {
+				return clash
+			}
+			into[key] = merged
+		default:
+			return key
+		}
+	}
+	return ""
+}

@@ -1,0 +1,175 @@
+package manifest
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+func TestValuesOf(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		flags  map[string]any
+		want   string
+		fails  bool
+	}{
+		"None":      {"", nil, "", false},
+		"Plain":     {"", map[string]any{"a": 1, "b": "x", "c": nil, "d": []any{1}}, `{"a":1,"b":"x","c":null,"d":[1]}`, false},
+		"Dots":      {"they nest", map[string]any{"a.b.c": true}, `{"a":{"b":{"c":true}}}`, false},
+		"Leading":   {"as in the seed's example", map[string]any{".some.value.override": "x"}, `{"some":{"value":{"override":"x"}}}`, false},
+		"Escaped":   {"", map[string]any{`a.b\.c/d`: 1}, `{"a":{"b.c/d":1}}`, false},
+		"Together":  {"", map[string]any{"a.b": 1, "a.c": 2, "a": map[string]any{"d": 3}}, `{"a":{"b":1,"c":2,"d":3}}`, false},
+		"Twice":     {"", map[string]any{"a.b": 1, ".a.b": 2}, "", true},
+		"Clash":     {"", map[string]any{"a": 1, "a.b": 2}, "", true},
+		"Empty":     {"", map[string]any{"": 1}, "", true},
+		"EmptyPart": {"", map[string]any{"a..b": 1}, "", true},
+		"NotJSON":   {"", map[string]any{"a": func() {}}, "", true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := maps.Clone(tc.flags)
+			got, err := valuesOf(tc.flags)
+			if tc.fails {
+				if reasonOf(err) != InvalidInfo {
+					t.Errorf("got %s, %v", got, err)
+				}
+				return
+			}
+			if err != nil || string(got) != tc.want {
+				t.Errorf("got %s, %v, want %s: %s", got, err, tc.want, tc.reason)
+			}
+			if nested, ok := tc.flags["a"].(map[string]any); ok && len(nested) != 1 || len(before) != len(tc.flags) {
+				t.Error("the caller's maps were changed")
+			}
+		})
+	}
+}
+
+func TestOpen(t *testing.T) {
+	cluster := ClusterInfo{Config: &rest.Config{Host: "https://127.0.0.1:1"}}
+	cases := map[string]struct {
+		reason          string
+		info            InstallInfo
+		name, namespace string
+		fails           string
+	}{
+		"Release":      {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: "r", Name: "c"}}, "r", "default", ""},
+		"Flag":         {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{Name: "c", ConfigFlags: map[string]any{"ReleaseName": "f", "Namespace": "n"}}}, "f", "n", ""},
+		"Chart":        {"the alias does not count", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{Name: "mine/c"}}, "c", "default", ""},
+		"Path":         {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{Path: "/a/b/shop-1.0.0.tgz"}}, "shop-1.0.0", "default", ""},
+		"NoCluster":    {"", InstallInfo{ChartInfo: ChartInfo{ReleaseName: "r"}}, "", "", InvalidInfo},
+		"NoName":       {"", InstallInfo{ClusterInfo: cluster}, "", "", InvalidInfo},
+		"BadName":      {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: "R!"}}, "", "", InvalidInfo},
+		"LongName":     {"as in Helm", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: strings.Repeat("r", 54)}}, "", "", InvalidInfo},
+		"BadNamespace": {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: "r", ConfigFlags: map[string]any{"Namespace": "a/b"}}}, "", "", InvalidInfo},
+		"BadFlag":      {"", InstallInfo{ClusterInfo: cluster, ChartInfo: ChartInfo{ReleaseName: "r", ConfigFlags: map[string]any{"Wait": "yes"}}}, "", "", render.InvalidConfig},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r, err := open(tc.info)
+			if tc.fails != "" {
+				if reasonOf(err) != tc.fails {
+					t.Errorf("got %v", err)
+				}
+				return
+			}
+			if err != nil || r.name != tc.name || r.namespace != tc.namespace {
+				t.Errorf("got %+v, %v: %s", r, err, tc.reason)
+			}
+		})
+	}
+}
+
+// TestNoChart: what is wrong with a chart is said before the cluster is asked anything.
+func TestNoChart(t *testing.T) {
+	dir := t.TempDir()
+	large := filepath.Join(t.TempDir(), "large.tgz")
+	f, err := os.Create(large)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(f.Truncate(defaultMaxBytes+1), f.Close()); err != nil {
+		t.Fatal(err)
+	}
+	shop := newShop(t)
+	cases := map[string]struct {
+		chart ChartInfo
+		want  string
+	}{
+		"Nothing":    {ChartInfo{ReleaseName: "r"}, InvalidInfo},
+		"NoPath":     {ChartInfo{Path: filepath.Join(dir, "none")}, ChartNotFound},
+		"Large":      {ChartInfo{Path: large}, ChartTooLarge},
+		"Empty":      {ChartInfo{Path: dir, ReleaseName: "r"}, render.InvalidArchive},
+		"Repository": {ChartInfo{Repository: shop.repository(), Name: "shop", Version: "7.x"}, ChartNotFound},
+		"Devel":      {ChartInfo{Repository: shop.repository(), Name: "shop", ConfigFlags: map[string]any{"Devel": true}, SetFlags: map[string]any{"a": 1, "a.b": 2}}, InvalidInfo},
+		"Version":    {ChartInfo{Repository: shop.repository(), Name: "shop", ConfigFlags: map[string]any{"Version": "8.x"}}, ChartNotFound},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			info := InstallInfo{ChartInfo: tc.chart, ClusterInfo: ClusterInfo{Config: &rest.Config{Host: "http://127.0.0.1:1"}}}
+			if _, err := InstallChart(t.Context(), info); reasonOf(err) != tc.want {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+// TestUnreachable: a cluster that is not there is an error with a reason in all operations.
+func TestUnreachable(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "a.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	info := InstallInfo{ChartInfo: ChartInfo{Path: file, ReleaseName: "r"}, ClusterInfo: ClusterInfo{Config: &rest.Config{Host: "http://127.0.0.1:1"}}}
+	for name, operation := range map[string]func() error{
+		"Install":   func() error { _, err := InstallChart(t.Context(), info); return err },
+		"Check":     func() error { _, err := ConsistencyCheck(t.Context(), info); return err },
+		"Diff":      func() error { _, err := Diff(t.Context(), info); return err },
+		"Uninstall": func() error { _, err := UninstallChart(t.Context(), info); return err },
+	} {
+		if err := operation(); reasonOf(err) != apply.RuntimeUnreachable {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestRecord: an inventory that is written can be read, and holds names only.
+func TestRecord(t *testing.T) {
+	want := record{Digest: "sha256:1", Objects: []apply.Ref{{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "a", Keep: true}},
+		CustomResources: []apply.Ref{{Group: "g", Version: "v1", Kind: "K", Name: "b"}}}
+	text, err := json.Marshal(want)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got record
+	if err := json.Unmarshal(text, &got); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func FuzzValuesOf(f *testing.F) {
+	f.Add("a.b", "a.c", "x")
+	f.Add(`.a\.b`, "a", "\xff")
+	f.Fuzz(func(t *testing.T, one, two, value string) {
+		document, err := valuesOf(map[string]any{one: value, two: value})
+		if err != nil {
+			return
+		}
+		if !json.Valid(document) {
+			t.Errorf("not JSON: %q", document)
+		}
+	})
+}

@@ -1,0 +1,273 @@
+package manifest
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/Masterminds/semver/v3"
+	"github.com/google/go-containerregistry/pkg/authn"
+	"go.yaml.in/yaml/v3"
+)
+
+// Repository is a place that charts come from: a chart repository with an index (https://, http://), or a registry
+// (oci://host/path, where a chart is the repository path/name and its versions are tags). It remembers the index for
+// MaxAge, so use one for all that comes from there. It must not be copied after first use, and is safe for concurrent use.
+type Repository struct {
+	// URL of the repository.
+	URL string
+	// Username and Password are sent to the host of URL only. Empty means none, or what Keychain knows.
+	Username, Password string
+	// Keychain finds credentials for oci://; nil means anonymous. Where it takes them from is for the caller to decide.
+	Keychain authn.Keychain
+	// Transport carries the requests; nil means http.DefaultTransport.
+	Transport http.RoundTripper
+	// MaxBytes bounds a chart as it is stored; 0 means 32 MiB.
+	MaxBytes int64
+	// MaxAge is how old a remembered index may be; 0 means 5 minutes, and a negative time that none is remembered.
+	MaxAge time.Duration
+
+	mu    sync.Mutex
+	index map[string][]ChartVersion // guarded by mu; by name, newest first
+	read  time.Time                 // guarded by mu; when index was read
+}
+
+// ChartVersion is one version of a chart in a repository.
+type ChartVersion struct {
+	Name, Version string
+	// Digest of the packaged chart, sha256:<hex>; "" if the index does not say.
+	Digest string
+	// URL it is at.
+	URL string
+}
+
+const (
+	defaultMaxBytes = 32 << 20
+	maxIndexBytes   = 32 << 20
+	defaultMaxAge   = 5 * time.Minute
+	// requestTimeout bounds one request, answer included.
+	requestTimeout = time.Minute
+)
+
+// Find returns the newest version of a chart that is wanted: version is exact, or a range such as "1.x" or ">=1.2 <2";
+// "" means any but pre-releases, which ">0.0.0-0" includes. For oci:// an exact version, or a digest sha256:<hex>, costs one
+// small request, a range the list of tags; else it costs the index, unless that is remembered.
+//
+// Errors are of type *Error, or those of ctx.
+func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersion, error) {
+	name = path.Base(name) // Helm's users write the name of the repository before it
+	if name == "." || name == "/" || name == ".." {
+		return ChartVersion{}, invalidInfo("the chart has no name: set ChartInfo.Name")
+	}
+	if strings.HasPrefix(r.URL, "oci://") {
+		return r.findImage(ctx, name, version)
+	}
+	index, err := r.charts(ctx)
+	if err != nil {
+		return ChartVersion{}, err
+	}
+	versions := index[name]
+	if len(versions) == 0 {
+		return ChartVersion{}, r.fail(ChartNotFound, fmt.Sprintf("it has no chart %q: correct the name or the repository", name), nil)
+	}
+	i, err := r.choose(name, version, len(versions), func(i int) string { return versions[i].Version })
+	if err != nil {
+		return ChartVersion{}, err
+	}
+	return versions[i], nil
+}
+
+// choose picks one of n versions, of which the newest is first: the one that is wanted to the letter, else the newest in the range.
+func (r *Repository) choose(name, wanted string, n int, versionOf func(int) string) (int, error) {
+	for i := range n {
+		if versionOf(i) == wanted {
+			return i, nil
+		}
+	}
+	accepted, err := semver.NewConstraint(cmp.Or(wanted, "*"))
+	if err != nil {
+		return 0, r.fail(ChartNotFound, fmt.Sprintf("%q is neither a version of chart %q nor a range: correct it", wanted, name), nil)
+	}
+	for i := range n {
+		if v, err := semver.NewVersion(versionOf(i)); err == nil && accepted.Check(v) {
+			return i, nil
+		}
+	}
+	newest := ""
+	if n > 0 {
+		newest = fmt.Sprintf(" (the newest is %s)", versionOf(0))
+	}
+	return 0, r.fail(ChartNotFound, fmt.Sprintf("it has no version %q of chart %q%s: correct the version", cmp.Or(wanted, "*"), name, newest), nil)
+}
+
+// Fetch downloads a chart that Find has found, and compares it with its digest.
+//
+// Errors are of type *Error, or those of ctx.
+func (r *Repository) Fetch(ctx context.Context, chart ChartVersion) ([]byte, error) {
+	limit := cmp.Or(r.MaxBytes, defaultMaxBytes)
+	var data []byte
+	var err error
+	if strings.HasPrefix(chart.URL, "oci://") {
+		data, err = r.fetchImage(ctx, chart, limit)
+	} else {
+		data, err = r.get(ctx, chart.URL, limit)
+	}
+	if err != nil {
+		return nil, err
+	}
+	sum := sha256.Sum256(data)
+	if have := "sha256:" + hex.EncodeToString(sum[:]); chart.Digest != "" && have != chart.Digest {
+		return nil, r.fail(DigestMismatch, fmt.Sprintf("chart %s %s is %s, but should be %s: the repository is damaged or was tampered with, ask its owner",
+			chart.Name, chart.Version, have, chart.Digest), nil)
+	}
+	return data, nil
+}
+
+// charts returns the index. One caller at a time reads it; the others profit.
+func (r *Repository) charts(ctx context.Context) (map[string][]ChartVersion, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if err := ctx.Err(); err != nil { // while it waited
+		return nil, err
+	}
+	if r.index != nil && time.Since(r.read) < cmp.Or(r.MaxAge, defaultMaxAge) {
+		return r.index, nil
+	}
+	base, err := url.Parse(strings.TrimSuffix(r.URL, "/") + "/")
+	if err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" {
+		return nil, invalidInfo("%q is not the URL of a repository: it has to begin with https://, http:// or oci://", redacted(r.URL))
+	}
+	data, err := r.get(ctx, base.JoinPath("index.yaml").String(), maxIndexBytes)
+	if err != nil {
+		return nil, err
+	}
+	index, err := parseIndex(data, base)
+	if err != nil {
+		return nil, r.fail(InvalidIndex, "its index.yaml cannot be understood: check the URL", err)
+	}
+	r.index, r.read = index, time.Now()
+	return index, nil
+}
+
+// parseIndex reads an index, YAML or JSON. As in Helm, a version that cannot be understood is passed over.
+func parseIndex(data []byte, base *url.URL) (map[string][]ChartVersion, error) {
+	var raw struct {
+		APIVersion string `json:"apiVersion" yaml:"apiVersion"`
+		Entries    map[string][]*struct {
+			Version string   `json:"version" yaml:"version"`
+			Digest  string   `json:"digest" yaml:"digest"`
+			URLs    []string `json:"urls" yaml:"urls"`
+		} `json:"entries" yaml:"entries"`
+	}
+	decode := yaml.Unmarshal
+	if json.Valid(data) {
+		decode = json.Unmarshal
+	}
+	if err := decode(data, &raw); err != nil {
+		return nil, err
+	}
+	if raw.APIVersion == "" {
+		return nil, errors.New("it has no apiVersion")
+	}
+	index := make(map[string][]ChartVersion, len(raw.Entries))
+	for name, entries := range raw.Entries {
+		type dated struct {
+			ChartVersion
+			parsed *semver.Version
+		}
+		var versions []dated
+		for _, e := range entries {
+			if e == nil || len(e.URLs) == 0 {
+				continue
+			}
+			parsed, err := semver.NewVersion(e.Version)
+			if err != nil {
+				continue
+			}
+			at, err := base.Parse(e.URLs[0])
+			if err != nil {
+				continue
+			}
+			digest := strings.TrimPrefix(e.Digest, "sha256:")
+			if digest != "" {
+				digest = "sha256:" + digest
+			}
+			versions = append(versions, dated{ChartVersion{Name: name, Version: e.Version, Digest: digest, URL: at.String()}, parsed})
+		}
+		slices.SortStableFunc(versions, func(a, b dated) int { return b.parsed.Compare(a.parsed) })
+		for _, v := range versions {
+			index[name] = append(index[name], v.ChartVersion)
+		}
+	}
+	return index, nil
+}
+
+// get downloads a file.
+func (r *Repository) get(ctx context.Context, location string, limit int64) ([]byte, error) {
+	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(bounded, http.MethodGet, location, http.NoBody)
+	if err != nil || request.URL.Scheme != "https" && request.URL.Scheme != "http" {
+		return nil, r.fail(InvalidIndex, fmt.Sprintf("%q is not a URL that can be read: ask the owner of the repository", redacted(location)), nil)
+	}
+	request.Header.Set("User-Agent", "kyma-fleet-lifecycle-manager")
+	if own, err := url.Parse(r.URL); err == nil && r.Username+r.Password != "" && own.Host == request.URL.Host && own.Scheme == request.URL.Scheme {
+		request.SetBasicAuth(r.Username, r.Password)
+	}
+	response, err := (&http.Client{Transport: r.Transport}).Do(request)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if e, ok := errors.AsType[*url.Error](err); ok {
+			err = e.Err // the URL may hold credentials
+		}
+		return nil, r.fail(RepositoryUnreachable, "it does not answer: check the URL and the network, or try again later", err)
+	}
+	defer func() { _ = response.Body.Close() }()
+	switch {
+	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
+		return nil, r.fail(RepositoryUnauthorized, fmt.Sprintf("it answers %s to %q: check the credentials", response.Status, redacted(location)), nil)
+	case response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusGone:
+		return nil, r.fail(ChartNotFound, fmt.Sprintf("it has no %q: check the URL", redacted(location)), nil)
+	case response.StatusCode != http.StatusOK:
+		return nil, r.fail(RepositoryUnreachable, fmt.Sprintf("it answers %s to %q: try again later", response.Status, redacted(location)), nil)
+	}
+	var data bytes.Buffer
+	if n, err := io.Copy(&data, io.LimitReader(response.Body, limit+1)); n > limit {
+		return nil, r.fail(ChartTooLarge, fmt.Sprintf("%q has more than %d bytes: raise the limit or make it smaller", redacted(location), limit), nil)
+	} else if err != nil {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		return nil, r.fail(RepositoryUnreachable, fmt.Sprintf("%q ends early: try again", redacted(location)), err)
+	}
+	return data.Bytes(), nil
+}
+
+func (r *Repository) fail(reason, problem string, err error) error {
+	return &Error{reason: reason, doing: fmt.Sprintf("reading the chart repository %q", redacted(r.URL)), problem: problem, err: err}
+}
+
+// redacted returns a URL without what may be secret in it.
+func redacted(location string) string {
+	u, err := url.Parse(location)
+	if err != nil {
+		return "(not a URL)"
+	}
+	u.User, u.RawQuery, u.Fragment = nil, "", ""
+	return u.String()
+}

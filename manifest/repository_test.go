@@ -1,0 +1,397 @@
+package manifest
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/registry"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	ggcr "github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// chart packages a chart without templates.
+func chart(t testing.TB, version string) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	zip := gzip.NewWriter(&b)
+	w := tar.NewWriter(zip)
+	text := "apiVersion: v2\nname: shop\nversion: " + version + "\n"
+	if err := errors.Join(w.WriteHeader(&tar.Header{Name: "shop/Chart.yaml", Typeflag: tar.TypeReg, Size: int64(len(text)), Mode: 0o644}),
+		func() error { _, err := io.WriteString(w, text); return err }(), w.Close(), zip.Close()); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+func digestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
+}
+
+// shopAt is a chart repository with several versions of one chart, behind a password.
+type shopAt struct {
+	*httptest.Server
+	asked atomic.Int32
+	index atomic.Pointer[string] // served instead of the index
+}
+
+func newShop(t testing.TB) *shopAt {
+	s := &shopAt{}
+	versions := []string{"1.0.0", "1.10.0", "1.9.0", "2.0.0-rc.1", "v0.5.0", "1.9.0+build.2"}
+	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		s.asked.Add(1)
+		if user, password, _ := r.BasicAuth(); user != "me" || password != "secret" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		if r.URL.Path == "/charts/index.yaml" {
+			if text := s.index.Load(); text != nil {
+				_, _ = io.WriteString(w, *text)
+				return
+			}
+			_, _ = fmt.Fprint(w, "apiVersion: v1\nentries:\n  shop:\n")
+			for _, v := range versions {
+				_, _ = fmt.Fprintf(w, "  - {name: shop, version: %s, digest: %s, urls: [files/shop-%s.tgz]}\n", v, digestOf(chart(t, v)), v)
+			}
+			_, _ = fmt.Fprintf(w, "  - {name: shop, version: not-a-version, urls: [x]}\n  - null\n  - {version: 9.9.9}\n  forged:\n  - {version: 1.0.0, digest: %s, urls: [files/shop-1.0.0.tgz]}\n", strings.Repeat("0", 64))
+			_, _ = fmt.Fprint(w, "  elsewhere:\n  - {version: 1.0.0, urls: ['https://127.0.0.1:1/x.tgz']}\n  odd:\n  - {version: 1.0.0, urls: ['file:///etc/passwd']}\n  missing:\n  - {version: 1.0.0, urls: [none.tgz]}\n")
+			return
+		}
+		if v, ok := strings.CutPrefix(r.URL.Path, "/charts/files/shop-"); ok {
+			_, _ = w.Write(chart(t, strings.TrimSuffix(v, ".tgz")))
+			return
+		}
+		w.WriteHeader(http.StatusNotFound)
+	}))
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *shopAt) repository() *Repository {
+	return &Repository{URL: s.URL + "/charts", Username: "me", Password: "secret"}
+}
+
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		Reason() string
+	}](err); ok {
+		return e.Reason()
+	}
+	return fmt.Sprint(err)
+}
+
+func TestFind(t *testing.T) {
+	r := newShop(t).repository()
+	cases := map[string]struct{ reason, name, version, want, fails string }{
+		"Newest":      {"no pre-release", "shop", "", "1.10.0", ""},
+		"Alias":       {"as Helm's users write it", "mine/shop", "", "1.10.0", ""},
+		"Exact":       {"", "shop", "1.9.0", "1.9.0", ""},
+		"Build":       {"", "shop", "1.9.0+build.2", "1.9.0+build.2", ""},
+		"V":           {"to the letter", "shop", "v0.5.0", "v0.5.0", ""},
+		"NoV":         {"or in meaning", "shop", "0.5.0", "v0.5.0", ""},
+		"Range":       {"", "shop", ">=1 <1.10", "1.9.0", ""},
+		"Wildcard":    {"", "shop", "1.x", "1.10.0", ""},
+		"PreRelease":  {"by name", "shop", "2.0.0-rc.1", "2.0.0-rc.1", ""},
+		"Devel":       {"as Helm's --devel", "shop", ">0.0.0-0", "2.0.0-rc.1", ""},
+		"NoVersion":   {"", "shop", "3.x", "", ChartNotFound},
+		"NoRange":     {"", "shop", "newest", "", ChartNotFound},
+		"NoChart":     {"", "bakery", "", "", ChartNotFound},
+		"NoName":      {"", "", "", "", InvalidInfo},
+		"NotPackaged": {"an entry without URL is none", "shop", "9.9.9", "", ChartNotFound},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			found, err := r.Find(t.Context(), tc.name, tc.version)
+			if tc.fails != "" {
+				if reasonOf(err) != tc.fails {
+					t.Errorf("got %v, want %s: %s", err, tc.fails, tc.reason)
+				}
+				return
+			}
+			if err != nil || found.Version != tc.want {
+				t.Fatalf("got %v, %v, want %s: %s", found, err, tc.want, tc.reason)
+			}
+			if data, err := r.Fetch(t.Context(), found); err != nil || "sha256:"+digestOf(data) != found.Digest {
+				t.Errorf("fetching: %v", err)
+			}
+		})
+	}
+}
+
+func TestRepositoryFails(t *testing.T) {
+	shop := newShop(t)
+	text := func(s string) *string { return &s }
+	cases := map[string]struct {
+		change func(*Repository)
+		index  *string
+		chart  string
+		want   string
+	}{
+		"Password":     {func(r *Repository) { r.Password = "wrong" }, nil, "shop", RepositoryUnauthorized},
+		"NoPassword":   {func(r *Repository) { r.Username, r.Password = "", "" }, nil, "shop", RepositoryUnauthorized},
+		"URL":          {func(r *Repository) { r.URL = "ftp://example.com" }, nil, "shop", InvalidInfo},
+		"NoURL":        {func(r *Repository) { r.URL = "" }, nil, "shop", InvalidInfo},
+		"Path":         {func(r *Repository) { r.URL += "/other" }, nil, "shop", ChartNotFound},
+		"Unreachable":  {func(r *Repository) { r.URL = "http://127.0.0.1:1" }, nil, "shop", RepositoryUnreachable},
+		"NotAnIndex":   {nil, text("<html>"), "shop", InvalidIndex},
+		"BrokenIndex":  {nil, text("entries: ["), "shop", InvalidIndex},
+		"Forged":       {nil, nil, "forged", DigestMismatch},
+		"TooLarge":     {func(r *Repository) { r.MaxBytes = 10 }, nil, "shop", ChartTooLarge},
+		"File":         {nil, nil, "odd", InvalidIndex},
+		"ChartMissing": {nil, nil, "missing", ChartNotFound},
+		"Elsewhere":    {nil, nil, "elsewhere", RepositoryUnreachable},
+		"JSON":         {nil, text(`{"apiVersion":"v1","entries":{}}`), "shop", ChartNotFound},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			shop.index.Store(tc.index)
+			r := shop.repository()
+			if tc.change != nil {
+				tc.change(r)
+			}
+			found, err := r.Find(t.Context(), tc.chart, "")
+			if err == nil {
+				_, err = r.Fetch(t.Context(), found)
+			}
+			if reasonOf(err) != tc.want {
+				t.Errorf("got %v, want %s", err, tc.want)
+			}
+			if err != nil && strings.Contains(err.Error(), "secret") {
+				t.Errorf("it tells the password: %v", err)
+			}
+		})
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	shop.index.Store(nil)
+	if _, err := shop.repository().Find(cancelled, "shop", ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+// TestIndexIsRemembered: it is read once for many charts, and again when it is old.
+func TestIndexIsRemembered(t *testing.T) {
+	shop := newShop(t)
+	find := func(r *Repository, times int) int32 {
+		before := shop.asked.Load()
+		for range times {
+			if _, err := r.Find(t.Context(), "shop", "1.x"); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return shop.asked.Load() - before
+	}
+	if n := find(shop.repository(), 5); n != 1 {
+		t.Errorf("asked %d times", n)
+	}
+	r := shop.repository()
+	r.MaxAge = -1
+	if n := find(r, 3); n != 3 {
+		t.Errorf("without memory it asked %d times", n)
+	}
+	r = shop.repository()
+	r.MaxAge = time.Millisecond
+	find(r, 1)
+	<-time.After(2 * time.Millisecond)
+	if n := find(r, 1); n != 1 {
+		t.Errorf("an old index was used")
+	}
+}
+
+// TestCredentialsStayHome: a chart on another host is asked for without them, also after a redirect.
+func TestCredentialsStayHome(t *testing.T) {
+	var leaked atomic.Int32
+	other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "" {
+			leaked.Add(1)
+		}
+		_, _ = w.Write(chart(t, "1.0.0"))
+	}))
+	defer other.Close()
+	home := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/index.yaml" {
+			_, _ = fmt.Fprintf(w, "apiVersion: v1\nentries:\n  a: [{version: 1.0.0, urls: ['%s/a.tgz']}]\n  b: [{version: 1.0.0, urls: [moved.tgz]}]\n", other.URL)
+			return
+		}
+		http.Redirect(w, r, strings.Replace(other.URL, "127.0.0.1", "localhost", 1)+"/b.tgz", http.StatusFound)
+	}))
+	defer home.Close()
+	r := &Repository{URL: home.URL, Username: "me", Password: "secret"}
+	for _, c := range []string{"a", "b"} {
+		found, err := r.Find(t.Context(), c, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Fetch(t.Context(), found); err != nil {
+			t.Error(err)
+		}
+	}
+	if leaked.Load() > 0 {
+		t.Error("the credentials went to another host")
+	}
+}
+
+func TestRegistry(t *testing.T) {
+	var locked atomic.Bool
+	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); locked.Load() && (user != "me" || password != "secret") {
+			w.Header().Set("WWW-Authenticate", "Basic realm=x")
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	defer server.Close()
+	host, err := url.Parse(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	push := func(tag string, data []byte, media ggcr.MediaType) {
+		t.Helper()
+		image, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, ggcr.OCIManifestSchema1), "application/vnd.cncf.helm.config.v1+json"),
+			mutate.Addendum{Layer: static.NewLayer([]byte("signature"), "application/vnd.cncf.helm.chart.provenance.v1.prov")}, mutate.Addendum{Layer: static.NewLayer(data, media)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ref, err := name.NewTag(host.Host+"/charts/"+tag, name.Insecure)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := remote.Write(ref, image); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, v := range []string{"1.0.0", "1.10.0", "1.9.0", "2.0.0-rc.1", "1.9.0_build.2"} {
+		push("shop:"+v, chart(t, strings.ReplaceAll(v, "_", "+")), ggcr.MediaType(chartLayer[0]))
+	}
+	push("shop:latest", chart(t, "9.0.0"), ggcr.MediaType(chartLayer[0]))
+	push("old:1.0.0", chart(t, "1.0.0"), ggcr.MediaType(chartLayer[1]))
+	push("image:1.0.0", []byte("x"), ggcr.DockerLayer)
+
+	locked.Store(true)
+	own := func() *Repository {
+		return &Repository{URL: "oci://" + host.Host + "/charts/", Username: "me", Password: "secret"}
+	}
+	cases := map[string]struct {
+		change              func(*Repository)
+		name, version, want string
+		fails               string
+	}{
+		"Newest":       {nil, "shop", "", "1.10.0", ""},
+		"Exact":        {nil, "shop", "1.9.0", "1.9.0", ""},
+		"Build":        {nil, "shop", "1.9.0+build.2", "1.9.0+build.2", ""},
+		"Range":        {nil, "shop", "~1.9", "1.9.0+build.2", ""},
+		"PreRelease":   {nil, "shop", ">0.0.0-0", "2.0.0-rc.1", ""},
+		"OldMediaType": {nil, "old", "1.0.0", "1.0.0", ""},
+		"NoVersion":    {nil, "shop", "5.0.0", "", ChartNotFound},
+		"NoRange":      {nil, "shop", "5.x", "", ChartNotFound},
+		"NoChart":      {nil, "bakery", "1.x", "", ChartNotFound},
+		"NoChartExact": {nil, "bakery", "1.0.0", "", ChartNotFound},
+		"Image":        {nil, "image", "1.0.0", "", InvalidIndex},
+		"TooLarge":     {func(r *Repository) { r.MaxBytes = 10 }, "shop", "1.0.0", "", ChartTooLarge},
+		"Password":     {func(r *Repository) { r.Password = "wrong" }, "shop", "1.0.0", "", RepositoryUnauthorized},
+		"Anonymous":    {func(r *Repository) { r.Username, r.Password = "", "" }, "shop", "1.0.0", "", RepositoryUnauthorized},
+		"URL":          {func(r *Repository) { r.URL = "oci://Not A Host/" }, "shop", "1.0.0", "", InvalidInfo},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := own()
+			if tc.change != nil {
+				tc.change(r)
+			}
+			found, err := r.Find(t.Context(), tc.name, tc.version)
+			var data []byte
+			if err == nil {
+				data, err = r.Fetch(t.Context(), found)
+			}
+			if tc.fails != "" {
+				if reasonOf(err) != tc.fails || strings.Contains(err.Error(), "secret") {
+					t.Errorf("got %v, want %s", err, tc.fails)
+				}
+				return
+			}
+			if err != nil || found.Version != tc.want || "sha256:"+digestOf(data) != found.Digest {
+				t.Errorf("got %v, %v", found, err)
+			}
+		})
+	}
+
+	t.Run("ByDigest", func(t *testing.T) {
+		locked.Store(false)
+		ref, _ := name.NewTag(host.Host+"/charts/shop:1.0.0", name.Insecure)
+		descriptor, err := remote.Head(ref)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found, err := own().Find(t.Context(), "shop", descriptor.Digest.String())
+		if err != nil || found.Digest != "sha256:"+digestOf(chart(t, "1.0.0")) {
+			t.Errorf("got %v, %v", found, err)
+		}
+	})
+
+	t.Run("IndexOfRegistry", func(t *testing.T) {
+		locked.Store(false)
+		index := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			_, _ = fmt.Fprintf(w, "apiVersion: v1\nentries:\n  shop: [{version: 1.0.0, urls: ['oci://%s/charts/shop:1.0.0']}]\n  bad: [{version: 1.0.0, urls: ['oci://x']}]\n", host.Host)
+		}))
+		defer index.Close()
+		r := &Repository{URL: index.URL}
+		found, err := r.Find(t.Context(), "shop", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if data, err := r.Fetch(t.Context(), found); err != nil || digestOf(data) != digestOf(chart(t, "1.0.0")) {
+			t.Errorf("got %v", err)
+		}
+		found, err = r.Find(t.Context(), "bad", "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := r.Fetch(t.Context(), found); reasonOf(err) != InvalidIndex {
+			t.Errorf("got %v", err)
+		}
+	})
+}
+
+func FuzzParseIndex(f *testing.F) {
+	f.Add([]byte("apiVersion: v1\nentries:\n  a: [{version: 1.0.0, urls: [x], digest: abc}, null]\n"))
+	f.Add([]byte(`{"apiVersion":"v1","entries":{"a":[{"version":"1.0.0","urls":["https://b/c"]}]}}`))
+	base, err := url.Parse("https://example.com/charts/")
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		index, err := parseIndex(data, base)
+		if err != nil {
+			return
+		}
+		for name, versions := range index {
+			for _, v := range versions {
+				if v.Name != name || v.Version == "" || v.URL == "" {
+					t.Errorf("%q has %+v", name, v)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,541 @@
+package library
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/manifest"
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+)
+
+// deadline bounds every wait; what is waited for takes a few seconds at most.
+const deadline = 60 * time.Second
+
+// shared by all tests; each has a namespace of its own
+var (
+	api   *cluster.Cluster
+	kube  *kubernetes.Clientset
+	loose *dynamic.DynamicClient
+)
+
+func TestMain(m *testing.M) {
+	// Most tests wait for the cluster most of the time: a namespace takes five seconds to go.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "16"); err != nil {
+		panic(err)
+	}
+	os.Exit(func() int {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		host, err := cluster.Open(ctx, cluster.Options{Audit: true})
+		if err != nil {
+			panic(err)
+		}
+		defer func() { _ = host.Close() }()
+		if api, err = host.Start(ctx, "library"); err != nil {
+			panic(err)
+		}
+		kube, loose = kubernetes.NewForConfigOrDie(api.Config()), dynamic.NewForConfigOrDie(api.Config())
+		return m.Run()
+	}())
+}
+
+// shop is the chart in testdata as a release in a namespace of that name.
+func shop(name string) manifest.InstallInfo {
+	return manifest.InstallInfo{
+		ChartInfo: manifest.ChartInfo{
+			Path:        "testdata/shop",
+			ReleaseName: name,
+			ConfigFlags: map[string]any{"Namespace": name, "CreateNamespace": true, "SkipCRDs": true},
+		},
+		ClusterInfo:      manifest.ClusterInfo{Config: api.Config()},
+		CheckReadyStates: true,
+	}
+}
+
+// until repeats an operation until it is ready.
+func until(ctx context.Context, operation func() (manifest.Status, error)) (manifest.Status, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	for {
+		status, err := operation()
+		if err != nil || status.Ready {
+			return status, err
+		}
+		select {
+		case <-ctx.Done():
+			return status, fmt.Errorf("not ready after %v: %s", deadline, strings.Join(status.Waits, "; "))
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func install(t *testing.T, info manifest.InstallInfo, transforms ...manifest.ObjectTransform) manifest.Status {
+	t.Helper()
+	status, err := until(t.Context(), func() (manifest.Status, error) { return manifest.InstallChart(t.Context(), info, transforms...) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return status
+}
+
+func uninstall(t *testing.T, info manifest.InstallInfo) {
+	t.Helper()
+	if _, err := until(t.Context(), func() (manifest.Status, error) { return manifest.UninstallChart(t.Context(), info) }); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// consistent returns what ConsistencyCheck has to say; nothing if all is well.
+func consistent(t *testing.T, info manifest.InstallInfo) string {
+	t.Helper()
+	status, err := manifest.ConsistencyCheck(t.Context(), info)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status.Ready != (len(status.Waits) == 0) {
+		t.Errorf("ready is %v, but it waits for %q", status.Ready, status.Waits)
+	}
+	return strings.Join(status.Waits, "; ")
+}
+
+// wrote returns what the library and the tests wrote in a namespace since the mark, as far as the API server took it.
+func wrote(namespace string, since cluster.Mark) []string {
+	var writes []string
+	for _, r := range api.Requests(since) {
+		here := r.Namespace == namespace || r.Resource == "namespaces" && r.Name == namespace
+		if r.User == "playground-admin" && here && r.Code < 400 && slices.Contains([]string{"create", "update", "patch", "delete"}, r.Verb) {
+			writes = append(writes, r.Verb+" "+r.Resource+" "+r.Name)
+		}
+	}
+	return writes
+}
+
+// left fails if something of the release is left in the cluster.
+func left(t *testing.T, namespace string) {
+	t.Helper()
+	if _, err := kube.CoreV1().Namespaces().Get(t.Context(), namespace, metav1.GetOptions{}); client.IgnoreNotFound(err) != nil || err == nil {
+		t.Errorf("the namespace is left: %v", err)
+	}
+}
+
+func edit(t *testing.T, resource, namespace, name, patch string) {
+	t.Helper()
+	gvr := map[string]schema.GroupVersionResource{
+		"configmaps": {Version: "v1", Resource: "configmaps"}, "deployments": {Group: "apps", Version: "v1", Resource: "deployments"},
+		"orders": {Group: "shop.example.com", Version: "v1", Resource: "orders"},
+	}[resource]
+	if _, err := loose.Resource(gvr).Namespace(namespace).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{FieldManager: "somebody"}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestLifeCycle: install, nothing to do, drift and healing, upgrade with pruning, uninstall.
+func TestLifeCycle(t *testing.T) {
+	t.Parallel()
+	info := shop("life")
+	if got := consistent(t, info); !strings.Contains(got, "is not installed") {
+		t.Errorf("before: %s", got)
+	}
+	changes, err := manifest.Diff(t.Context(), info)
+	if err != nil || len(changes) != 4 || changes[0].String() != "Namespace life does not exist" {
+		t.Fatalf("before: %v, %v", changes, err)
+	}
+	mark := api.Mark()
+	first := install(t, info)
+	if len(first.Objects) != 4 {
+		t.Errorf("inventory: %v", first.Objects)
+	}
+	data, err := kube.CoreV1().ConfigMaps("life").Get(t.Context(), "life", metav1.GetOptions{})
+	if err != nil || data.Data["monitored"] != "false" || data.Data["apps"] != "true" || data.Data["kubernetes"] != strings.Split(api.Version(), ".")[1] {
+		t.Errorf("the chart did not see the cluster: %v, %v", data.Data, err)
+	}
+	// Each object once, and the inventory before and after; the namespace is created so that it can hold the inventory.
+	t.Logf("install: %q", wrote("life", mark))
+	if writes := wrote("life", mark); len(writes) > 7 {
+		t.Errorf("install of 4 objects wrote %d times: %q", len(writes), writes)
+	}
+
+	mark = api.Mark()
+	install(t, info)
+	if got := consistent(t, info); got != "" {
+		t.Errorf("after install: %s", got)
+	}
+	if writes := wrote("life", mark); len(writes) > 0 {
+		t.Errorf("nothing to do, but wrote %q", writes)
+	}
+
+	edit(t, "configmaps", "life", "life", `{"data":{"greeting":"changed"}}`)
+	if err := kube.CoreV1().Services("life").Delete(t.Context(), "life", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mark = api.Mark()
+	got := consistent(t, info)
+	for _, want := range []string{"ConfigMap life/life", "data.greeting", "Service life/life does not exist"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("drift: %q does not say %q", got, want)
+		}
+	}
+	if writes := wrote("life", mark); len(writes) > 0 {
+		t.Errorf("a check wrote %q", writes)
+	}
+	mark = api.Mark()
+	install(t, info)
+	if writes := wrote("life", mark); !slices.Equal(slices.Sorted(slices.Values(writes)), []string{"patch configmaps life", "patch services life"}) {
+		t.Errorf("healing wrote %q", writes)
+	}
+
+	info.SetFlags = map[string]any{".greeting": "hi", "extra": "delete"}
+	install(t, info)
+	info.SetFlags = map[string]any{"greeting": "hi"}
+	changes, err = manifest.Diff(t.Context(), info)
+	if err != nil || len(changes) != 1 || changes[0].Action != manifest.Delete || changes[0].Ref.Name != "life-extra" {
+		t.Errorf("pruning: %v, %v", changes, err)
+	}
+	install(t, info)
+	if _, err := kube.CoreV1().ConfigMaps("life").Get(t.Context(), "life-extra", metav1.GetOptions{}); err == nil {
+		t.Error("what the chart does not have any more was not pruned")
+	}
+	if got := consistent(t, info); got != "" {
+		t.Errorf("after the upgrade: %s", got)
+	}
+
+	info.Path = "/nowhere" // it takes no chart
+	uninstall(t, info)
+	left(t, "life")
+	uninstall(t, info) // what is gone is gone
+}
+
+// TestCustomResource: it is created last and belongs to its user; it goes first, and holds everything while it is there.
+func TestCustomResource(t *testing.T) {
+	t.Parallel()
+	info := shop("custom")
+	info.ConfigFlags["SkipCRDs"] = false
+	order := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "shop.example.com/v1", "kind": "Order",
+		"metadata": map[string]any{"name": "first", "finalizers": []any{"shop.example.com/hold"}}, "spec": map[string]any{"count": int64(1)}}}
+	info.CustomResources = []*unstructured.Unstructured{order}
+	asked := 0
+	info.Client, _ = client.New(info.Config, client.Options{})
+	info.BaseResource = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "base"}}
+	info.CheckFn = func(ctx context.Context, base client.Object, c manifest.ClusterInfo) (bool, error) {
+		asked++
+		if base.GetName() != "base" {
+			return false, errors.New("not the base resource")
+		}
+		if err := c.Client.Get(ctx, client.ObjectKey{Name: "custom"}, &corev1.Namespace{}); err != nil {
+			return client.IgnoreNotFound(err) == nil, client.IgnoreNotFound(err) // during uninstall it is gone
+		}
+		return asked > 1, nil
+	}
+	install(t, info)
+	if asked < 2 {
+		t.Errorf("CheckFn was asked %d times", asked)
+	}
+	edit(t, "orders", "custom", "first", `{"spec":{"count":5}}`)
+	install(t, info)
+	if got := consistent(t, info); got != "" {
+		t.Errorf("a custom resource belongs to its user: %s", got)
+	}
+	orders := loose.Resource(schema.GroupVersionResource{Group: "shop.example.com", Version: "v1", Resource: "orders"}).Namespace("custom")
+	if o, err := orders.Get(t.Context(), "first", metav1.GetOptions{}); err != nil || o.Object["spec"].(map[string]any)["count"] != int64(5) {
+		t.Errorf("got %v, %v", o, err)
+	}
+
+	for range 2 {
+		status, err := manifest.UninstallChart(t.Context(), info)
+		if err != nil || status.Ready || len(status.Waits) != 1 || !strings.Contains(status.Waits[0], "shop.example.com/hold") {
+			t.Fatalf("with a finalizer: %+v, %v", status, err)
+		}
+	}
+	if _, err := kube.AppsV1().Deployments("custom").Get(t.Context(), "custom", metav1.GetOptions{}); err != nil {
+		t.Errorf("the operator was deleted before its custom resource was gone: %v", err)
+	}
+	edit(t, "orders", "custom", "first", `{"metadata":{"finalizers":null}}`)
+	uninstall(t, info)
+	left(t, "custom")
+	if _, err := loose.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}).
+		Get(t.Context(), "orders.shop.example.com", metav1.GetOptions{}); err == nil {
+		t.Error("the definition is left")
+	}
+}
+
+// TestNamespaces: one that was there before stays, with what others have in it.
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	info := shop("shared")
+	if _, err := kube.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shared"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	install(t, info)
+	mark := api.Mark()
+	install(t, info)
+	if writes := wrote("shared", mark); len(writes) > 0 {
+		t.Errorf("nothing to do, but wrote %q", writes)
+	}
+	uninstall(t, info)
+	maps, err := kube.CoreV1().ConfigMaps("shared").List(t.Context(), metav1.ListOptions{})
+	if err != nil || len(maps.Items) != 1 { // kube-root-ca.crt
+		t.Errorf("left: %v, %v", maps, err)
+	}
+
+	info = shop("missing")
+	delete(info.ConfigFlags, "CreateNamespace")
+	if _, err := manifest.InstallChart(t.Context(), info); reasonOf(err) != apply.NamespaceNotFound || !strings.Contains(err.Error(), "CreateNamespace") {
+		t.Errorf("without a namespace: %v", err)
+	}
+}
+
+// TestKeep: what says that it stays, stays, and the namespace with it.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	info := shop("keep")
+	info.SetFlags = map[string]any{"extra": "keep"}
+	install(t, info)
+	uninstall(t, info)
+	if _, err := kube.CoreV1().ConfigMaps("keep").Get(t.Context(), "keep-extra", metav1.GetOptions{}); err != nil {
+		t.Errorf("it is gone: %v", err)
+	}
+	if _, err := kube.CoreV1().ConfigMaps("keep").Get(t.Context(), "inventory.keep", metav1.GetOptions{}); err == nil {
+		t.Error("the inventory is left")
+	}
+}
+
+// TestNotReady: a workload that does not start is named, with and without waiting.
+func TestNotReady(t *testing.T) {
+	t.Parallel()
+	info := shop("unready")
+	info.SetFlags = map[string]any{"image": "example.com/crash:1"}
+	info.ConfigFlags["Wait"], info.ConfigFlags["Timeout"] = true, "3s"
+	begin := time.Now()
+	status, err := manifest.InstallChart(t.Context(), info)
+	if err != nil || status.Ready || !strings.Contains(strings.Join(status.Waits, " "), "unready") {
+		t.Errorf("got %+v, %v", status, err)
+	}
+	if took := time.Since(begin); took < time.Second || took > 10*time.Second {
+		t.Errorf("it waited %v", took)
+	}
+	info.SetFlags = nil
+	if status, err = manifest.InstallChart(t.Context(), info); err != nil {
+		t.Fatal(err)
+	}
+	info.ConfigFlags["Timeout"] = "1m"
+	if status, err = manifest.InstallChart(t.Context(), info); err != nil || !status.Ready {
+		t.Errorf("with time enough: %+v, %v", status, err)
+	}
+	uninstall(t, info)
+}
+
+// TestTransforms: they see all objects, and what they make of them is what is installed.
+func TestTransforms(t *testing.T) {
+	t.Parallel()
+	info := shop("transform")
+	label := func(_ context.Context, base client.Object, resources *manifest.Resources) error {
+		for _, o := range resources.Items {
+			o.SetLabels(map[string]string{"owner": base.GetName()})
+		}
+		resources.Items = slices.DeleteFunc(resources.Items, func(o *unstructured.Unstructured) bool { return o.GetKind() == "Service" })
+		return nil
+	}
+	info.BaseResource = &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "boss"}}
+	install(t, info, label)
+	if d, err := kube.AppsV1().Deployments("transform").Get(t.Context(), "transform", metav1.GetOptions{}); err != nil || d.Labels["owner"] != "boss" {
+		t.Errorf("got %v, %v", d, err)
+	}
+	if _, err := kube.CoreV1().Services("transform").Get(t.Context(), "transform", metav1.GetOptions{}); err == nil {
+		t.Error("what a transform has removed was installed")
+	}
+	uninstall(t, info)
+	left(t, "transform")
+
+	boom := errors.New("boom")
+	if _, err := manifest.InstallChart(t.Context(), info, func(context.Context, client.Object, *manifest.Resources) error { return boom }); !errors.Is(err, boom) {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestRefused: objects that the API server does not take are named, and do not stop the others.
+func TestRefused(t *testing.T) {
+	t.Parallel()
+	info := shop("refused")
+	info.SetFlags = map[string]any{"replicas": -1}
+	if _, err := manifest.InstallChart(t.Context(), info); reasonOf(err) != apply.ObjectRefused || !strings.Contains(err.Error(), "Deployment.apps refused/refused") {
+		t.Errorf("got %v", err)
+	}
+	if _, err := kube.CoreV1().Services("refused").Get(t.Context(), "refused", metav1.GetOptions{}); err != nil {
+		t.Errorf("the others should be there: %v", err)
+	}
+	uninstall(t, info)
+	left(t, "refused")
+}
+
+// cut fails every request after a number of them, as if the process or the connection ended there.
+type cut struct {
+	http.RoundTripper
+	left *atomic.Int32
+}
+
+var errCut = errors.New("cut")
+
+func (c cut) RoundTrip(r *http.Request) (*http.Response, error) {
+	if c.left.Add(-1) < 0 {
+		return nil, errCut
+	}
+	return c.RoundTripper.RoundTrip(r)
+}
+
+// TestCutAnywhere: whatever request an installation or its end breaks off at, nothing is ever outside of the inventory: calls
+// of UninstallChart afterwards leave nothing, and a call of InstallChart completes it.
+func TestCutAnywhere(t *testing.T) {
+	t.Parallel()
+	const most = 40 // requests that an installation may take
+	for _, own := range []bool{false, true} {
+		done := make(chan int, most)
+		t.Run(fmt.Sprintf("OwnNamespace=%v", own), func(t *testing.T) {
+			for after := range most {
+				t.Run(strconv.Itoa(after), func(t *testing.T) {
+					t.Parallel()
+					if cutAfter(t, after, own) {
+						done <- after
+					}
+				})
+				if own && after == 8 {
+					break // after that it is as without
+				}
+			}
+		})
+		close(done)
+		fewest := most
+		for n := range done {
+			fewest = min(fewest, n)
+		}
+		if !own {
+			t.Logf("an installation takes %d requests", fewest)
+			if fewest == most {
+				t.Errorf("an installation takes more than %d requests", most)
+			}
+		}
+	}
+}
+
+// cutAfter installs with a connection that breaks after a number of requests, and uninstalls with one that breaks a little
+// later each time. It reports whether the installation came to its end.
+func cutAfter(t *testing.T, after int, own bool) (finished bool) {
+	try := func(info manifest.InstallInfo, requests int, operation func(context.Context, manifest.InstallInfo) (manifest.Status, error)) bool {
+		budget := new(atomic.Int32)
+		budget.Store(int32(requests))
+		info.Config = api.Config()
+		info.Config.Wrap(func(rt http.RoundTripper) http.RoundTripper { return cut{rt, budget} })
+		status, err := operation(t.Context(), info)
+		return err == nil && status.Ready
+	}
+	info := shop(fmt.Sprintf("cut-%d-%v", after, own))
+	info.CheckReadyStates = false
+	if !own {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: info.ReleaseName}}
+		if _, err := kube.CoreV1().Namespaces().Create(t.Context(), namespace, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finished = try(info, after, func(ctx context.Context, info manifest.InstallInfo) (manifest.Status, error) {
+		return manifest.InstallChart(ctx, info)
+	})
+	if after%2 == 0 {
+		install(t, info)
+		if got := consistent(t, info); got != "" {
+			t.Errorf("after the cut and another installation: %s", got)
+		}
+	}
+	end := time.Now().Add(deadline)
+	for i := 0; !try(info, i, manifest.UninstallChart); i++ {
+		if time.Now().After(end) {
+			t.Fatal("uninstalling does not get on")
+		}
+		<-time.After(20 * time.Millisecond)
+	}
+	if own {
+		left(t, info.ReleaseName)
+		return finished
+	}
+	maps, err := kube.CoreV1().ConfigMaps(info.ReleaseName).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	services, err := kube.CoreV1().Services(info.ReleaseName).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployments, err := kube.AppsV1().Deployments(info.ReleaseName).List(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range maps.Items {
+		if m.Name != "kube-root-ca.crt" {
+			t.Errorf("ConfigMap %s is left", m.Name)
+		}
+	}
+	if len(services.Items)+len(deployments.Items) > 0 {
+		t.Errorf("left: %v %v", services.Items, deployments.Items)
+	}
+	return finished
+}
+
+// TestOtherSources: what is no chart installs as well.
+func TestOtherSources(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	put := func(name, content string) {
+		t.Helper()
+		if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const object = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"
+	put("plain/a.yaml", object)
+	put("file.yaml", object)
+	put("kustomize/kustomization.yaml", "resources: [a.yaml]\nnamePrefix: x-\n")
+	put("kustomize/a.yaml", object)
+	for name, want := range map[string]string{"plain": "a", "file.yaml": "a", "kustomize": "x-a"} {
+		info := shop("from-" + strings.TrimSuffix(name, ".yaml"))
+		info.Path = filepath.Join(dir, name)
+		install(t, info)
+		if _, err := kube.CoreV1().ConfigMaps(info.ReleaseName).Get(t.Context(), want, metav1.GetOptions{}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		uninstall(t, info)
+		left(t, info.ReleaseName)
+	}
+}
+
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[interface {
+		error
+		Reason() string
+	}](err); ok {
+		return e.Reason()
+	}
+	return fmt.Sprint(err)
+}
