@@ -14,7 +14,7 @@ progress = (while sleep 5; do echo tick; done 2>/dev/null & go build -v $(1) 2>&
 	"go: downloading "*) m=$$((m+1));; *" "*) echo "$$line";; *) n=$$((n+1));; esac; done; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up build test check-generated generate manifests install uninstall run lint fuzz clean
+.PHONY: help up build test check-generated generate manifests install uninstall run lint bench-apply fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -59,6 +59,9 @@ run: ## run the manager against the current KUBECONFIG: make run ARGS="--oci-reg
 
 lint: bin/golangci-lint ## run the linter over both modules
 	@r=0; bin/golangci-lint run ./... || r=1; cd playground && ../bin/golangci-lint run --config ../.golangci.yml ./... || r=1; exit $$r
+
+bench-apply: ## the apply engine against a bare loop, kubectl and Helm on a real API server; OUT=file writes JSON
+	@cd playground && go run ./benchapply --out="$(if $(OUT),$(abspath $(OUT)))"
 
 fuzz: ## run every fuzz test for FUZZTIME (1m)
 	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \

@@ -1,0 +1,191 @@
+// Command benchapply measures what it takes to bring a module of 50 objects into a cluster: by the apply library of this project, by a bare
+// loop of PATCHes, by kubectl, and by Helm.
+//
+//	go run ./benchapply --rounds=20 --out=result.json
+//
+// It starts a real API server (see package cluster) and installs the same objects with each of the four, in turns, so that whatever else
+// the machine does meets them all; the order changes with each round. A run has a namespace and names of its own, and everything is
+// deleted before the next one begins. The clock runs from the call until all objects are accepted; a namespace and an open connection
+// are there before, and nobody waits for pods. Deployments have no replicas: what pods cost is not the question.
+//
+//	library   apply.Cluster.Apply with a bundle rendered before, as the manager calls it
+//	loop      the same bytes, encoded before, sent by as many goroutines as the library uses, in the same order, but with no end of a phase
+//	          to wait for: the least that anything can do that sends one request an object. It knows no error but "not 2xx"
+//	kubectl   kubectl apply --server-side -f FILE, in this process, with a discovery cache that is filled
+//	helm      Helm's install action with a chart that has the objects as templates, without waiting, likewise
+//
+// It prints a table of medians and ratios with the numbers of requests that the API server counted, writes them as JSON, and fails if the
+// library takes more than 1.15 times the loop's time or more than three requests beyond it.
+//
+// It does not measure upgrades, drift, readiness or teardown, nor the start of a kubectl or helm process. On a machine that does other things
+// as well the times of single runs differ by a factor of five; the ratios of medians over 20 rounds differ less, and still by a fifth or so.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+)
+
+// What the library may need, measured by the loop.
+const (
+	maxRatio    = 1.15
+	maxRequests = 3
+)
+
+func main() {
+	var (
+		rounds int
+		out    string
+	)
+	root := &cobra.Command{
+		Use:           "benchapply",
+		Short:         "Measure the apply library against a bare loop, kubectl and Helm",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return run(ctx, rounds, out)
+		},
+	}
+	root.Flags().IntVar(&rounds, "rounds", 20, "how often each of the four installs the module")
+	root.Flags().StringVar(&out, "out", "", "file for the result as JSON; none if empty")
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-apply:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, rounds int, out string) error {
+	if rounds < 1 {
+		return fmt.Errorf("--rounds is %d, want at least 1", rounds)
+	}
+	slog.SetDefault(slog.New(slog.DiscardHandler)) // Helm says at every step what it does
+	host, err := cluster.Open(ctx, cluster.Options{Audit: true})
+	if err != nil {
+		return fmt.Errorf("starting the playground: %w", err)
+	}
+	defer func() { _ = host.Close() }() // nothing is kept
+	c, err := host.Start(ctx, "bench")
+	if err != nil {
+		return fmt.Errorf("starting a cluster: %w", err)
+	}
+	b, err := newBench(c, filepath.Join(host.Dir(), "bench"))
+	if err != nil {
+		return err
+	}
+	result := Result{Objects: objects, Rounds: rounds, Kubernetes: c.Version(), Go: runtime.Version(), CPUs: runtime.NumCPU()}
+	samples := make([][]sample, len(b.ways))
+	order := rand.New(rand.NewPCG(1, 1))       // the same in each run of this program
+	for round := -1; round < rounds; round++ { // the first is for warming up
+		for _, i := range order.Perm(len(b.ways)) {
+			s, err := b.measure(ctx, b.ways[i], fmt.Sprintf("bench-%s-%d", b.ways[i].name, round+1))
+			if err != nil {
+				return fmt.Errorf("round %d: installing by %s: %w", round+1, b.ways[i].name, err)
+			}
+			if round >= 0 {
+				samples[i] = append(samples[i], s)
+			}
+		}
+		fmt.Fprintf(os.Stderr, "\rround %d of %d", round+1, rounds)
+	}
+	fmt.Fprint(os.Stderr, "\r")
+	for i, way := range b.ways {
+		result.Ways = append(result.Ways, summary(way.name, samples[i]))
+	}
+	return result.report(os.Stdout, out)
+}
+
+// Result is what is written as JSON.
+type Result struct {
+	Objects    int    `json:"objects"`
+	Rounds     int    `json:"rounds"`
+	Kubernetes string `json:"kubernetes"`
+	Go         string `json:"go"`
+	CPUs       int    `json:"cpus"`
+	Ways       []Way  `json:"ways"`
+	// Within says that the library keeps to its limits.
+	Within bool `json:"within"`
+}
+
+// Way sums up the runs of one way to install. Times are in milliseconds.
+type Way struct {
+	Name     string         `json:"name"`
+	Median   float64        `json:"medianMs"`
+	Least    float64        `json:"minMs"`
+	P90      float64        `json:"p90Ms"`
+	Most     float64        `json:"maxMs"`
+	Ratio    float64        `json:"ratioToLoop"` // of medians
+	Requests int            `json:"requests"`    // median
+	ByVerb   map[string]int `json:"requestsByVerb"`
+	All      []float64      `json:"allMs"`
+}
+
+// sample is one run.
+type sample struct {
+	took     time.Duration
+	requests int
+	byVerb   map[string]int
+}
+
+func summary(name string, samples []sample) Way {
+	w := Way{Name: name}
+	var requests []int
+	for _, s := range samples {
+		w.All = append(w.All, float64(s.took.Microseconds())/1000)
+		requests = append(requests, s.requests)
+		w.ByVerb = s.byVerb
+	}
+	sorted := slices.Sorted(slices.Values(w.All))
+	n := len(sorted)
+	w.Median, w.Least, w.P90, w.Most = (sorted[(n-1)/2]+sorted[n/2])/2, sorted[0], sorted[n*9/10], sorted[n-1]
+	slices.Sort(requests)
+	w.Requests = requests[n/2]
+	return w
+}
+
+// report prints the table, writes the file, and fails if the library misses its limits.
+func (r *Result) report(w io.Writer, file string) error {
+	library, loop := &r.Ways[0], r.Ways[1]
+	for i := range r.Ways {
+		r.Ways[i].Ratio = r.Ways[i].Median / loop.Median
+	}
+	r.Within = library.Ratio <= maxRatio && library.Requests <= loop.Requests+maxRequests
+	fmt.Fprintf(w, "%d objects, %d rounds, Kubernetes %s, %s, %d CPUs\n\n", r.Objects, r.Rounds, r.Kubernetes, r.Go, r.CPUs)
+	fmt.Fprintf(w, "%-10s %10s %10s %10s %8s %10s\n", "", "median ms", "min ms", "p90 ms", "ratio", "requests")
+	for _, way := range r.Ways {
+		fmt.Fprintf(w, "%-10s %10.1f %10.1f %10.1f %8.2f %10d\n", way.Name, way.Median, way.Least, way.P90, way.Ratio, way.Requests)
+	}
+	fmt.Fprintln(w)
+	if file != "" {
+		data, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return fmt.Errorf("encoding the result: %w", err)
+		}
+		if err := os.WriteFile(file, append(data, '\n'), 0o600); err != nil {
+			return fmt.Errorf("writing the result: %w", err)
+		}
+	}
+	if !r.Within {
+		return fmt.Errorf("the library takes %.2f times the loop's time and %d requests more: want at most %.2f and %d", library.Ratio, library.Requests-loop.Requests, maxRatio, maxRequests)
+	}
+	fmt.Fprintf(w, "The library keeps to its limits: %.2f times the loop's time, %.0f times as fast as kubectl, %d requests more than the loop.\n",
+		library.Ratio, r.Ways[2].Median/library.Median, library.Requests-loop.Requests)
+	return nil
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"helm.sh/helm/v4/pkg/action"
+	"helm.sh/helm/v4/pkg/chart/common"
+	chart "helm.sh/helm/v4/pkg/chart/v2"
+	"helm.sh/helm/v4/pkg/kube"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/genericiooptions"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/kubectl/pkg/cmd"
+	cmdutil "k8s.io/kubectl/pkg/cmd/util"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// parallel is how many requests the library and the loop have under way: the library's default.
+const parallel = 8
+
+// settle is the pause before each run, in which the API server can finish what the last one left it to do.
+const settle = 300 * time.Millisecond
+
+// bench holds what all runs share.
+type bench struct {
+	cluster    *cluster.Cluster
+	kubernetes kubernetes.Interface
+	janitor    *apply.Cluster
+	dir        string // for files
+	kubeconfig string // path
+	ways       []way
+}
+
+// way is one way to install the module.
+type way struct {
+	name string
+	// prepare does what comes before the clock runs, and returns what the clock measures. ns is a namespace that exists.
+	prepare func(ctx context.Context, ns string) (install func() error, err error)
+}
+
+func newBench(c *cluster.Cluster, dir string) (*bench, error) {
+	b := &bench{cluster: c, dir: dir, kubeconfig: filepath.Join(dir, "kubeconfig")}
+	var err error
+	if b.kubernetes, err = kubernetes.NewForConfig(c.Config()); err != nil {
+		return nil, fmt.Errorf("connecting: %w", err)
+	}
+	if b.janitor, err = apply.New(c.Config(), nil, apply.ClusterOptions{}); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, fmt.Errorf("making a folder: %w", err)
+	}
+	if err := os.WriteFile(b.kubeconfig, c.Kubeconfig(), 0o600); err != nil {
+		return nil, fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	library, err := apply.New(b.config("library"), nil, apply.ClusterOptions{Parallel: parallel})
+	if err != nil {
+		return nil, err
+	}
+	loop, err := rest.HTTPClientFor(b.config("loop"))
+	if err != nil {
+		return nil, fmt.Errorf("connecting: %w", err)
+	}
+	b.ways = []way{
+		{"library", func(ctx context.Context, ns string) (func() error, error) { return b.library(ctx, library, ns) }},
+		{"loop", func(ctx context.Context, ns string) (func() error, error) { return b.loop(ctx, loop, ns) }},
+		{"kubectl", b.kubectl},
+		{"helm", b.helm},
+	}
+	return b, nil
+}
+
+// agent is the user agent by which requests of a way are counted.
+func agent(name string) string { return "bench-" + name }
+
+func (b *bench) config(name string) *rest.Config {
+	cfg := b.cluster.Config()
+	cfg.UserAgent = agent(name)
+	return cfg
+}
+
+// flags configure kubectl and Helm as their command lines do.
+func (b *bench) flags(name, ns string) *genericclioptions.ConfigFlags {
+	flags := genericclioptions.NewConfigFlags(true).WithDiscoveryBurst(300).WithDiscoveryQPS(50)
+	cache := filepath.Join(b.dir, "cache")
+	flags.KubeConfig, flags.Namespace, flags.CacheDir = &b.kubeconfig, &ns, &cache
+	flags.WrapConfigFn = func(cfg *rest.Config) *rest.Config {
+		cfg.UserAgent = agent(name)
+		return cfg
+	}
+	return flags
+}
+
+// measure installs the module once in a namespace of its own, and deletes it.
+func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}
+	if _, err := b.kubernetes.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+		return sample{}, fmt.Errorf("creating the namespace: %w", err)
+	}
+	install, err := w.prepare(ctx, ns)
+	if err != nil {
+		return sample{}, err
+	}
+	select {
+	case <-time.After(settle):
+	case <-ctx.Done():
+		return sample{}, context.Cause(ctx)
+	}
+	mark := b.cluster.Mark()
+	start := time.Now()
+	if err := install(); err != nil {
+		return sample{}, err
+	}
+	s := sample{took: time.Since(start), byVerb: map[string]int{}}
+	for _, r := range b.cluster.Requests(mark) {
+		if r.UserAgent == agent(w.name) {
+			s.requests++
+			s.byVerb[r.Verb]++
+		}
+	}
+	return s, b.clean(ctx, ns)
+}
+
+// patience is how long a run waits for the definitions of the one before to be gone.
+const patience = 2 * time.Second
+
+// clean checks that the module is there, and deletes what of it lives in no namespace: definitions, webhooks and rights would weigh on all
+// runs to come. A namespace with objects that nobody looks at does not. It waits a moment for the end of definitions, which an API server
+// takes its time for when they are new, and then goes on.
+func (b *bench) clean(ctx context.Context, ns string) error {
+	rendered, err := bundle(ns)
+	if err != nil {
+		return err
+	}
+	refs, err := b.janitor.Refs(ctx, apply.Set{Bundle: rendered})
+	if err != nil {
+		return err
+	}
+	var outside []apply.Ref
+	for _, ref := range refs {
+		if _, err := b.janitor.Get(ctx, ref); err != nil {
+			return fmt.Errorf("checking what was installed: %w", err)
+		}
+		if ref.Namespace == "" {
+			outside = append(outside, ref)
+		}
+	}
+	var asked apply.Deletion
+	for end := time.Now().Add(patience); ; {
+		left, err := b.janitor.Delete(ctx, outside, &asked)
+		if err != nil || left.Done() || time.Now().After(end) {
+			return err
+		}
+		select {
+		case <-time.After(20 * time.Millisecond):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// bundle renders the module for one run.
+func bundle(ns string) (*render.Bundle, error) {
+	list, err := render.Parse([]byte(module(ns, ns)))
+	if err != nil {
+		return nil, err
+	}
+	if len(list) != objects {
+		return nil, fmt.Errorf("the module has %d objects, want %d", len(list), objects)
+	}
+	return render.Build(list, render.Options{})
+}
+
+func (b *bench) library(ctx context.Context, c *apply.Cluster, ns string) (func() error, error) {
+	rendered, err := bundle(ns)
+	if err != nil {
+		return nil, err
+	}
+	return func() error {
+		var done apply.Progress
+		result, err := c.Apply(ctx, apply.Set{Bundle: rendered}, &done)
+		if err != nil {
+			return err
+		}
+		if len(result.Applied) != objects {
+			return fmt.Errorf("only %d objects were applied: %v, %v", len(result.Applied), result.Failed, result.Waiting)
+		}
+		return nil
+	}, nil
+}
+
+func (b *bench) loop(ctx context.Context, client *http.Client, ns string) (func() error, error) {
+	rendered, err := bundle(ns)
+	if err != nil {
+		return nil, err
+	}
+	type patch struct {
+		url  string
+		body []byte
+	}
+	patches := make([]patch, len(rendered.Objects))
+	for i, o := range rendered.Objects {
+		ref := apply.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind}
+		resource, namespaced, err := b.janitor.Resource(ctx, ref)
+		if err != nil {
+			return nil, err
+		}
+		path, namespace := "/api/", ""
+		if resource.Group != "" {
+			path = "/apis/" + resource.Group + "/"
+		}
+		path += resource.Version + "/"
+		if namespaced {
+			namespace = o.Namespace
+			path += "namespaces/" + namespace + "/"
+		}
+		query := url.Values{"fieldManager": {apply.DefaultOwner}, "force": {"true"}}
+		patches[i] = patch{b.cluster.Address() + path + resource.Resource + "/" + o.Name + "?" + query.Encode(), o.AppendJSON(nil, namespace, render.Overlay{})}
+	}
+	send := func(p patch) error {
+		req, err := http.NewRequestWithContext(ctx, http.MethodPatch, p.url, bytes.NewReader(p.body))
+		if err != nil {
+			return err
+		}
+		req.Header.Set("Content-Type", "application/apply-patch+yaml")
+		req.Header.Set("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json") // the library asks for the same
+		res, err := client.Do(req)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = res.Body.Close() }()
+		if _, err := io.Copy(io.Discard, res.Body); err != nil {
+			return err
+		}
+		if res.StatusCode > 299 {
+			return fmt.Errorf("%s: %s", p.url, res.Status)
+		}
+		return nil
+	}
+	return func() error {
+		var (
+			next  atomic.Int64
+			group sync.WaitGroup
+			errs  = make([]error, len(patches))
+		)
+		for range parallel {
+			group.Go(func() {
+				for i := next.Add(1) - 1; i < int64(len(patches)); i = next.Add(1) - 1 {
+					errs[i] = send(patches[i])
+				}
+			})
+		}
+		group.Wait()
+		return errors.Join(errs...)
+	}, nil
+}
+
+func (b *bench) kubectl(ctx context.Context, ns string) (func() error, error) {
+	file := filepath.Join(b.dir, ns+".yaml")
+	if err := os.WriteFile(file, []byte(module(ns, ns)), 0o600); err != nil {
+		return nil, fmt.Errorf("writing the module: %w", err)
+	}
+	var said bytes.Buffer
+	command := cmd.NewKubectlCommand(cmd.KubectlOptions{
+		ConfigFlags: b.flags("kubectl", ns),
+		IOStreams:   genericiooptions.IOStreams{In: &bytes.Buffer{}, Out: io.Discard, ErrOut: &said},
+	})
+	command.SetArgs([]string{"apply", "--server-side", "--force-conflicts", "-f", file})
+	return func() (err error) {
+		defer os.Remove(file) //nolint:errcheck // the folder goes anyway
+		type fatal struct{ message string }
+		cmdutil.BehaviorOnFatal(func(message string, _ int) { panic(fatal{message}) })
+		defer func() {
+			if f, ok := recover().(fatal); ok {
+				err = fmt.Errorf("kubectl: %s %s", f.message, said.String())
+			}
+		}()
+		return command.ExecuteContext(ctx)
+	}, nil
+}
+
+func (b *bench) helm(ctx context.Context, ns string) (func() error, error) {
+	file := &common.File{Name: "templates/module.yaml", Data: []byte(module("{{ .Release.Namespace }}", "{{ .Release.Name }}"))}
+	one := &chart.Chart{Metadata: &chart.Metadata{APIVersion: chart.APIVersionV2, Name: "module", Version: "1.0.0"}, Templates: []*common.File{file}}
+	return func() error {
+		cfg := action.NewConfiguration()
+		if err := cfg.Init(b.flags("helm", ns), ns, "secret"); err != nil {
+			return err
+		}
+		install := action.NewInstall(cfg)
+		install.ReleaseName, install.Namespace, install.WaitStrategy, install.Timeout = ns, ns, kube.HookOnlyStrategy, time.Minute
+		_, err := install.RunWithContext(ctx, one, map[string]any{})
+		return err
+	}, nil
+}
