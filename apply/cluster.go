@@ -54,6 +54,7 @@ type Cluster struct {
 	mu     sync.Mutex
 	kinds  map[schema.GroupVersionKind]resource  // learnt; guarded by mu
 	absent map[schema.GroupVersionKind]time.Time // found not to be served, and when; guarded by mu
+	able   abilities                             // guarded by mu
 }
 
 // New returns a Cluster for cfg. hc is the connection to use; nil makes one from cfg. Limits of cfg on queries per second

@@ -15,7 +15,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/discovery"
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -80,8 +79,8 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 	if settings.Values, err = valuesOf(r.SetFlags); err != nil {
 		return err
 	}
-	if settings.Capabilities, err = r.capabilities(ctx, artefact.Asks(settings)); err != nil {
-		return err
+	if settings.Capabilities, err = r.cluster.Capabilities(ctx, artefact.Asks(settings)); err != nil {
+		return r.wrap("asking the cluster for what the chart wants to know", err)
 	}
 	objects, leftOut, err := artefact.Objects(ctx, settings)
 	if err != nil {
@@ -221,40 +220,6 @@ func (r *release) download(ctx context.Context) (*render.Artefact, error) {
 		return nil, err
 	}
 	return render.Load(data, render.Limits{})
-}
-
-// capabilities asks the cluster what the chart asks for: nothing, its version, or what it serves.
-func (r *release) capabilities(ctx context.Context, asks []string) (render.Capabilities, error) {
-	var c render.Capabilities
-	if len(asks) == 0 {
-		return c, nil
-	}
-	client, err := discovery.NewDiscoveryClientForConfig(r.Config)
-	if err != nil {
-		return c, fmt.Errorf("connecting to the cluster of release %q: %w", r.name, err)
-	}
-	explain := func(err error) error { return r.wrap("asking the cluster for what the chart wants to know", err) }
-	version, err := client.ServerVersionWithContext(ctx)
-	if err != nil {
-		return c, explain(err)
-	}
-	c.KubeVersion = version.GitVersion
-	if !slices.ContainsFunc(asks, func(q string) bool { return strings.HasPrefix(q, "apiVersion") }) {
-		return c, nil
-	}
-	_, lists, err := client.ServerGroupsAndResourcesWithContext(ctx)
-	if err != nil && len(lists) == 0 { // one API service that is down does not matter
-		return c, explain(err)
-	}
-	seen := map[string]bool{}
-	for _, list := range lists {
-		seen[list.GroupVersion] = true
-		for _, resource := range list.APIResources {
-			seen[list.GroupVersion+"/"+resource.Kind] = true
-		}
-	}
-	c.APIVersions = slices.Sorted(maps.Keys(seen))
-	return c, nil
 }
 
 // valuesOf makes a values document of flags whose keys may have dots.

@@ -23,11 +23,20 @@ const (
 	AnnotationBaseDigest = "operator.kyma-project.io/base-digest"
 	// AnnotationDisclaimer on the objects of modules in a runtime tells people not to edit them. Its value is Disclaimer.
 	AnnotationDisclaimer = "operator.kyma-project.io/managed-by-reconciler-disclaimer"
+	// AnnotationDrift on a Manifest with DriftReport says that what others change in the module's objects is told and left alone.
+	// Without it, it is put right.
+	AnnotationDrift = "operator.kyma-project.io/drift"
+	// AnnotationCustomStateCheck on a Manifest says whether the state of the module's custom resource counts: "true" or "false". Without it
+	// the manager's flag --custom-state-check decides.
+	AnnotationCustomStateCheck = "operator.kyma-project.io/custom-state-check"
 	// AnnotationInjectData with ValueTrue on a Secret of a module says that its data comes from the control plane.
 	AnnotationInjectData = "operator.kyma-project.io/inject-data-from-kcp"
 	// AnnotationCAAddedAt on the Secret of the gateway is when the newest CA was added to its bundle (RFC 3339).
 	AnnotationCAAddedAt = "caAddedToBundleAt"
 )
+
+// DriftReport is the value of AnnotationDrift that leaves drift alone.
+const DriftReport = "report"
 
 // Disclaimer is the value of AnnotationDisclaimer.
 const Disclaimer = "DO NOT EDIT - This resource is managed by Kyma.\n" +

@@ -61,8 +61,8 @@ type ManifestSpec struct {
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
 
-	// config is a layer with settings for installs, by their names: values of charts, and how charts are rendered. It has
-	// no effect on install, and none while its type is empty.
+	// config is a layer with settings for install and installs, by their names: values of charts, and how charts are
+	// rendered. It has no effect while its type is empty.
 	// +optional
 	Config *ManifestConfig `json:"config,omitempty"`
 
@@ -90,6 +90,18 @@ type ManifestSpec struct {
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:EmbeddedResource
 	Resource *unstructured.Unstructured `json:"resource,omitempty"`
+
+	// customStateCheck says what values in resource mean, see ModuleTemplate. Empty: .status.state decides. An addition of
+	// this project.
+	// +optional
+	// +kubebuilder:validation:MaxItems:=64
+	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
+
+	// stateExpression gives the state of resource in CEL, see ModuleTemplate. It goes before customStateCheck. An addition
+	// of this project.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=8192
+	StateExpression string `json:"stateExpression,omitempty"`
 
 	// localizedImages are image references that replace those in the objects of the module which have the same last path
 	// segment and tag. Empty: the images stay as they are.

@@ -66,9 +66,18 @@ type ModuleTemplateSpec struct {
 	// +kubebuilder:default:={}
 	Descriptor runtime.RawExtension `json:"descriptor"`
 
-	// customStateCheck is kept so that old objects stay valid. Deprecated: it has no effect.
+	// customStateCheck says what values in the module's custom resource mean, for operators that do not report a state. The
+	// first that matches decides; if none does, the state is Processing. Empty: .status.state decides.
 	// +optional
+	// +kubebuilder:validation:MaxItems:=64
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
+
+	// stateExpression gives the state of the module's custom resource, which is "self", in CEL: a bool (true is Ready,
+	// false Processing) or one of the words Ready, Processing, Warning and Error. It goes before customStateCheck. An
+	// addition of this project.
+	// +optional
+	// +kubebuilder:validation:MaxLength:=8192
+	StateExpression string `json:"stateExpression,omitempty"`
 
 	// resources are links to more about this version, each named once. The one named rawManifest is what the Kyma CLI
 	// installs.
@@ -106,15 +115,15 @@ type AssociatedResource struct {
 	Kind string `json:"kind"`
 }
 
-// CustomStateCheck maps a value in a custom resource to a state. Deprecated: it has no effect.
+// CustomStateCheck maps a value in a custom resource to a state.
 type CustomStateCheck struct {
-	// jsonPath says where the value is.
+	// jsonPath says where the value is, as kubectl understands it: status.health.
 	JSONPath string `json:"jsonPath"`
 
-	// value is the value to compare with.
+	// value is compared with the value's text.
 	Value string `json:"value"`
 
-	// mappedState is the state that the value stood for.
+	// mappedState is the state that the value stands for.
 	MappedState State `json:"mappedState"`
 }
 

@@ -50,6 +50,10 @@ const (
 	ReasonAccessTypeNotSupported = "AccessTypeNotSupported"
 	// ReasonInvalidReference: a repository, tag or digest is not a valid reference. Correct it.
 	ReasonInvalidReference = "InvalidReference"
+	// ReasonLoginNotFound: credSecretSelector selects no Secret with a login. Create one, or correct the labels.
+	ReasonLoginNotFound = "LoginNotFound"
+	// ReasonRefusedFeature: the source or the artefact wants something that is not done here. The message names a way around.
+	ReasonRefusedFeature = "RefusedFeature"
 )
 
 // Reasons about the content of a module.
@@ -101,6 +105,13 @@ const (
 	// ReasonObjectConflict: an object exists that belongs to somebody else, or a field cannot be changed. Remove the
 	// object, or rename it in the module.
 	ReasonObjectConflict = "ObjectConflict"
+	// ReasonDriftDetected: somebody changed objects of the module, and the Manifest says to leave them so. Undo the change, or
+	// remove the annotation operator.kyma-project.io/drift.
+	ReasonDriftDetected = "DriftDetected"
+	// ReasonTakenOver, of an event: fields of an object that belonged to others are ours now.
+	ReasonTakenOver = "TakenOver"
+	// ReasonLeftOut, of an event: the artefact holds what is not applied, such as hooks.
+	ReasonLeftOut = "LeftOut"
 	// ReasonCRDNotEstablished: a custom resource definition of the module is not served yet. Wait; if it stays, look at its
 	// conditions.
 	ReasonCRDNotEstablished = "CRDNotEstablished"

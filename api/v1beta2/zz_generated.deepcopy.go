@@ -347,6 +347,11 @@ func (in *ManifestSpec) DeepCopyInto(out *ManifestSpec) {
 		in, out := &in.Resource, &out.Resource
 		*out = (*in).DeepCopy()
 	}
+	if in.CustomStateCheck != nil {
+		in, out := &in.CustomStateCheck, &out.CustomStateCheck
+		*out = make([]CustomStateCheck, len(*in))
+		copy(*out, *in)
+	}
 	if in.LocalizedImages != nil {
 		in, out := &in.LocalizedImages, &out.LocalizedImages
 		*out = make([]string, len(*in))

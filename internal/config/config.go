@@ -92,6 +92,15 @@ type Manager struct {
 	// RegistryCacheBytes bounds the memory for artefacts. Default 256 MiB.
 	RegistryCacheBytes int64
 
+	// BundleCacheBytes bounds the memory for rendered modules, shared by all runtimes. Default 128 MiB.
+	BundleCacheBytes int64
+	// LocalSources is a folder of which Manifests may name folders as sources of type kustomize. Default empty: none.
+	LocalSources string
+	// SKRImagePullSecret names a Secret in Namespace that every runtime gets, and that workloads of modules pull images with. Default empty: none.
+	SKRImagePullSecret string
+	// CustomStateCheck says that a module is Ready only when its custom resource is, where the Manifest does not say otherwise. Default true.
+	CustomStateCheck bool
+
 	// WatchMode is WatchHub (default) or WatchPoll.
 	WatchMode string
 	// PollInterval is how often a runtime that is not watched is looked at. Default 1 m.
@@ -124,6 +133,8 @@ func NewManager() *Manager {
 		FailureBaseDelay:                250 * time.Millisecond,
 		FailureMaxDelay:                 5 * time.Minute,
 		RegistryCacheBytes:              256 << 20,
+		BundleCacheBytes:                128 << 20,
+		CustomStateCheck:                true,
 		WatchMode:                       WatchHub,
 		PollInterval:                    time.Minute,
 		AuditInterval:                   time.Hour,
@@ -159,6 +170,10 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.OCIRegistryCredSecret, "oci-registry-cred-secret", m.OCIRegistryCredSecret, "Secret of type kubernetes.io/dockerconfigjson that names registry and login")
 	f.StringVar(&m.ModulesRepositorySubpath, "modules-repository-subpath", m.ModulesRepositorySubpath, "path in the registry before component-descriptors")
 	f.Int64Var(&m.RegistryCacheBytes, "registry-cache-bytes", m.RegistryCacheBytes, "memory for artefacts, in bytes")
+	f.Int64Var(&m.BundleCacheBytes, "bundle-cache-bytes", m.BundleCacheBytes, "memory for rendered modules, in bytes")
+	f.StringVar(&m.LocalSources, "local-sources", m.LocalSources, "folder of which Manifests may name folders as sources of type kustomize; empty: none")
+	f.StringVar(&m.SKRImagePullSecret, "skr-image-pull-secret", m.SKRImagePullSecret, "Secret in --namespace that every runtime gets, and that modules pull images with")
+	f.BoolVar(&m.CustomStateCheck, "custom-state-check", m.CustomStateCheck, "a module is Ready only when its custom resource is; an annotation of the Manifest goes before")
 	f.StringVar(&m.WatchMode, "watch-mode", m.WatchMode, "hub: watch each runtime; poll: look at each runtime every --poll-interval")
 	f.DurationVar(&m.PollInterval, "poll-interval", m.PollInterval, "how often a runtime that is not watched is looked at")
 	f.DurationVar(&m.AuditInterval, "audit-interval", m.AuditInterval, "how often every object of a module is compared with what it should be; spread over the fleet")
@@ -198,6 +213,7 @@ func (m *Manager) Validate() error {
 	check(m.PollInterval >= time.Second, "poll-interval", "must be at least 1s")
 	check(m.AuditInterval >= 10*time.Second, "audit-interval", "must be at least 10s")
 	check(m.RuntimeTimeout >= time.Second, "runtime-timeout", "must be at least 1s")
+	check(m.BundleCacheBytes > 0, "bundle-cache-bytes", "must be at least 1")
 	check(m.RuntimeConcurrency > 0, "runtime-concurrency", "must be at least 1")
 	check(isAddress(m.MetricsBindAddress), "metrics-bind-address", "%q is neither host:port nor 0", m.MetricsBindAddress)
 	check(isAddress(m.HealthProbeBindAddress), "health-probe-bind-address", "%q is neither host:port nor 0", m.HealthProbeBindAddress)

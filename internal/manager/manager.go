@@ -207,6 +207,8 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	}
 	m, err := manifest.New(manifest.Options{
 		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval,
+		Secrets: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("lifecycle-manager"),
+		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck, BundleBytes: int(c.BundleCacheBytes),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: backoff(),
 	})
 	if err != nil {

@@ -32,6 +32,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
@@ -48,6 +49,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // Options are what the controller works with.
@@ -58,6 +60,18 @@ type Options struct {
 	Runtimes *runtimes.Pool
 	// Registry reads artefacts.
 	Registry *registry.Registry
+	// Secrets reads the Secrets with logins that Manifests select. It should not cache.
+	Secrets client.Reader
+	// Events tells people what has happened; nil tells nobody.
+	Events events.EventRecorder
+	// LocalSources is a folder of which Manifests may name folders as sources of type kustomize; "" means none.
+	LocalSources string
+	// PullSecret is the name of the Secret that workloads of modules pull images with; "" means none.
+	PullSecret string
+	// CustomStateCheck says that the state of a module's custom resource counts where its Manifest does not say.
+	CustomStateCheck bool
+	// BundleBytes bounds the memory for rendered modules; 0 means render.DefaultCacheBytes.
+	BundleBytes int
 	// AuditInterval is how often every object is compared with what it should be. Audits of a fleet are spread over it.
 	AuditInterval time.Duration
 	// Concurrency is the number of Manifests worked on at the same time.
@@ -69,8 +83,10 @@ type Options struct {
 // Reconciler reconciles Manifests.
 type Reconciler struct {
 	Options
-	queue   atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
-	bundles bundles
+	queue     atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
+	sources   sources
+	rendering rendering
+	states    apply.States
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*installation // guarded by mu
@@ -78,10 +94,15 @@ type Reconciler struct {
 
 // New checks the options and returns a Reconciler.
 func New(o Options) (*Reconciler, error) {
-	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.AuditInterval <= 0 {
-		return nil, fmt.Errorf("making the Manifest controller: options need Client, Runtimes, Registry and AuditInterval")
+	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.Secrets == nil || o.AuditInterval <= 0 {
+		return nil, fmt.Errorf("making the Manifest controller: options need Client, Runtimes, Registry, Secrets and AuditInterval")
 	}
-	return &Reconciler{Options: o, bundles: bundles{limit: maxBundleBytes}, known: map[types.NamespacedName]*installation{}}, nil
+	return &Reconciler{
+		Options:   o,
+		sources:   sources{registry: o.Registry, secrets: o.Secrets, local: o.LocalSources},
+		rendering: rendering{bundles: render.Cache{Bytes: o.BundleBytes}},
+		known:     map[types.NamespacedName]*installation{},
+	}, nil
 }
 
 // Register adds the controller to a manager.
@@ -117,12 +138,14 @@ type run struct {
 	plan      plan                   // set by decide
 	news      map[apply.Ref]sighting // taken by decide from what watches told, like the next two
 	stirred   bool
-	set       apply.Set   // set by render; its Bundle is nil if nothing has to be applied
-	kept      []apply.Ref // set by prune: no longer of the set, but to be kept
-	refs      []apply.Ref // set by record: the inventory of the set
-	applied   bool        // set by prune: a new plan was carried out, and all that it replaced is gone
-	seen      observed    // set by observe
-	blocker   string      // set by findBlockers: the reason code of what stands in the way
+	rendered  bool          // set by render: there is something to apply or compare
+	sets      []apply.Set   // set by render, one for each part of the plan
+	setRefs   [][]apply.Ref // set by record: what each of the sets brings
+	refs      []apply.Ref   // set by record: all of it, else what was applied before
+	kept      []apply.Ref   // set by prune: no longer of the sets, but to be kept
+	applied   bool          // set by prune: a new plan was carried out, and all that it replaced is gone
+	seen      observed      // set by observe
+	blocker   string        // set by findBlockers: the reason code of what stands in the way
 }
 
 // Reconcile is the whole life of a Manifest.

@@ -97,8 +97,10 @@ func (n *run) sustain(ctx context.Context) {
 		n.plan.audit = n.plan.audit || slices.ContainsFunc(n.refs, func(r apply.Ref) bool { return !n.inst.progress.Applied(r) })
 		err = n.render(ctx)
 	}
-	if err == nil {
-		err = n.apply(ctx)
+	if err == nil && n.rendered {
+		if _, err = n.resolveSets(ctx); err == nil {
+			err = n.apply(ctx)
+		}
 	}
 	if err != nil {
 		log.FromContext(ctx).Info("cannot look after the operator while its custom resource is being deleted", "error", err.Error())

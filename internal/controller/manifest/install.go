@@ -7,14 +7,15 @@ import (
 	"strings"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
-	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // notYet is how soon a pass comes back for what usually takes a moment, such as a new kind being served.
@@ -30,84 +31,114 @@ func (n *run) decide(ctx context.Context) error {
 	n.plan.whole = n.manifest.Status.AppliedDigest != n.plan.digest
 	n.plan.drifted = n.inst.drifted(n.news)
 	n.plan.audit = time.Since(n.inst.audited) >= n.AuditInterval*7/8
+	switch {
+	case reportsDrift(n.manifest):
+		n.plan.audit = n.plan.audit || !n.inst.compared // what was reported before a restart still has to be
+	case n.inst.drift != "": // it was reported, and now has to be put right
+		n.plan.audit = true
+	}
 	return nil
 }
-
-// planOf turns the spec into what has to be rendered. It asks the registry only if the artefact is named by a tag.
-func (n *run) planOf(ctx context.Context) (plan, error) {
-	p, err := newPlan(n.manifest)
-	if err != nil {
-		return plan{}, err
-	}
-	if p.options.Digest == "" {
-		if _, p.options.Digest, err = n.Registry.Fetch(ctx, p.layer); err != nil {
-			return plan{}, err
-		}
-	}
-	p.digest = p.sum(n.manifest)
-	return p, nil
-}
-
-// render makes the bundle, if anything has to be applied or compared. Runtimes that want the same share it.
-func (n *run) render(ctx context.Context) error {
-	if !n.plan.work() {
-		return nil
-	}
-	bundle, err := n.bundles.get(n.plan.options.BundleDigest(), func() (*render.Bundle, error) {
-		data, _, err := n.Registry.Fetch(ctx, n.plan.layer)
-		if err != nil {
-			return nil, err
-		}
-		objects, err := render.Read(data, render.Limits{})
-		if err != nil {
-			return nil, err
-		}
-		if len(objects) == 0 { // would remove all that was installed before
-			return nil, emptyArtefact{}
-		}
-		return render.Build(objects, n.plan.options)
-	})
-	if err != nil {
-		return fmt.Errorf("rendering %s: %w", n.plan.layer.Component, err)
-	}
-	n.set = apply.Set{Bundle: bundle, Overlay: n.plan.overlay, Owner: v1beta2.FieldOwnerApplier}
-	return nil
-}
-
-// emptyArtefact is the error of an artefact without objects. Taken at its word it would remove everything.
-type emptyArtefact struct{}
-
-func (emptyArtefact) Error() string  { return "the artefact holds no object: build the module anew" }
-func (emptyArtefact) Reason() string { return v1beta2.ReasonInvalidObject }
 
 // record writes the inventory ahead: what is about to be applied, next to what was applied before. The status is saved after this step.
 func (n *run) record(ctx context.Context) error {
-	if n.set.Bundle == nil {
+	if !n.rendered {
 		n.refs = refsOf(n.manifest.Status.Synced)
 		return n.listen(ctx)
 	}
 	var err error
-	if n.refs, err = n.runtime.Refs(ctx, n.set); err != nil && n.refs == nil {
+	if n.refs, err = n.resolveSets(ctx); err != nil {
 		return err
 	}
 	n.recordInventory()
 	return nil
 }
 
+// resolveSets finds out what the objects are in the runtime. Two sources may bring the same object if they agree on it.
+func (n *run) resolveSets(ctx context.Context) ([]apply.Ref, error) {
+	var all []apply.Ref
+	n.setRefs = make([][]apply.Ref, len(n.sets))
+	for i, set := range n.sets {
+		refs, err := n.runtime.Refs(ctx, set)
+		if err != nil && refs == nil {
+			return nil, err // objects that the runtime cannot have are told by apply
+		}
+		n.setRefs[i] = refs
+		if i == 0 {
+			all = slices.Clone(refs)
+			continue
+		}
+		for _, ref := range refs {
+			if !slices.ContainsFunc(all, ref.SameObject) {
+				all = append(all, ref)
+				continue
+			}
+			first := slices.IndexFunc(n.setRefs, func(of []apply.Ref) bool { return slices.ContainsFunc(of, ref.SameObject) })
+			if contentOf(n.sets[first], ref) != contentOf(set, ref) {
+				return nil, duplicate{ref, n.plan.parts[first].name, n.plan.parts[i].name}
+			}
+		}
+	}
+	return all, nil
+}
+
+// contentOf identifies the content of an object in a set.
+func contentOf(set apply.Set, ref apply.Ref) string {
+	for _, o := range set.Bundle.Objects {
+		if o.GVK.Group == ref.Group && o.GVK.Kind == ref.Kind && o.Name == ref.Name && (o.Namespace == ref.Namespace || o.Namespace == "" || ref.Namespace == "") {
+			return o.Digest()
+		}
+	}
+	return ""
+}
+
+// duplicate is the error of two sources that bring the same object.
+type duplicate struct {
+	ref          apply.Ref
+	first, again string
+}
+
+func (d duplicate) Error() string {
+	return fmt.Sprintf("%s is in %s and in %s: remove it from one of them", d.ref, d.first, d.again)
+}
+
+// Reason returns ReasonDuplicateObject.
+func (duplicate) Reason() string { return v1beta2.ReasonDuplicateObject }
+
 // apply sends what the runtime does not have yet: everything when the plan is new, else what a comparison finds to differ.
 func (n *run) apply(ctx context.Context) error {
-	if n.set.Bundle == nil {
+	if !n.rendered {
 		return nil
 	}
 	if !n.plan.whole {
-		if err := n.compare(ctx); err != nil {
+		found, err := n.compare(ctx)
+		if err != nil {
+			return err
+		}
+		if n.inst.drift = ""; reportsDrift(n.manifest) {
+			n.inst.drift = drift(found)
+			return nil
+		}
+		for _, d := range found {
+			log.FromContext(ctx).Info("correcting drift", "object", d.String())
+		}
+	}
+	n.inst.drift = ""
+	for i := range n.sets {
+		if err := n.applySet(ctx, i); err != nil {
 			return err
 		}
 	}
-	result, err := n.runtime.Apply(ctx, n.set, &n.inst.progress)
+	return nil
+}
+
+// applySet sends the objects of one source. Before the next one's turn, the kinds that this one defines have to be served.
+func (n *run) applySet(ctx context.Context, i int) error {
+	result, err := n.runtime.Apply(ctx, n.sets[i], &n.inst.progress)
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
 	n.stirred = n.stirred || len(result.Applied) > 0
+	n.tellTakeovers(ctx, result.TakenOver)
 	switch {
 	case err != nil:
 		return err
@@ -115,13 +146,34 @@ func (n *run) apply(ctx context.Context) error {
 		return refused(result.Failed)
 	case len(result.Waiting) > 0:
 		return loop.Later(notYet, result.Waiting[0].Message)
+	case i == len(n.sets)-1:
+		return nil
 	}
-	return nil
+	unserved, err := n.runtime.Ready(ctx, definitionsOf(n.setRefs[i]), &n.inst.progress)
+	if err != nil || len(unserved) == 0 {
+		return err
+	}
+	return loop.Later(notYet, unserved[0].Message)
+}
+
+// tellTakeovers reports whose fields were taken: on purpose, since the module has to be as its author made it, but not in silence.
+func (n *run) tellTakeovers(ctx context.Context, taken []apply.Takeover) {
+	for _, t := range taken {
+		log.FromContext(ctx).Info("took fields over", "object", t.String())
+		n.event(v1beta2.ReasonTakenOver, t.String())
+	}
+}
+
+// event tells people of what has happened.
+func (n *run) event(reason, note string) {
+	if n.Events != nil {
+		n.Events.Eventf(n.manifest, nil, corev1.EventTypeNormal, reason, "Apply", "%s", clip(note))
+	}
 }
 
 // compare looks at the objects that were seen to change, or at all if it is time for that or if there is no memory of the others.
 // What differs is forgotten in the progress, so that apply sends it again.
-func (n *run) compare(ctx context.Context) error {
+func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	only := n.plan.drifted
 	for _, ref := range n.refs {
 		if n.plan.audit || !n.inst.progress.Applied(ref) && !slices.ContainsFunc(only, ref.SameObject) {
@@ -129,17 +181,22 @@ func (n *run) compare(ctx context.Context) error {
 			break
 		}
 	}
-	drifted, err := n.runtime.Drift(ctx, n.set, &n.inst.progress, only...)
-	if err != nil {
-		return err
-	}
-	for _, d := range drifted {
-		log.FromContext(ctx).Info("correcting drift", "object", d.String())
+	var found []apply.Drifted
+	for i, set := range n.sets {
+		of := slices.DeleteFunc(slices.Clone(only), func(r apply.Ref) bool { return !slices.ContainsFunc(n.setRefs[i], r.SameObject) })
+		if only != nil && len(of) == 0 {
+			continue
+		}
+		drifted, err := n.runtime.Drift(ctx, set, &n.inst.progress, of...)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, drifted...)
 	}
 	if only == nil {
-		n.inst.audited = time.Now()
+		n.inst.audited, n.inst.compared = time.Now(), true
 	}
-	return nil
+	return found, nil
 }
 
 // refused is the error of objects that the runtime did not take: the first says it all, the others are counted.
@@ -169,7 +226,7 @@ func (n *run) createResource(ctx context.Context) error {
 
 // prune deletes what a former version had and this one has not, and waits until it is gone. The new objects are there already.
 func (n *run) prune(ctx context.Context) error {
-	if n.set.Bundle == nil || !n.plan.whole {
+	if !n.rendered || n.inst.drift != "" {
 		return n.listen(ctx)
 	}
 	removed := apply.Removed(refsOf(n.manifest.Status.Synced), n.refs)
@@ -185,8 +242,20 @@ func (n *run) prune(ctx context.Context) error {
 		n.kept = left.Kept
 	}
 	n.inst.deletion = apply.Deletion{}
+	if n.plan.whole {
+		n.tellLeftOut()
+	}
 	n.applied = true
 	return n.listen(ctx)
+}
+
+// tellLeftOut reports what the artefacts hold and the runtime does not get, once for each version.
+func (n *run) tellLeftOut() {
+	for i, set := range n.sets {
+		for _, what := range set.Bundle.LeftOut {
+			n.event(v1beta2.ReasonLeftOut, n.plan.parts[i].name+": "+what)
+		}
+	}
 }
 
 // listen follows the kinds of the inventory, so that what happens to them is heard.
@@ -248,20 +317,24 @@ type observed struct {
 
 // observe finds out whether what was applied works: workloads first, then the module's custom resource.
 func (n *run) observe(ctx context.Context) error {
-	quiet := n.set.Bundle == nil && !n.stirred && len(n.news) == 0
+	quiet := !n.rendered && !n.stirred && len(n.news) == 0
 	if quiet && n.manifest.Status.State == v1beta2.StateReady {
 		n.seen = observed{state: v1beta2.StateReady}
 		return nil
 	}
-	waiting, err := n.runtime.Ready(ctx, n.refs, &n.inst.progress)
+	waiting, err := n.runtime.Ready(ctx, deciding(n.refs, n.manifest.Spec.Manager), &n.inst.progress)
 	if err != nil {
 		return err
 	}
 	n.seen = judge(waiting)
-	if n.seen.state == v1beta2.StateReady && n.manifest.Spec.Resource != nil && n.manifest.Spec.CustomResourcePolicy != v1beta2.Ignore {
+	if n.seen.state == v1beta2.StateReady && stateCounts(n.manifest, n.CustomStateCheck) {
 		if n.seen, err = n.judgeResource(ctx); err != nil {
 			return err
 		}
+	}
+	if n.seen.state == v1beta2.StateReady && n.inst.drift != "" {
+		n.seen = observed{v1beta2.StateWarning, v1beta2.ReasonDriftDetected, n.inst.drift}
+		return nil
 	}
 	if n.seen.state == v1beta2.StateReady {
 		return nil
@@ -279,5 +352,9 @@ func (n *run) judgeResource(ctx context.Context) (observed, error) {
 	if err != nil {
 		return observed{}, err
 	}
-	return judgeState(ref, cr), nil
+	verdict, err := n.states.Judge(ref, cr, stateRules(&n.manifest.Spec))
+	if err != nil {
+		return observed{}, reconcile.TerminalError(err)
+	}
+	return judged(verdict), nil
 }

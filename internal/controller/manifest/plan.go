@@ -5,21 +5,18 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
-	"sync"
-
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // plan is what the runtime should have, and what of it has to be seen to in this pass.
 type plan struct {
-	layer   registry.Layer
-	options render.Options // its Digest is the artefact's; "" while only a tag is known
+	parts   []part // in the order in which they are installed
 	overlay render.Overlay
 	digest  string // of all that decides what the runtime should have
 
@@ -28,45 +25,117 @@ type plan struct {
 	audit   bool        // and whatever a comparison finds
 }
 
+// part is what one source brings.
+type part struct {
+	name        string // of the install
+	definitions bool   // the crds layer: of what it holds, only definitions count
+	artefact    artefact
+	settings    render.Settings // without capabilities
+	options     render.Options  // its Digest is that of artefact and settings
+}
+
 // work tells whether objects have to be applied or compared.
 func (p plan) work() bool { return p.whole || p.audit || len(p.drifted) > 0 }
 
-// newPlan reads a Manifest's spec. Errors are the author's: [registry.Error] with InvalidReference.
-func newPlan(m *v1beta2.Manifest) (plan, error) {
-	source, err := v1beta2.DecodeImageSpec(m.Spec.Install.Source)
-	if err != nil {
-		return plan{}, fmt.Errorf("reading spec.install.source of Manifest %s: %w", m.Name, err)
-	}
-	p := plan{
-		layer: registry.Layer{Name: m.Spec.Install.Name, Repo: source.Repo, Component: source.Name, Ref: source.Ref, Type: string(source.Type)},
-		options: render.Options{
-			Labels:      map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
-			Annotations: map[string]string{v1beta2.AnnotationDisclaimer: v1beta2.Disclaimer},
-			Images:      m.Spec.LocalizedImages,
-		},
-		overlay: render.Overlay{
-			Labels:      map[string]string{v1beta2.LabelAppComponent: m.Name},
-			Annotations: map[string]string{v1beta2.AnnotationOwnedBy: m.Namespace + "/" + m.Name},
-		},
+// newOptions returns what is done to every object of the module, whichever source it comes from.
+func newOptions(m *v1beta2.Manifest, pullSecret string) (render.Options, render.Overlay) {
+	o := render.Options{
+		Labels:      map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
+		Annotations: map[string]string{v1beta2.AnnotationDisclaimer: v1beta2.Disclaimer},
+		Images:      m.Spec.LocalizedImages,
+		PullSecret:  pullSecret,
 	}
 	if mgr := m.Spec.Manager; mgr != nil {
-		p.options.Manager = &render.Manager{Group: mgr.Group, Version: mgr.Version, Kind: mgr.Kind, Namespace: mgr.Namespace, Name: mgr.Name}
+		o.Manager = &render.Manager{Group: mgr.Group, Version: mgr.Version, Kind: mgr.Kind, Namespace: mgr.Namespace, Name: mgr.Name}
 	}
-	if strings.HasPrefix(source.Ref, "sha256:") {
-		p.options.Digest = source.Ref
+	return o, render.Overlay{
+		Labels:      map[string]string{v1beta2.LabelAppComponent: m.Name},
+		Annotations: map[string]string{v1beta2.AnnotationOwnedBy: m.Namespace + "/" + m.Name},
 	}
-	return p, nil
 }
 
-// sum is the digest of all that decides what the runtime should have. It needs nothing but the spec: that is what makes an unchanged
-// Manifest cost nothing, also after a restart.
+// sum is the digest of all that decides what the runtime should have, but for what charts ask the runtime, which audits take notice
+// of. It needs no artefact: that is what makes an unchanged Manifest cost nothing, also after a restart.
 func (p plan) sum(m *v1beta2.Manifest) string {
 	h := sha256.New()
 	encode := json.NewEncoder(h)
-	for _, part := range []any{p.options.BundleDigest(), p.overlay, m.Spec.Version, m.Spec.CustomResourcePolicy, m.Spec.Resource} {
-		_ = encode.Encode(part) // strings and JSON values always encode
+	for _, part := range p.parts {
+		_ = encode.Encode([]any{part.name, part.options.BundleDigest()}) // strings and JSON values always encode
+	}
+	for _, part := range []any{p.overlay, m.Spec.Version, m.Spec.CustomResourcePolicy, m.Spec.Resource} {
+		_ = encode.Encode(part)
 	}
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
+}
+
+// stateRules says how the state of the module's custom resource is read.
+func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
+	rules := apply.StateRules{Expression: s.StateExpression}
+	for _, c := range s.CustomStateCheck {
+		rules.Rules = append(rules.Rules, apply.StateRule{JSONPath: c.JSONPath, Value: c.Value, State: apply.State(c.MappedState)})
+	}
+	return rules
+}
+
+// stateCounts says whether the state of the module's custom resource counts: the annotation decides, else the flag.
+func stateCounts(m *v1beta2.Manifest, flag bool) bool {
+	if m.Spec.Resource == nil || m.Spec.CustomResourcePolicy == v1beta2.Ignore {
+		return false
+	}
+	counts, err := strconv.ParseBool(m.Annotations[v1beta2.AnnotationCustomStateCheck])
+	if err != nil {
+		return flag
+	}
+	return counts
+}
+
+// deciding returns the objects whose readiness counts: of the workloads only the manager, if the Manifest names one that is there.
+func deciding(refs []apply.Ref, manager *v1beta2.Manager) []apply.Ref {
+	if manager == nil {
+		return refs
+	}
+	isManager := func(r apply.Ref) bool {
+		return r.Group == manager.Group && r.Kind == manager.Kind && r.Name == manager.Name && (manager.Namespace == "" || r.Namespace == manager.Namespace)
+	}
+	if !slices.ContainsFunc(refs, isManager) {
+		return refs
+	}
+	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return isWorkload(r) && !isManager(r) })
+}
+
+// isWorkload tells whether an object runs pods, or is one.
+func isWorkload(r apply.Ref) bool {
+	switch r.Group + "/" + r.Kind {
+	case "apps/Deployment", "apps/StatefulSet", "apps/DaemonSet", "apps/ReplicaSet", "batch/Job", "/Pod":
+		return true
+	}
+	return false
+}
+
+// definitionsOf returns the definitions of new kinds among refs.
+func definitionsOf(refs []apply.Ref) []apply.Ref {
+	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return r.Kind != "CustomResourceDefinition" })
+}
+
+// reportsDrift tells whether drift is told and left alone.
+func reportsDrift(m *v1beta2.Manifest) bool {
+	return m.Annotations[v1beta2.AnnotationDrift] == v1beta2.DriftReport
+}
+
+// drift says in one sentence what differs and is left so.
+func drift(found []apply.Drifted) string {
+	if len(found) == 0 {
+		return ""
+	}
+	const most = 3 // a message is read by people
+	var text []string
+	for _, d := range found[:min(most, len(found))] {
+		text = append(text, d.String())
+	}
+	if more := len(found) - most; more > 0 {
+		text = append(text, fmt.Sprintf("and %d more", more))
+	}
+	return clip(strings.Join(text, "; ")) + "; left alone, as annotation " + v1beta2.AnnotationDrift + " says"
 }
 
 // judge turns what is not ready into one answer: a failure of one object outweighs the progress of others.
@@ -83,50 +152,12 @@ func judge(waiting []apply.NotReady) observed {
 	return o
 }
 
-// judgeState maps the state that an operator reports in its custom resource:
-//
-//	1  Ready        Ready
-//	2  Warning      Warning
-//	3  Error        Error
-//	4  Deleting     Processing: it will come back, or block
-//	5  Processing   Processing
-//	6  none         Processing, because nobody has looked at it
-//	7  any other    Warning, because it breaks the contract of states
-func judgeState(ref apply.Ref, cr *unstructured.Unstructured) observed {
-	state, _, _ := unstructured.NestedString(cr.Object, "status", "state")
-	detail := describe(cr)
-	switch v1beta2.State(state) {
-	case v1beta2.StateReady:
+// judged maps the verdict on the module's custom resource.
+func judged(v apply.Verdict) observed {
+	if v.State == apply.StateReady {
 		return observed{state: v1beta2.StateReady}
-	case v1beta2.StateWarning:
-		return observed{v1beta2.StateWarning, v1beta2.ReasonCustomResourceNotReady, fmt.Sprintf("%s is in state Warning%s", ref, detail)}
-	case v1beta2.StateError:
-		return observed{v1beta2.StateError, v1beta2.ReasonCustomResourceNotReady, fmt.Sprintf("%s is in state Error%s", ref, detail)}
-	case v1beta2.StateDeleting, v1beta2.StateProcessing:
-		return observed{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady, fmt.Sprintf("%s is in state %s%s", ref, state, detail)}
-	case "":
-		return observed{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady, fmt.Sprintf("%s has no state yet: its operator has not looked at it", ref)}
-	default:
-		return observed{v1beta2.StateWarning, v1beta2.ReasonCustomResourceNotReady, fmt.Sprintf("%s reports the unknown state %q%s", ref, state, detail)}
 	}
-}
-
-// describe returns what a custom resource says about itself: its first condition that is not True, else its description.
-func describe(cr *unstructured.Unstructured) string {
-	conditions, _, _ := unstructured.NestedSlice(cr.Object, "status", "conditions")
-	for _, c := range conditions {
-		c, ok := c.(map[string]any)
-		if !ok {
-			continue
-		}
-		if message, _ := c["message"].(string); c["status"] != "True" && message != "" {
-			return ": " + clip(message)
-		}
-	}
-	if text, _, _ := unstructured.NestedString(cr.Object, "status", "description"); text != "" {
-		return ": " + clip(text)
-	}
-	return ""
+	return observed{v1beta2.State(v.State), v1beta2.ReasonCustomResourceNotReady, v.Message}
 }
 
 // clip keeps a message of a runtime, which anybody may have written, short and on one line.
@@ -164,56 +195,4 @@ func syncedOf(refs []apply.Ref) []v1beta2.Resource {
 		synced[i] = v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Keep: r.Keep}
 	}
 	return synced
-}
-
-// bundles keeps what was rendered, shared by all Manifests that want the same. It forgets the oldest when it holds too many bytes.
-type bundles struct {
-	limit int // bytes
-
-	mu    sync.Mutex
-	held  map[string]*render.Bundle // guarded by mu
-	order []string                  // guarded by mu; oldest first
-	bytes int                       // guarded by mu
-}
-
-// maxBundleBytes bounds what bundles holds. A typical operator has 50 to 500 kB.
-const maxBundleBytes = 128 << 20
-
-// get returns the bundle with the given digest, made by build if it is not held.
-func (b *bundles) get(digest string, build func() (*render.Bundle, error)) (*render.Bundle, error) {
-	b.mu.Lock()
-	held := b.held[digest]
-	b.mu.Unlock()
-	if held != nil {
-		return held, nil
-	}
-	bundle, err := build()
-	if err != nil {
-		return nil, err
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if held := b.held[digest]; held != nil {
-		return held, nil
-	}
-	if b.held == nil {
-		b.held = map[string]*render.Bundle{}
-	}
-	b.held[digest] = bundle
-	b.order = append(b.order, digest)
-	b.bytes += sizeOf(bundle)
-	for b.bytes > b.limit && len(b.order) > 1 {
-		b.bytes -= sizeOf(b.held[b.order[0]])
-		delete(b.held, b.order[0])
-		b.order = b.order[1:]
-	}
-	return bundle, nil
-}
-
-func sizeOf(b *render.Bundle) int {
-	size := 0
-	for _, o := range b.Objects {
-		size += o.Size()
-	}
-	return size
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
-	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 func TestJudge(t *testing.T) {
@@ -37,33 +36,74 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-func TestJudgeState(t *testing.T) {
-	ref := apply.Ref{Kind: "Keda", Namespace: "kyma-system", Name: "default"}
+func TestStateCounts(t *testing.T) {
+	resource := &unstructured.Unstructured{Object: map[string]any{"kind": "Keda"}}
 	cases := map[string]struct {
-		reason, state string
-		conditions    []any
-		want          v1beta2.State
-		says          string
+		reason     string
+		resource   *unstructured.Unstructured
+		policy     v1beta2.CustomResourcePolicy
+		annotation string
+		flag, want bool
 	}{
-		"Ready":      {"as the operator says", "Ready", nil, v1beta2.StateReady, ""},
-		"Warning":    {"as the operator says", "Warning", nil, v1beta2.StateWarning, "in state Warning"},
-		"Error":      {"with the operator's own words", "Error", []any{map[string]any{"status": "False", "message": "the disk\nis full"}}, v1beta2.StateError, "the disk is full"},
-		"TrueIsFine": {"a condition that holds explains nothing", "Error", []any{map[string]any{"status": "True", "message": "fine"}}, v1beta2.StateError, "in state Error"},
-		"Processing": {"as the operator says", "Processing", nil, v1beta2.StateProcessing, "in state Processing"},
-		"Deleting":   {"it is not there for good", "Deleting", nil, v1beta2.StateProcessing, "in state Deleting"},
-		"None":       {"nobody has looked yet", "", nil, v1beta2.StateProcessing, "no state yet"},
-		"Unknown":    {"a word that is not in the contract", "Great", nil, v1beta2.StateWarning, `unknown state "Great"`},
-		"Long":       {"what anybody may write is bounded", "Error", []any{map[string]any{"message": strings.Repeat("x", 10_000)}}, v1beta2.StateError, "…"},
+		"Flag":          {"the flag decides", resource, "", "", true, true},
+		"FlagOff":       {"the flag decides", resource, "", "", false, false},
+		"AnnotationOff": {"the Manifest goes before the flag", resource, "", "false", true, false},
+		"AnnotationOn":  {"the Manifest goes before the flag", resource, "", "true", false, true},
+		"Nonsense":      {"what is no answer is none", resource, "", "maybe", true, true},
+		"None":          {"there is nothing that could count", nil, "", "true", true, false},
+		"Ignored":       {"it is the user's alone", resource, v1beta2.Ignore, "true", true, false},
 	}
 	for name, c := range cases {
-		cr := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"state": c.state, "conditions": c.conditions}}}
-		got := judgeState(ref, cr)
-		if got.state != c.want || !strings.Contains(got.message, c.says) || len(got.message) > 1000 {
-			t.Errorf("%s: %s: got %+v, want %s with %q", name, c.reason, got, c.want, c.says)
+		m := manifestWith(func(m *v1beta2.Manifest) {
+			m.Spec.Resource, m.Spec.CustomResourcePolicy = c.resource, c.policy
+			if c.annotation != "" {
+				m.Annotations = map[string]string{v1beta2.AnnotationCustomStateCheck: c.annotation}
+			}
+		})
+		if got := stateCounts(m, c.flag); got != c.want {
+			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}
-		if c.says != "" && !strings.Contains(got.message, ref.String()) {
-			t.Errorf("%s: message %q does not name the object", name, got.message)
+	}
+}
+
+func TestDeciding(t *testing.T) {
+	manager := apply.Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "manager"}
+	other := apply.Ref{Group: "apps", Version: "v1", Kind: "DaemonSet", Namespace: "n", Name: "node"}
+	crd := apply.Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "x"}
+	all := []apply.Ref{crd, manager, other}
+	cases := map[string]struct {
+		reason  string
+		manager *v1beta2.Manager
+		want    []apply.Ref
+	}{
+		"NotNamed":   {"all workloads count", nil, all},
+		"Named":      {"the manager alone counts, and definitions", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "manager"}, []apply.Ref{crd, manager}},
+		"AnySpace":   {"without a namespace the name is enough", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "manager"}, []apply.Ref{crd, manager}},
+		"NotTheOnes": {"a manager that is not there decides nothing", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "gone"}, all},
+	}
+	for name, c := range cases {
+		if diff := cmp.Diff(c.want, deciding(all, c.manager)); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", name, c.reason, diff)
 		}
+	}
+}
+
+func TestDriftIsOneShortSentence(t *testing.T) {
+	if got := drift(nil); got != "" {
+		t.Errorf("no drift says %q, want nothing", got)
+	}
+	var found []apply.Drifted
+	for i := range 50 {
+		found = append(found, apply.Drifted{Ref: apply.Ref{Kind: "ConfigMap", Namespace: "n", Name: fmt.Sprint("c", i)}, Fields: []string{"data.a"}, By: []string{"kubectl"}})
+	}
+	got := drift(found)
+	for _, want := range []string{"ConfigMap n/c0", "data.a", "kubectl", "and 47 more", v1beta2.AnnotationDrift} {
+		if !strings.Contains(got, want) {
+			t.Errorf("drift says %q, want it to have %q", got, want)
+		}
+	}
+	if len(got) > 700 {
+		t.Errorf("drift says %d bytes, want it short", len(got))
 	}
 }
 
@@ -83,13 +123,19 @@ func manifestWith(edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	return m
 }
 
+// planFor plans a Manifest whose sources are named by digests, so that nothing has to be asked for.
+func planFor(t *testing.T, m *v1beta2.Manifest) (plan, error) {
+	n := &run{Reconciler: &Reconciler{}, manifest: m}
+	return n.planOf(t.Context())
+}
+
 func TestSumCoversAllThatDecides(t *testing.T) {
 	sum := func(m *v1beta2.Manifest) string {
-		p, err := newPlan(m)
+		p, err := planFor(t, m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return p.sum(m)
+		return p.digest
 	}
 	base := sum(manifestWith(nil))
 	if again := sum(manifestWith(nil)); again != base {
@@ -106,6 +152,14 @@ func TestSumCoversAllThatDecides(t *testing.T) {
 			m.Spec.Resource = &unstructured.Unstructured{Object: map[string]any{"kind": "Keda"}}
 		},
 		"Version": func(m *v1beta2.Manifest) { m.Spec.Version = "2.0.0" },
+		"Definitions": func(m *v1beta2.Manifest) {
+			m.Spec.CRDs = &v1beta2.ManifestConfig{Repo: "r.example.com", Name: "crds", Ref: "sha256:" + strings.Repeat("c", 64), Type: "oci-ref"}
+		},
+		"Installs": func(m *v1beta2.Manifest) {
+			m.Spec.Installs = []v1beta2.InstallInfo{m.Spec.Install, m.Spec.Install}
+			m.Spec.Installs[1].Name = "second"
+			m.Spec.Install = v1beta2.InstallInfo{}
+		},
 	} {
 		if got := sum(manifestWith(edit)); got == base {
 			t.Errorf("a change of %s does not change the digest", name)
@@ -123,41 +177,10 @@ func TestSumCoversAllThatDecides(t *testing.T) {
 
 func TestNewPlanRefusesBadSources(t *testing.T) {
 	for name, raw := range map[string]string{"Empty": "", "NoJSON": "{", "NoRef": `{"repo":"r","name":"n","type":"oci-ref"}`, "OtherType": `{"repo":"r","name":"n","ref":"x","type":"ftp"}`} {
-		_, err := newPlan(manifestWith(func(m *v1beta2.Manifest) { m.Spec.Install.Source.Raw = []byte(raw) }))
+		_, err := planFor(t, manifestWith(func(m *v1beta2.Manifest) { m.Spec.Install.Source.Raw = []byte(raw) }))
 		if err == nil || !strings.Contains(err.Error(), "a-keda-1") {
 			t.Errorf("%s: error is %v, want one that names the Manifest", name, err)
 		}
-	}
-}
-
-func TestBundlesAreSharedAndBounded(t *testing.T) {
-	b := &bundles{limit: 1 << 20}
-	built := 0
-	get := func(digest string) *render.Bundle {
-		bundle, err := b.get(digest, func() (*render.Bundle, error) {
-			built++
-			object := &unstructured.Unstructured{Object: map[string]any{
-				"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"},
-				"data": map[string]any{"x": strings.Repeat("x", 128<<10)},
-			}}
-			return render.Build([]*unstructured.Unstructured{object}, render.Options{Digest: digest})
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return bundle
-	}
-	if first, second := get("a"), get("a"); first != second || built != 1 {
-		t.Errorf("built %d times for one digest, want once and shared", built)
-	}
-	for i := range 20 { // 128 KiB each: more than fits
-		get(fmt.Sprint(i))
-	}
-	if b.bytes > b.limit || len(b.held) != len(b.order) {
-		t.Errorf("holds %d bytes in %d bundles (%d in order), want at most %d bytes", b.bytes, len(b.held), len(b.order), b.limit)
-	}
-	if before := built; get("a") == nil || built != before+1 {
-		t.Error("the oldest is still held, want it to be forgotten first")
 	}
 }
 

@@ -1,0 +1,124 @@
+package apply
+
+import (
+	"context"
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// capable is how long Cluster believes what the API server said about itself.
+const capable = 10 * time.Minute
+
+// abilities is what an API server said about itself.
+type abilities struct {
+	render.Capabilities
+	version, apis time.Time // when it was asked for either; zero if never
+}
+
+// discoveryType asks for all groups with all their kinds in one answer.
+const discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
+
+// Capabilities answers what a chart asks about the cluster, see [render.Artefact.Asks]: nothing is asked of the API server for no
+// questions, /version for its version, and discovery if it matters what it serves. Answers are remembered for ten minutes.
+func (c *Cluster) Capabilities(ctx context.Context, asks []string) (render.Capabilities, error) {
+	c.mu.Lock()
+	known := c.able
+	c.mu.Unlock()
+	apis := slices.ContainsFunc(asks, func(q string) bool { return strings.HasPrefix(q, "apiVersion") })
+	fresh := true
+	if len(asks) > 0 && c.now().Sub(known.version) > capable {
+		r := request{method: http.MethodGet, path: "/version", doing: "asking for the version of the cluster"}
+		var answer struct{ GitVersion string }
+		if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
+			return render.Capabilities{}, err
+		}
+		known.KubeVersion, known.version, fresh = answer.GitVersion, c.now(), false
+	}
+	if apis && c.now().Sub(known.apis) > capable {
+		served, err := c.servedAPIs(ctx)
+		if err != nil {
+			return render.Capabilities{}, err
+		}
+		known.APIVersions, known.apis, fresh = served, c.now(), false
+	}
+	if !fresh {
+		c.mu.Lock()
+		c.able = known
+		c.mu.Unlock()
+	}
+	answer := known.Capabilities
+	if !apis {
+		answer.APIVersions = nil
+	}
+	return answer, nil
+}
+
+// servedAPIs returns what the cluster serves, as group/version and as group/version/Kind, sorted.
+func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
+	served := map[string]bool{}
+	for _, path := range []string{"/api", "/apis"} {
+		var all struct {
+			Kind  string
+			Items []struct {
+				Metadata metav1.ObjectMeta
+				Versions []struct {
+					Version   string
+					Resources []struct{ ResponseKind struct{ Kind string } }
+				}
+			}
+			metav1.APIGroupList          // of an API server that knows no better
+			Versions            []string // likewise, of the core group
+		}
+		r := request{method: http.MethodGet, path: path, accept: discoveryType, doing: "asking what the cluster serves"}
+		if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &all) }); err != nil {
+			return nil, err
+		}
+		for _, group := range all.Items {
+			for _, v := range group.Versions {
+				version := schema.GroupVersion{Group: group.Metadata.Name, Version: v.Version}.String()
+				served[version] = true
+				for _, res := range v.Resources {
+					served[version+"/"+res.ResponseKind.Kind] = true
+				}
+			}
+		}
+		versions := all.Versions
+		for _, group := range all.Groups {
+			for _, v := range group.Versions {
+				versions = append(versions, v.GroupVersion)
+			}
+		}
+		for _, version := range versions {
+			if err := c.addServed(ctx, version, served); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(served)), nil
+}
+
+// addServed asks for the kinds of one group and version. An API service that is down serves none.
+func (c *Cluster) addServed(ctx context.Context, version string, served map[string]bool) error {
+	gv, err := schema.ParseGroupVersion(version)
+	if err != nil {
+		return nil //nolint:nilerr // what no chart can name does not matter
+	}
+	served[version] = true
+	kinds, err := c.served(ctx, gv)
+	if err != nil && stops(err) {
+		return err
+	}
+	for kind := range kinds {
+		served[version+"/"+kind] = true
+	}
+	return nil
+}
