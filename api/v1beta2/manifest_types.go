@@ -14,6 +14,16 @@ import (
 // the objects of the module.
 const RawManifest = "raw-manifest"
 
+// Names of other resources in the OCM component of a module.
+const (
+	// LayerConfig has settings for what is installed, see ManifestSpec.Config.
+	LayerConfig = "config"
+	// LayerCRDs has custom resource definitions, see ManifestSpec.CRDs.
+	LayerCRDs = "crds"
+	// LayerDefaultCR is the default custom resource, for people; the one that counts is in the ModuleTemplate.
+	LayerDefaultCR = "default-cr"
+)
+
 // Manifest is one version of one module on one runtime: what to install, what was installed, and how it is.
 // Lifecycle Manager creates it in the control plane; people read it.
 //

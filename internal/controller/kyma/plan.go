@@ -2,9 +2,9 @@ package kyma
 
 import (
 	"encoding/json"
-	"fmt"
 	"iter"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -38,11 +38,7 @@ func installedVersion(m *v1beta2.Manifest) string {
 }
 
 // desiredManifest returns the Manifest that a decided module should have.
-func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) (*v1beta2.Manifest, error) {
-	source, err := a.source.Encode()
-	if err != nil {
-		return nil, fmt.Errorf("encoding the source of the Manifest: %w", err)
-	}
+func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) *v1beta2.Manifest {
 	t := m.decision.Template
 	name := v1beta2.ManifestName(k.Name, m.decision.Component, m.wish.Name)
 	want := &v1beta2.Manifest{
@@ -64,10 +60,18 @@ func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) (*v1beta2.Manifest,
 		Spec: v1beta2.ManifestSpec{
 			Version:              m.decision.Version,
 			CustomResourcePolicy: m.wish.CustomResourcePolicy,
-			Install:              v1beta2.InstallInfo{Name: v1beta2.RawManifest, Source: source},
+			Config:               a.config,
+			CRDs:                 a.crds,
+			Install:              a.install,
+			Installs:             a.installs,
 			LocalizedImages:      a.images,
 			Manager:              t.Spec.Manager.DeepCopy(),
+			CustomStateCheck:     slices.Clone(t.Spec.CustomStateCheck),
+			StateExpression:      t.Spec.StateExpression,
 		},
+	}
+	if value, annotated := t.Annotations[v1beta2.AnnotationCustomStateCheck]; annotated {
+		want.Annotations[v1beta2.AnnotationCustomStateCheck] = value
 	}
 	if value, labelled := t.Labels[v1beta2.LabelControllerName]; labelled {
 		want.Labels[v1beta2.LabelControllerName] = value
@@ -85,7 +89,7 @@ func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) (*v1beta2.Manifest,
 		}
 		want.Spec.Resource = cr
 	}
-	return want, nil
+	return want
 }
 
 // withDesired returns a copy of a Manifest that says what it should, nil if it does already. Finalizers are the Manifest controller's.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
 // module is one module of a Kyma in one pass.
@@ -130,10 +132,7 @@ func (n *run) installModule(ctx context.Context, m *module) error {
 	if err != nil {
 		return fmt.Errorf("module %s, version %s: %w", m.wish.Name, m.decision.Version, err)
 	}
-	want, err := desiredManifest(n.kyma, m, artefact)
-	if err != nil {
-		return fmt.Errorf("module %s: %w", m.wish.Name, err)
-	}
+	want := desiredManifest(n.kyma, m, artefact)
 	if m.manifest == nil || m.manifest.Name != want.Name {
 		if err := n.Client.Create(ctx, want, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 			return fmt.Errorf("creating Manifest %s: %w", want.Name, err)
@@ -154,27 +153,61 @@ func (n *run) installModule(ctx context.Context, m *module) error {
 
 // artefact is where a module version lies in the registry.
 type artefact struct {
-	source v1beta2.ImageSpec
-	images []string
+	install  v1beta2.InstallInfo // raw-manifest; zero if the module has none
+	installs []v1beta2.InstallInfo
+	config   *v1beta2.ManifestConfig
+	crds     *v1beta2.ManifestConfig
+	images   []string
 }
 
 // artefactOf finds the artefact of the decided version. What an existing Manifest of the same version already says needs no registry.
 func (n *run) artefactOf(ctx context.Context, m *module) (artefact, error) {
 	if is := m.manifest; is != nil && is.Spec.Version == m.decision.Version && is.Annotations[v1beta2.AnnotationOCMComponentName] == m.decision.Component {
 		if source, err := v1beta2.DecodeImageSpec(is.Spec.Install.Source); err == nil && source.Repo == n.Registry.Base() {
-			return artefact{source: source, images: is.Spec.LocalizedImages}, nil
+			return artefact{install: is.Spec.Install, config: is.Spec.Config, crds: is.Spec.CRDs, images: is.Spec.LocalizedImages}, nil
 		}
 	}
 	component, err := n.Registry.Component(ctx, m.decision.Component, m.decision.Version)
 	if err != nil {
 		return artefact{}, err
 	}
-	layer, ok := component.Layers[v1beta2.RawManifest]
-	if !ok {
-		return artefact{}, &channel.Blocker{Code: v1beta2.ReasonInvalidDescriptor, Message: fmt.Sprintf(
-			"the component descriptor of %s:%s has no resource %s: build the module anew", component.Name, component.Version, v1beta2.RawManifest)}
+	return artefactIn(component)
+}
+
+// artefactIn reads the resources of a component by their names: raw-manifest is what is installed, config and crds go with it. Early
+// modules have no raw-manifest; there every other resource is installed, in the order of names, but for default-cr, which people read.
+func artefactIn(c *registry.Component) (artefact, error) {
+	a := artefact{images: c.Images}
+	for _, name := range slices.Sorted(maps.Keys(c.Layers)) {
+		layer := c.Layers[name]
+		switch name {
+		case v1beta2.LayerConfig:
+			a.config = configOf(layer)
+		case v1beta2.LayerCRDs:
+			a.crds = configOf(layer)
+		case v1beta2.LayerDefaultCR:
+		default:
+			source, err := v1beta2.ImageSpec{Repo: layer.Repo, Name: layer.Component, Ref: layer.Ref, Type: v1beta2.SourceType(layer.Type)}.Encode()
+			if err != nil {
+				return artefact{}, fmt.Errorf("encoding the source of the Manifest: %w", err)
+			}
+			a.installs = append(a.installs, v1beta2.InstallInfo{Name: name, Source: source})
+		}
 	}
-	return artefact{source: v1beta2.ImageSpec{Repo: layer.Repo, Name: layer.Component, Ref: layer.Ref, Type: v1beta2.SourceType(layer.Type)}, images: component.Images}, nil
+	for _, install := range a.installs {
+		if install.Name == v1beta2.RawManifest {
+			a.install, a.installs = install, nil
+		}
+	}
+	if a.install.Name == "" && len(a.installs) == 0 {
+		return artefact{}, &channel.Blocker{Code: v1beta2.ReasonInvalidDescriptor, Message: fmt.Sprintf(
+			"the component descriptor of %s:%s has no resource %s: build the module anew", c.Name, c.Version, v1beta2.RawManifest)}
+	}
+	return a, nil
+}
+
+func configOf(l registry.Layer) *v1beta2.ManifestConfig {
+	return &v1beta2.ManifestConfig{Repo: l.Repo, Name: l.Component, Ref: l.Ref, Type: registry.OCIRef}
 }
 
 // remove deletes the Manifests of modules that nobody wants any more, or that this runtime may not have.

@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -151,10 +152,18 @@ func TestDesiredManifest(t *testing.T) {
 	m := &module{wish: v1beta2.Module{Name: "template-operator"}, decision: decided()}
 	m.decision.Component = "kyma-project.io/module/template-operator"
 	m.decision.Template.Spec.Data = &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Sample"}}
-	a := artefact{source: v1beta2.ImageSpec{Repo: "r", Name: "n", Ref: "sha256:x", Type: v1beta2.SourceOCIDir}, images: []string{"i:1"}}
-	want, err := desiredManifest(k, m, a)
+	a, err := artefactIn(&registry.Component{Images: []string{"i:1"}, Layers: map[string]registry.Layer{
+		"raw-manifest": {Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIDir},
+		"config":       {Repo: "r", Component: "n", Ref: "sha256:c", Type: registry.OCIRef},
+		"default-cr":   {Repo: "r", Component: "n", Ref: "sha256:d", Type: registry.OCIRef},
+		"readme":       {Repo: "r", Component: "n", Ref: "sha256:e", Type: registry.OCIRef},
+	}})
 	if err != nil {
 		t.Fatal(err)
+	}
+	want := desiredManifest(k, m, a)
+	if want.Spec.Install.Name != "raw-manifest" || want.Spec.Installs != nil || want.Spec.Config.Ref != "sha256:c" || want.Spec.CRDs != nil {
+		t.Errorf("installs %+v and %+v with config %+v and crds %+v, want raw-manifest with its config alone", want.Spec.Install, want.Spec.Installs, want.Spec.Config, want.Spec.CRDs)
 	}
 	if want.Name != "kyma-a-template-operator-2235966007" {
 		t.Errorf("name is %s, want the one that clients compute", want.Name)
@@ -177,6 +186,17 @@ func TestDesiredManifest(t *testing.T) {
 	reordered.Spec.Install.Source.Raw = []byte(`{"type":"oci-dir","ref":"sha256:x","name":"n","repo":"r"}`)
 	if withDesired(reordered, want) != nil {
 		t.Error("another order of keys in raw JSON counts as a change")
+	}
+}
+
+func TestArtefactInEarlyModules(t *testing.T) {
+	layer := registry.Layer{Repo: "r", Component: "n", Ref: "sha256:x", Type: registry.OCIRef}
+	a, err := artefactIn(&registry.Component{Layers: map[string]registry.Layer{"crds": layer, "b-chart": layer, "a-chart": layer, "default-cr": layer}})
+	if err != nil || len(a.installs) != 2 || a.installs[0].Name != "a-chart" || a.installs[1].Name != "b-chart" || a.crds == nil || a.install.Name != "" {
+		t.Errorf("got %+v, %v; want both charts and the definitions", a, err)
+	}
+	if _, err = artefactIn(&registry.Component{Name: "n", Version: "1.0.0", Layers: map[string]registry.Layer{"crds": layer}}); loop.Reason(err) != v1beta2.ReasonInvalidDescriptor {
+		t.Errorf("nothing to install: got %v, want InvalidDescriptor", err)
 	}
 }
 
