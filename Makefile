@@ -2,6 +2,7 @@
 CONTROLLER_GEN_VERSION := v0.23.0
 GOLANGCI_LINT_VERSION  := v2.15.0
 FUZZTIME ?= 1m
+FUZZPKGS ?= ./...
 export GOBIN := $(CURDIR)/bin
 
 # Sums of the generated files: `make test` fails when generating changes them.
@@ -34,6 +35,7 @@ bin/kubectl: playground/go.mod
 test: bin/golangci-lint bin/controller-gen ## everything: generated files, linter, unit tests with -race, scenarios on real API servers
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; $(MAKE) -s lint || failed="$$failed lint"; \
 	CGO_ENABLED=1 go test -race -timeout 10m ./... || failed="$$failed unit-tests"; \
+	$(MAKE) -s fuzz FUZZTIME=3s FUZZPKGS="./api/... ./render" || failed="$$failed fuzz"; \
 	(cd playground && go test -timeout 18m ./...) || failed="$$failed scenarios"; \
 	if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
 
@@ -49,7 +51,7 @@ manifests: bin/controller-gen ## generate the CRDs from the types
 	@bin/controller-gen crd paths=./api/... output:crd:dir=crds
 
 install: bin/kubectl ## put the CRDs into the current KUBECONFIG
-	@bin/kubectl apply --server-side -f crds/
+	@bin/kubectl apply --server-side --force-conflicts -f crds/
 
 uninstall: bin/kubectl ## remove the CRDs, and with them every Kyma and Manifest, from the current KUBECONFIG
 	@bin/kubectl delete --ignore-not-found -f crds/
@@ -63,8 +65,8 @@ lint: bin/golangci-lint ## run the linter over both modules
 bench-apply: ## the apply engine against a bare loop, kubectl and Helm on a real API server; OUT=file writes JSON
 	@cd playground && go run ./benchapply --out="$(if $(OUT),$(abspath $(OUT)))"
 
-fuzz: ## run every fuzz test for FUZZTIME (1m)
-	@for p in $$(go list ./...); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
+fuzz: ## run every fuzz test of FUZZPKGS (./...) for FUZZTIME (1m)
+	@for p in $$(go list $(FUZZPKGS)); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 	go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 
 clean: ## remove bin/

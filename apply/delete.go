@@ -321,12 +321,12 @@ func remaining(ref Ref, m *metadata) *Remaining {
 func terminating(m *metadata) string {
 	var b strings.Builder
 	if m.DeletionTimestamp == nil {
-		b.WriteString("exists")
+		b.WriteString("still there")
 	} else {
-		b.WriteString("is being deleted since " + m.DeletionTimestamp.UTC().Format(time.RFC3339))
+		b.WriteString("being deleted since " + m.DeletionTimestamp.UTC().Format(time.RFC3339))
 	}
 	if len(m.Finalizers) > 0 {
-		b.WriteString(", waits for " + strings.Join(slices.Sorted(slices.Values(m.Finalizers)), ", "))
+		b.WriteString(", held by " + strings.Join(slices.Sorted(slices.Values(m.Finalizers)), ", "))
 	}
 	return bounded(b.String())
 }
@@ -350,7 +350,7 @@ func (c *Cluster) instances(ctx context.Context, definition Ref) string {
 	for i, o := range found {
 		names[i] = strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 		if len(o.Finalizers) > 0 {
-			names[i] += " (waits for " + strings.Join(o.Finalizers, ", ") + ")"
+			names[i] += " (held by " + strings.Join(o.Finalizers, ", ") + ")"
 		}
 	}
 	text := "; still there: " + strings.Join(names, ", ")
@@ -380,7 +380,7 @@ func (t *Teardown) Waits() string {
 	const most = 3 // a message is read by people
 	var parts []string
 	for _, r := range t.Remaining[:min(most, len(t.Remaining))] {
-		parts = append(parts, r.Ref.String()+" "+r.Message)
+		parts = append(parts, r.Ref.String()+" to be gone: "+r.Message)
 	}
 	text := strings.Join(parts, "; ")
 	if more := len(t.Remaining) - most; more > 0 {

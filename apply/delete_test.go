@@ -209,7 +209,7 @@ func TestDeleteNamesWhatIsLeft(t *testing.T) {
 		}
 	}
 	teardown, err := c.Delete(t.Context(), refs, &asked)
-	if err != nil || len(teardown.Remaining) != 2 || !strings.Contains(teardown.Remaining[0].Message, "other/mine (waits for example.com/keep)") {
+	if err != nil || len(teardown.Remaining) != 2 || !strings.Contains(teardown.Remaining[0].Message, "other/mine (held by example.com/keep)") {
 		t.Errorf("got %v, %+v, want the custom resource that is in the way", err, teardown.Remaining)
 	}
 

@@ -2,71 +2,121 @@
 //
 // # Use
 //
-//	d := channel.Resolve(catalog, channel.Wish{Module: "keda", Channel: "fast", Installed: "1.2.0"})
+//	w := channel.WishOf(kyma, runtimeKyma, &module) // or one of channel.MandatoryWishes(catalog, kyma)
+//	w.Installed, w.Ordered, w.Now = "1.2.0", "1.2.0", now
+//	d := channel.Resolve(catalog, w)
 //	if d.Blocker != nil { … d.Blocker.Reason() … }
 //
 // # How it works
 //
 // A wish names a module and a channel or a version. The ModuleReleaseMeta of the module turns a channel into a version; the
-// ModuleTemplate named <module>-<version> describes that version. Rules, in this order; the first that fails is the blocker:
+// ModuleTemplate named <module>-<version> describes that version. A module without a ModuleReleaseMeta is looked up the early way:
+// its ModuleTemplates name their channel themselves, see early.go. Rules, in this order; the first that fails is the blocker:
 //
-//	1  channel and version are not both given       InvalidWish
-//	2  a ModuleReleaseMeta exists                   ModuleNotFound
-//	3  the module is not mandatory                  ModuleNotAllowed
-//	4  the channel exists in it                     ChannelNotFound
-//	5  it names an OCM component                    InvalidRelease
-//	6  the ModuleTemplate exists                    TemplateNotFound
-//	7  template and runtime agree on beta, internal ModuleNotAllowed
-//	8  the version is not lower than the installed  DowngradeRefused
+//	 1  neither Kyma nor module are paused             KymaPaused, ModulePaused
+//	    and a mandatory module is defined once         ModuleConflict
+//	 2  channel and version are valid, and not both    InvalidWish
+//	 3  there is a ModuleReleaseMeta, or a template    ModuleNotFound
+//	 4  the module is not mandatory                    ModuleNotAllowed
+//	 5  if it is for some Kymas, this is one of them   ModuleNotAllowed
+//	 6  the channel, or the pinned version, exists     ChannelNotFound, VersionNotFound, TemplateAmbiguous
+//	 7  the release has an OCM component and a version InvalidRelease
+//	 8  the ModuleTemplate exists                      TemplateNotFound, VersionNotFound
+//	 9  the template is not for mandatory modules,
+//	    and the runtime may have beta, internal        ModuleNotAllowed
+//	10  the version is not lower than the installed    DowngradeRefused
+//	11  an update with downtime is in its window       WaitingForWindow, WindowUnknown
+//
+// A mandatory module is a wish of the control plane: rule 4 asks for the opposite, and rules 5, 9 and 11 are not asked.
+//
+// With a blocker, what is installed stays and stays served. Only where a runtime has lost the right to a module (5: its labels are
+// not selected, 9: beta, internal) the module goes.
+//
+// A downgrade is a version of lower precedence by semantic versioning: 2.0.0-rc.1 comes before 2.0.0, and build metadata does not
+// count. It is allowed by the annotation v1beta2.AnnotationAllowDowngrade, not by pinning: a pin may be older than what it is
+// compared with by accident, too.
+//
+// Two more questions are answered here because their answers must agree with Resolve: when the maintenance window is (Policy), and
+// which part of the catalog a runtime may see (VisibleTo).
 //
 // # What it does not do
 //
-// It is pure: no client, no clock, no goroutine. It knows one module at a time and never looks at dependencies between modules.
+// It is pure: no client, no clock, no goroutine. It knows one module at a time and never looks at dependencies between modules. Names
+// of time zones are looked up by the time package: a program that runs where there is no zone database imports time/tzdata.
 package channel
 
 import (
-	"fmt"
+	"cmp"
 	"slices"
 	"strings"
-
-	"github.com/Masterminds/semver/v3"
+	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Catalog is where releases and templates are looked up. A lookup that finds nothing returns nil.
+// Catalog is where releases and templates are looked up, and what holds for all runtimes. A lookup that finds nothing returns nil.
+// What is returned is read only.
 type Catalog struct {
-	// Release returns the ModuleReleaseMeta of a module by its name.
+	// Release returns the ModuleReleaseMeta of a module by its name. Needed.
 	Release func(module string) *v1beta2.ModuleReleaseMeta
-	// Template returns a ModuleTemplate by its object name, <module>-<version>.
+	// Template returns a ModuleTemplate by its object name, <module>-<version>. Needed.
 	Template func(name string) *v1beta2.ModuleTemplate
+	// Templates returns the ModuleTemplates of a module, in any order: those for which ModuleOf is its name. It is asked only for
+	// modules without a release, and to list versions in a message. Nil: modules are not looked up the early way.
+	Templates func(module string) []*v1beta2.ModuleTemplate
+	// Mandatory returns the ModuleReleaseMetas of mandatory modules, in any order; others are passed over. Nil: there are none.
+	Mandatory func() []*v1beta2.ModuleReleaseMeta
+	// Restricted names the modules that are only for Kymas that spec.kymaSelector of their ModuleReleaseMeta selects.
+	Restricted []string
+	// Policy says when updates that need a downtime may start. Nil: none is configured, and such updates have to be told by
+	// spec.skipMaintenanceWindows not to wait.
+	Policy *Policy
 }
 
-// Wish is what one runtime asks for.
+// Wish is what one runtime asks for, and what it has.
 type Wish struct {
 	// Module is the name of the module.
 	Module string
 	// Channel is the release channel: that of the module, else that of the Kyma, else the default.
 	Channel string
-	// Version pins a version instead; then Channel is not asked.
+	// Version pins a version instead; then Channel is empty.
 	Version string
+	// Mandatory says that the control plane wishes it for every runtime. Then neither Channel nor Version are set.
+	Mandatory bool
+	// Blocker is what is known to be in the way before anything is looked up: a pause, a conflict. Nil: nothing.
+	Blocker *Blocker
+	// Labels are those of the Kyma in the control plane. Selectors and the maintenance policy match them.
+	Labels map[string]string
 	// Beta and Internal say what the runtime takes part in.
 	Beta, Internal bool
 	// Installed is the version that the runtime has now, "" if none.
 	Installed string
-	// Downgrade allows a version lower than Installed.
+	// Ordered is the version that the Manifest asks for: Installed, or that of an update under way. "" if unknown or none. An
+	// update under way needs no window any more, and may have changed things already, so that going back is a downgrade.
+	Ordered string
+	// Downgrade allows a version lower than Installed or Ordered.
 	Downgrade bool
+	// SkipWindows lets an update that needs a downtime start at once.
+	SkipWindows bool
+	// Now is when the question is asked. Needed if Catalog.Policy is set.
+	Now time.Time
 }
 
 // Decision is the answer to a Wish.
 type Decision struct {
-	// Channel is where the version comes from; "" for a pinned one.
+	// Module is the name of the module.
+	Module string
+	// Channel is where the version comes from; "" for a pinned and a mandatory one.
 	Channel string
 	// Version is the desired version; "" if it could not be found out.
 	Version string
+	// Installed is the version that the runtime has now, "" if none.
+	Installed string
+	// Next is the version to install now: Version, if nothing blocks it and it is not installed yet. Else "".
+	Next string
 	// Component is the name of the OCM component.
 	Component string
-	// Template describes the version; nil with a Blocker.
+	// Template describes Version; nil with a Blocker.
 	Template *v1beta2.ModuleTemplate
 	// Blocker says why the wish is not fulfilled; nil if it is.
 	Blocker *Blocker
@@ -78,6 +128,10 @@ type Blocker struct {
 	Code string
 	// Object names what has to change, as kind and name.
 	Object string
+	// Since is when it was first seen. The caller keeps it; it is zero here.
+	Since time.Time
+	// Until is when it ends by itself: when a window opens. Zero: not by itself.
+	Until time.Time
 	// Message says what is wrong and what to do.
 	Message string
 	// Keep says that what is installed stays and stays served; otherwise nothing may be installed.
@@ -91,99 +145,261 @@ func (b *Blocker) Error() string { return b.Message }
 func (b *Blocker) Reason() string { return b.Code }
 
 // TemplateName returns the name of the ModuleTemplate that describes a version of a module.
-func TemplateName(module, version string) string { return module + "-" + version }
+func TemplateName(module, version string) string { return v1beta2.ModuleTemplateName(module, version) }
 
-// Resolve answers a wish. See the package comment for the rules.
-func Resolve(c Catalog, w Wish) Decision {
-	d := Decision{Channel: w.Channel}
-	block := func(code, object, format string, args ...any) Decision {
-		d.Template = nil
-		d.Blocker = &Blocker{Code: code, Object: object, Message: fmt.Sprintf(format, args...), Keep: true}
-		return d
-	}
-	if w.Channel != "" && w.Version != "" {
-		return block(v1beta2.ReasonInvalidWish, "module "+w.Module,
-			"module %s asks for channel %q and version %q: ask for one of them", w.Module, w.Channel, w.Version)
-	}
-	release := c.Release(w.Module)
-	if release == nil {
-		return block(v1beta2.ReasonModuleNotFound, "ModuleReleaseMeta "+w.Module,
-			"there is no module %q: check the name, or create its ModuleReleaseMeta", w.Module)
-	}
-	object := "ModuleReleaseMeta " + release.Name
-	if release.Spec.Mandatory != nil {
-		return block(v1beta2.ReasonModuleNotAllowed, object,
-			"module %s is mandatory: it is installed everywhere and cannot be enabled here; remove it from spec.modules", w.Module)
-	}
-	d.Version = w.Version
-	if d.Version == "" {
-		d.Version = versionIn(release, w.Channel)
-	}
-	if d.Version == "" {
-		return block(v1beta2.ReasonChannelNotFound, object,
-			"module %s has no channel %q: choose one of %s", w.Module, w.Channel, channelsOf(release))
-	}
-	d.Component = release.Spec.OCMComponentName
-	if d.Component == "" {
-		return block(v1beta2.ReasonInvalidRelease, object,
-			"the ModuleReleaseMeta of module %s names no OCM component: set spec.ocmComponentName", w.Module)
-	}
-	name := TemplateName(w.Module, d.Version)
-	d.Template = c.Template(name)
-	if d.Template == nil {
-		return block(v1beta2.ReasonTemplateNotFound, "ModuleTemplate "+name,
-			"there is no ModuleTemplate %s for version %s of module %s: publish it, or let the channel point elsewhere", name, d.Version, w.Module)
-	}
-	if b := allowed(w, d.Template); b != "" {
-		d := block(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+name,
-			"version %s of module %s is %s, and this runtime does not take part: label the Kyma, or choose another channel", d.Version, w.Module, b)
-		d.Blocker.Keep = false
-		return d
-	}
-	if lower(d.Version, w.Installed) && !w.Downgrade {
-		return block(v1beta2.ReasonDowngradeRefused, "module "+w.Module,
-			"version %s of module %s is installed and %s would be a downgrade: choose a channel with a higher version, or remove the module first", w.Installed, w.Module, d.Version)
-	}
-	return d
+// rules are rows 2 to 11 of the table in the package comment.
+var rules = [...]func(*search) *Blocker{
+	(*search).wellFormed, (*search).release, (*search).mandatory, (*search).selected, (*search).version,
+	(*search).complete, (*search).template, (*search).allowed, (*search).notLower, (*search).inWindow,
 }
 
-func versionIn(release *v1beta2.ModuleReleaseMeta, channel string) string {
-	for _, c := range release.Spec.Channels {
-		if c.Channel == channel {
-			return c.Version
+// Resolve answers a wish. See the package comment for the rules. The desired version of a module that is paused is told, too.
+func Resolve(c Catalog, w Wish) Decision {
+	s := search{catalog: c, wish: w, Decision: Decision{Module: w.Module, Channel: w.Channel, Installed: w.Installed}}
+	for _, rule := range rules {
+		if s.Blocker = rule(&s); s.Blocker != nil {
+			break
 		}
 	}
-	return ""
+	if w.Blocker != nil {
+		s.Blocker = w.Blocker
+	}
+	switch {
+	case s.Blocker != nil:
+		s.Template = nil
+	case s.Version != s.Installed:
+		s.Next = s.Version
+	}
+	return s.Decision
 }
 
-func channelsOf(release *v1beta2.ModuleReleaseMeta) string {
+// search is a Decision on its way.
+type search struct {
+	Decision
+	catalog Catalog
+	wish    Wish
+	meta    *v1beta2.ModuleReleaseMeta // set by release; nil if the module is looked up the early way
+	early   []*v1beta2.ModuleTemplate  // set by release if meta is nil
+}
+
+func (s *search) wellFormed() *Blocker {
+	w := s.wish
+	switch {
+	case w.Channel != "" && w.Version != "":
+		return block(v1beta2.ReasonInvalidWish, "module "+w.Module,
+			"module %s asks for channel %q and version %q: ask for one of them", w.Module, w.Channel, w.Version)
+	case strings.EqualFold(w.Channel, v1beta2.NoChannel):
+		return block(v1beta2.ReasonInvalidWish, "module "+w.Module,
+			"module %s asks for channel %q, which is a reserved word: name a release channel", w.Module, w.Channel)
+	case w.Version != "" && !isVersion(w.Version):
+		return block(v1beta2.ReasonInvalidWish, "module "+w.Module,
+			"module %s asks for version %q, which is no semantic version: write it as 1.2.3, without a leading v", w.Module, w.Version)
+	}
+	return nil
+}
+
+func (s *search) release() *Blocker {
+	if s.meta = s.catalog.Release(s.Module); s.meta != nil {
+		return nil
+	}
+	if !s.wish.Mandatory {
+		s.early = s.catalog.early(s.Module)
+	}
+	if len(s.early) == 0 {
+		return block(v1beta2.ReasonModuleNotFound, "ModuleReleaseMeta "+s.Module,
+			"there is no module %q: check the name, or create its ModuleReleaseMeta", s.Module)
+	}
+	return nil
+}
+
+func (s *search) mandatory() *Blocker {
+	switch is := s.meta.IsMandatory(); {
+	case is && !s.wish.Mandatory:
+		return block(v1beta2.ReasonModuleNotAllowed, s.definition(),
+			"module %s is mandatory: it is installed everywhere and cannot be enabled here; remove it from spec.modules", s.Module)
+	case !is && s.wish.Mandatory:
+		return block(v1beta2.ReasonInvalidRelease, s.definition(),
+			"module %s is not mandatory any more: nothing is to be done, it goes by itself", s.Module)
+	}
+	return nil
+}
+
+// selected holds the rules about modules that are for some Kymas only:
+//
+//	restricted  selector       the module is
+//	no          none           for all
+//	no          there is one   for none: what runs stays until somebody decides
+//	yes         none, empty    for none: likewise
+//	yes         there is one   for the Kymas that it selects; others lose it
+func (s *search) selected() *Blocker {
+	if s.wish.Mandatory {
+		return nil
+	}
+	matches, err := admits(s.catalog.Restricted, s.Module, s.meta, s.wish.Labels)
+	switch {
+	case err != nil:
+		return block(v1beta2.ReasonInvalidRelease, s.definition(), "%s", err.Error())
+	case !matches:
+		b := block(v1beta2.ReasonModuleNotAllowed, s.definition(),
+			"module %s is for selected Kymas, and this is none of them: change its labels or spec.kymaSelector of %s, or remove the module",
+			s.Module, s.definition())
+		b.Keep = false
+		return b
+	}
+	return nil
+}
+
+func (s *search) version() *Blocker {
+	switch {
+	case s.meta == nil:
+		return s.earlyVersion()
+	case s.wish.Mandatory:
+		s.Version = s.meta.Spec.Mandatory.Version
+	case s.wish.Version != "":
+		s.Version = s.wish.Version
+	default:
+		found := false
+		if s.Version, found = s.meta.ChannelVersion(s.Channel); !found {
+			return block(v1beta2.ReasonChannelNotFound, s.definition(),
+				"module %s has no channel %q: choose one of %s", s.Module, s.Channel, listed(s.channels()))
+		}
+	}
+	return nil
+}
+
+func (s *search) complete() *Blocker {
+	if s.meta != nil {
+		s.Component = s.meta.Spec.OCMComponentName
+	}
+	switch {
+	case s.Component == "" && s.meta == nil:
+		return block(v1beta2.ReasonInvalidRelease, s.definition(),
+			"%s of module %s names no OCM component: put the component descriptor into spec.descriptor", s.definition(), s.Module)
+	case s.Component == "":
+		return block(v1beta2.ReasonInvalidRelease, s.definition(),
+			"the ModuleReleaseMeta of module %s names no OCM component: set spec.ocmComponentName", s.Module)
+	case !isVersion(s.Version):
+		return block(v1beta2.ReasonInvalidRelease, s.definition(),
+			"%s says that module %s has version %q, which is no semantic version: write it as 1.2.3", s.definition(), s.Module, s.Version)
+	}
+	return nil
+}
+
+func (s *search) template() *Blocker {
+	if s.meta == nil {
+		return nil // that is where the version is from
+	}
+	name := TemplateName(s.Module, s.Version)
+	s.Template = s.catalog.Template(name)
+	switch {
+	case s.Template != nil:
+		return nil
+	case s.wish.Version != "":
+		return block(v1beta2.ReasonVersionNotFound, "ModuleTemplate "+name,
+			"module %s has no version %s: choose one of %s", s.Module, s.Version, listed(s.versions()))
+	}
+	return block(v1beta2.ReasonTemplateNotFound, "ModuleTemplate "+name,
+		"there is no ModuleTemplate %s for version %s of module %s: publish it, or let the channel point elsewhere", name, s.Version, s.Module)
+}
+
+func (s *search) allowed() *Blocker {
+	t := s.Template
+	refused := refusal(t, s.wish.Beta, s.wish.Internal)
+	switch {
+	case s.wish.Mandatory || refused == "":
+		return nil
+	case t.Spec.Mandatory:
+		return block(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
+			"version %s of module %s is for runtimes that must have it, and cannot be enabled: choose another channel, or remove the module",
+			s.Version, s.Module)
+	}
+	b := block(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
+		"version %s of module %s is %s, and this runtime does not take part: label the Kyma, or choose another channel", s.Version, s.Module, refused)
+	b.Keep = false
+	return b
+}
+
+func (s *search) notLower() *Blocker {
+	highest := s.Installed
+	if lower(highest, s.wish.Ordered) {
+		highest = s.wish.Ordered
+	}
+	if s.wish.Downgrade || !lower(s.Version, highest) {
+		return nil
+	}
+	state := "installed"
+	if highest != s.Installed {
+		state = "being installed"
+	}
+	if s.wish.Mandatory {
+		return block(v1beta2.ReasonDowngradeRefused, s.definition(),
+			"version %s of module %s is %s and %s would be a downgrade: raise the version, or allow it by the annotation %s: %q on %s",
+			highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, v1beta2.ValueTrue, s.definition())
+	}
+	return block(v1beta2.ReasonDowngradeRefused, "module "+s.Module,
+		"version %s of module %s is %s and %s would be a downgrade: choose a channel with a higher version, or allow it by the annotation %s: %q on the Kyma",
+		highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, s.Module)
+}
+
+func (s *search) inWindow() *Blocker {
+	w := s.wish
+	isUpdate := s.Installed != "" && s.Version != s.Installed && s.Version != w.Ordered
+	if !isUpdate || !s.Template.Spec.RequiresDowntime || w.SkipWindows || w.Mandatory {
+		return nil
+	}
+	opening, err := s.catalog.Policy.Opening(w.Labels, w.Now)
+	switch {
+	case err != nil:
+		return block(v1beta2.ReasonWindowUnknown, policyObject,
+			"version %s of module %s needs a downtime, and it is not known when: %s", s.Version, s.Module, err.Error())
+	case !opening.IsOpen(w.Now):
+		b := block(v1beta2.ReasonWaitingForWindow, "module "+s.Module,
+			"version %s of module %s needs a downtime and waits for the maintenance window from %s to %s: wait, or set spec.skipMaintenanceWindows in the control plane",
+			s.Version, s.Module, opening.Begin.UTC().Format(time.RFC3339), opening.End.UTC().Format(time.RFC3339))
+		b.Until = opening.Begin
+		return b
+	}
+	return nil
+}
+
+// definition names the object that says which version the module has.
+func (s *search) definition() string {
+	if s.meta == nil && s.Template != nil {
+		return "ModuleTemplate " + s.Template.Name
+	}
+	return "ModuleReleaseMeta " + s.Module
+}
+
+// versions returns the versions of the module that this runtime may have, the highest first.
+func (s *search) versions() []string {
+	var all []string
+	add := func(v string) {
+		if t := s.catalog.Template(TemplateName(s.Module, v)); t != nil && refusal(t, s.wish.Beta, s.wish.Internal) == "" {
+			all = append(all, v)
+		}
+	}
+	if s.catalog.Templates != nil {
+		for _, t := range s.catalog.Templates(s.Module) {
+			if v, isNamed := strings.CutPrefix(t.Name, s.Module+"-"); isNamed && isVersion(v) {
+				add(v)
+			}
+		}
+	}
+	for _, c := range s.meta.Spec.Channels {
+		add(c.Version)
+	}
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(precedence(b, a), strings.Compare(a, b)) })
+	return slices.Compact(all)
+}
+
+// channels returns the channels of the module that this runtime may follow.
+func (s *search) channels() []string {
 	var names []string
-	for _, c := range release.Spec.Channels {
-		names = append(names, c.Channel)
+	for _, c := range s.meta.Spec.Channels {
+		if t := s.catalog.Template(TemplateName(s.Module, c.Version)); t != nil && refusal(t, s.wish.Beta, s.wish.Internal) == "" {
+			names = append(names, c.Channel)
+		}
 	}
 	slices.Sort(names)
-	return strings.Join(names, ", ")
-}
-
-// allowed returns what keeps the runtime from a template, "" if nothing does.
-func allowed(w Wish, t *v1beta2.ModuleTemplate) string {
-	switch {
-	case t.Spec.Mandatory:
-		return "mandatory"
-	case t.IsInternal() && !w.Internal:
-		return "internal"
-	case t.IsBeta() && !w.Beta:
-		return "beta"
-	}
-	return ""
-}
-
-// lower tells whether version a comes before b by semantic versioning. What is not a version cannot be compared and is not lower.
-func lower(a, b string) bool {
-	if b == "" {
-		return false
-	}
-	va, errA := semver.StrictNewVersion(a)
-	vb, errB := semver.StrictNewVersion(b)
-	return errA == nil && errB == nil && va.LessThan(vb)
+	return names
 }

@@ -1,119 +1,359 @@
 package channel
 
 import (
+	"fmt"
 	"strings"
 	"testing"
+	"time"
 
-	"github.com/Masterminds/semver/v3"
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// shop is a catalog with one module in several shapes.
-func shop() Catalog {
+// at is a Wednesday.
+var at = time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
+
+func selecting(key, value string) *v1beta2.Selector {
+	return &v1beta2.Selector{MatchLabels: map[string]string{key: value}}
+}
+
+// shopReleases are modules in several shapes, by name.
+func shopReleases() map[string]*v1beta2.ModuleReleaseMeta {
+	one := []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.0.0"}}
 	releases := map[string]*v1beta2.ModuleReleaseMeta{
-		"keda": {Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "keda", OCMComponentName: "kyma-project.io/module/keda", Channels: []v1beta2.ChannelVersion{
+		"keda": {Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{
 			{Channel: "regular", Version: "1.0.0"}, {Channel: "fast", Version: "1.1.0-rc"}, {Channel: "beta", Version: "2.0.0"},
-			{Channel: "internal", Version: "3.0.0"}, {Channel: "lost", Version: "9.9.9"},
+			{Channel: "internal", Version: "3.0.0"}, {Channel: "lost", Version: "9.9.9"}, {Channel: "must", Version: "4.0.0"},
+			{Channel: "slow", Version: "5.0.0"}, {Channel: "odd", Version: "latest"}, {Channel: "empty"},
 		}}},
-		"warden":   {Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "warden", Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}},
-		"nameless": {Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: "nameless", Channels: []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.0.0"}}}},
-	}
-	templates := map[string]*v1beta2.ModuleTemplate{
-		"keda-1.0.0":    {},
-		"keda-1.1.0":    {},
-		"keda-1.1.0-rc": {},
-		"keda-2.0.0":    {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1beta2.LabelBeta: "TRUE"}}},
-		"keda-3.0.0":    {ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1beta2.LabelInternal: "true"}}},
+		"warden":   {Spec: v1beta2.ModuleReleaseMetaSpec{Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}},
+		"nameless": {Spec: v1beta2.ModuleReleaseMetaSpec{Channels: one}},
+		"hollow":   {Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{}}},
+		"vip":      {Spec: v1beta2.ModuleReleaseMetaSpec{Channels: one, KymaSelector: selecting("tier", "gold")}},
+		"unlisted": {Spec: v1beta2.ModuleReleaseMetaSpec{Channels: one, KymaSelector: selecting("tier", "gold")}},
+		"open":     {Spec: v1beta2.ModuleReleaseMetaSpec{Channels: one, KymaSelector: &v1beta2.Selector{}}},
+		"broken":   {Spec: v1beta2.ModuleReleaseMetaSpec{Channels: one, KymaSelector: selecting("not a key!", "x")}},
 	}
 	for name, r := range releases {
-		r.Name = name
+		r.Name, r.Spec.ModuleName = name, name
+		if name != "nameless" {
+			r.Spec.OCMComponentName = "kyma-project.io/module/" + name
+		}
+	}
+	return releases
+}
+
+func early(name, module, channel, version string) *v1beta2.ModuleTemplate {
+	descriptor := fmt.Sprintf(`{"meta":{"schemaVersion":"v2"},"component":{"name":"kyma-project.io/early/%s","version":%q}}`, module, version)
+	return &v1beta2.ModuleTemplate{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       v1beta2.ModuleTemplateSpec{ModuleName: module, Channel: channel, Descriptor: runtime.RawExtension{Raw: []byte(descriptor)}},
+	}
+}
+
+// shopTemplates are the versions of those modules, and of some that have no release.
+func shopTemplates() map[string]*v1beta2.ModuleTemplate {
+	marked := func(label, value string) *v1beta2.ModuleTemplate {
+		return &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{label: value}}}
+	}
+	labelled := early("kyma-labelled", "", "alpha", "0.1.0")
+	labelled.Labels = map[string]string{v1beta2.LabelModuleName: "labelled"}
+	mute := early("mute-regular", "mute", "regular", "")
+	mute.Spec.Version, mute.Spec.Descriptor.Raw = "1.0.0", []byte(`["no descriptor"]`)
+	v3 := early("modern-regular", "modern", "regular", "")
+	v3.Spec.Descriptor.Raw = []byte(`{"apiVersion":"ocm.software/v3alpha1","metadata":{"name":"kyma-project.io/early/modern","version":"3.0.0"}}`)
+	spoken := early("spoken-regular", "spoken", "regular", "1.0.0")
+	spoken.Spec.Version = "1.0.1"
+	must := early("harsh-regular", "harsh", "regular", "1.0.0")
+	must.Spec.Mandatory = true
+	secret := early("pair-secret", "pair", "secret", "3.0.0")
+	secret.Labels = map[string]string{v1beta2.LabelInternal: "true"}
+	templates := map[string]*v1beta2.ModuleTemplate{
+		"keda-1.0.0": {}, "keda-1.1.0": {}, "keda-1.1.0-rc": {}, "keda-10.0.0": {}, "keda-of-mine": {},
+		"keda-2.0.0":     marked(v1beta2.LabelBeta, "TRUE"),
+		"keda-3.0.0":     marked(v1beta2.LabelInternal, "true"),
+		"keda-4.0.0":     {Spec: v1beta2.ModuleTemplateSpec{Mandatory: true}},
+		"keda-5.0.0":     {Spec: v1beta2.ModuleTemplateSpec{RequiresDowntime: true}},
+		"warden-1.0.0":   marked(v1beta2.LabelBeta, "true"),
+		"vip-1.0.0":      {},
+		"unlisted-1.0.0": {},
+		"orphan-1.0.0":   {Spec: v1beta2.ModuleTemplateSpec{ModuleName: "orphan", Version: "1.0.0"}},
+		"kyma-labelled":  labelled, "mute-regular": mute, "modern-regular": v3, "spoken-regular": spoken, "harsh-regular": must, "pair-secret": secret,
+		"pair-regular":   early("pair-regular", "pair", "regular", "1.0.0"),
+		"pair-fast":      early("pair-fast", "pair", "fast", "2.0.0"),
+		"twin-a":         early("twin-a", "twin", "regular", "1.0.0"),
+		"twin-b":         early("twin-b", "twin", "regular", "1.0.0"),
+		"numb-regular":   early("numb-regular", "numb", "regular", ""),
+		"locked-regular": early("locked-regular", "locked", "regular", "1.0.0"),
 	}
 	for name, t := range templates {
 		t.Name = name
 	}
+	return templates
+}
+
+// shop is a catalog of all of them. Its maintenance window is on Sundays from 03:00 to 05:00.
+func shop() Catalog {
+	releases, templates := shopReleases(), shopTemplates()
+	policy, err := ParsePolicy([]byte(`{"default": {"days": ["Sun"], "begin": "03:00:00Z", "end": "05:00:00Z"}}`))
+	if err != nil {
+		panic(err)
+	}
 	return Catalog{
 		Release:  func(module string) *v1beta2.ModuleReleaseMeta { return releases[module] },
 		Template: func(name string) *v1beta2.ModuleTemplate { return templates[name] },
+		Templates: func(module string) (all []*v1beta2.ModuleTemplate) {
+			for _, t := range templates {
+				if ModuleOf(t) == module || strings.HasPrefix(t.Name, module+"-") {
+					all = append(all, t)
+				}
+			}
+			return all
+		},
+		Mandatory: func() (all []*v1beta2.ModuleReleaseMeta) {
+			for _, r := range releases {
+				all = append(all, r)
+			}
+			return all
+		},
+		Restricted: []string{"vip", "open", "broken", "locked", "missing"},
+		Policy:     policy,
+	}
+}
+
+// answer is what a Decision says, without messages.
+type answer struct {
+	Channel, Version, Next, Component, Template string
+	Blocker, Object                             string
+	Keep                                        bool
+}
+
+func answerOf(d Decision) answer {
+	a := answer{Channel: d.Channel, Version: d.Version, Next: d.Next, Component: d.Component}
+	if d.Template != nil {
+		a.Template = d.Template.Name
+	}
+	if b := d.Blocker; b != nil {
+		a.Blocker, a.Object, a.Keep = b.Reason(), b.Object, b.Keep
+	}
+	return a
+}
+
+// isTold checks what holds for every answer.
+func isTold(t *testing.T, w Wish, d Decision) {
+	t.Helper()
+	if d.Module != w.Module || d.Installed != w.Installed {
+		t.Errorf("the answer is about %s %s, asked was %s %s", d.Module, d.Installed, w.Module, w.Installed)
+	}
+	if (d.Template == nil) == (d.Blocker == nil) {
+		t.Errorf("an answer is either a template or a blocker, got %v and %v", d.Template, d.Blocker)
+	}
+	if d.Next != "" && (d.Blocker != nil || d.Next != d.Version || d.Next == d.Installed) {
+		t.Errorf("next is %s, desired %s, installed %s, blocked by %v", d.Next, d.Version, d.Installed, d.Blocker)
+	}
+	if b := d.Blocker; b != nil {
+		if !strings.Contains(b.Error(), w.Module) && b.Code != v1beta2.ReasonKymaPaused || b.Code == "" || b.Object == "" || !b.Since.IsZero() {
+			t.Errorf("message %q does not name the module, or there is no code, no object, or a time", b.Error())
+		}
+		if b.Until.IsZero() != (b.Code != v1beta2.ReasonWaitingForWindow) {
+			t.Errorf("%s ends at %s", b.Code, b.Until)
+		}
 	}
 }
 
 func TestResolve(t *testing.T) {
-	type want struct {
-		Version, Template, Blocker, Object string
-		Keep                               bool
-	}
+	const keda = "kyma-project.io/module/keda"
+	gold := map[string]string{"tier": "gold"}
+	blockedBefore := Wish{Module: "keda", Channel: "beta", Installed: "1.0.0", Blocker: block(v1beta2.ReasonModulePaused, "module keda", "module keda is paused")}
 	cases := map[string]struct {
 		reason string
 		wish   Wish
-		want   want
+		want   answer
 	}{
-		"Channel":          {"a channel names a version", Wish{Module: "keda", Channel: "regular"}, want{Version: "1.0.0", Template: "keda-1.0.0"}},
-		"Pinned":           {"a pinned version needs no channel", Wish{Module: "keda", Version: "1.1.0"}, want{Version: "1.1.0", Template: "keda-1.1.0"}},
-		"Both":             {"channel and version contradict each other", Wish{Module: "keda", Channel: "fast", Version: "1.1.0"}, want{Blocker: "InvalidWish", Object: "module keda", Keep: true}},
-		"UnknownModule":    {"a typo is told", Wish{Module: "kedo", Channel: "regular"}, want{Blocker: "ModuleNotFound", Object: "ModuleReleaseMeta kedo", Keep: true}},
-		"UnknownChannel":   {"a channel that was withdrawn keeps what runs", Wish{Module: "keda", Channel: "slow"}, want{Blocker: "ChannelNotFound", Object: "ModuleReleaseMeta keda", Keep: true}},
-		"Mandatory":        {"mandatory modules are not for choosing", Wish{Module: "warden", Channel: "regular"}, want{Blocker: "ModuleNotAllowed", Object: "ModuleReleaseMeta warden", Keep: true}},
-		"NoComponent":      {"a release without component cannot be pulled", Wish{Module: "nameless", Channel: "regular"}, want{Version: "1.0.0", Blocker: "InvalidRelease", Object: "ModuleReleaseMeta nameless", Keep: true}},
-		"NoTemplate":       {"a version without template is told", Wish{Module: "keda", Channel: "lost"}, want{Version: "9.9.9", Blocker: "TemplateNotFound", Object: "ModuleTemplate keda-9.9.9", Keep: true}},
-		"BetaRefused":      {"beta needs the label on the Kyma, and what runs goes", Wish{Module: "keda", Channel: "beta"}, want{Version: "2.0.0", Blocker: "ModuleNotAllowed", Object: "ModuleTemplate keda-2.0.0"}},
-		"BetaAllowed":      {"with the label it is like any other", Wish{Module: "keda", Channel: "beta", Beta: true}, want{Version: "2.0.0", Template: "keda-2.0.0"}},
-		"InternalRefused":  {"internal needs its own label", Wish{Module: "keda", Channel: "internal", Beta: true}, want{Version: "3.0.0", Blocker: "ModuleNotAllowed", Object: "ModuleTemplate keda-3.0.0"}},
-		"InternalAllowed":  {"with the label it is like any other", Wish{Module: "keda", Channel: "internal", Internal: true}, want{Version: "3.0.0", Template: "keda-3.0.0"}},
-		"Upgrade":          {"a higher version is taken", Wish{Module: "keda", Channel: "fast", Installed: "1.0.0"}, want{Version: "1.1.0-rc", Template: "keda-1.1.0-rc"}},
-		"Downgrade":        {"a lower version is refused and what runs stays", Wish{Module: "keda", Channel: "regular", Installed: "1.1.0"}, want{Version: "1.0.0", Blocker: "DowngradeRefused", Object: "module keda", Keep: true}},
-		"PreRelease":       {"a pre-release is lower than its release", Wish{Module: "keda", Channel: "fast", Installed: "1.1.0"}, want{Version: "1.1.0-rc", Blocker: "DowngradeRefused", Object: "module keda", Keep: true}},
-		"DowngradeAllowed": {"unless it is asked for", Wish{Module: "keda", Channel: "regular", Installed: "1.1.0", Downgrade: true}, want{Version: "1.0.0", Template: "keda-1.0.0"}},
-		"OddInstalled":     {"what is no version cannot be compared", Wish{Module: "keda", Channel: "regular", Installed: "latest"}, want{Version: "1.0.0", Template: "keda-1.0.0"}},
+		"Channel":       {"a channel names a version", Wish{Module: "keda", Channel: "regular"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+		"Installed":     {"what is there needs nothing next", Wish{Module: "keda", Channel: "regular", Installed: "1.0.0"}, answer{"regular", "1.0.0", "", keda, "keda-1.0.0", "", "", false}},
+		"Pinned":        {"a pinned version needs no channel", Wish{Module: "keda", Version: "1.1.0"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
+		"PinnedUnknown": {"a version that is not there is not another's fault", Wish{Module: "keda", Version: "1.2.0"}, answer{"", "1.2.0", "", keda, "", "VersionNotFound", "ModuleTemplate keda-1.2.0", true}},
+		"PinnedOdd":     {"what is no version is told before it is looked for", Wish{Module: "keda", Version: "v1"}, answer{"", "", "", "", "", "InvalidWish", "module keda", true}},
+		"PinnedOutside": {"a pin is not a way around beta", Wish{Module: "keda", Version: "2.0.0"}, answer{"", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
+		"Both":          {"channel and version contradict each other", Wish{Module: "keda", Channel: "fast", Version: "1.1.0"}, answer{"fast", "", "", "", "", "InvalidWish", "module keda", true}},
+		"NoChannel":     {"a reserved word is no channel", Wish{Module: "keda", Channel: "None"}, answer{"None", "", "", "", "", "InvalidWish", "module keda", true}},
+
+		"UnknownModule":  {"a typo is told", Wish{Module: "kedo", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta kedo", true}},
+		"UnknownChannel": {"a channel that was withdrawn keeps what runs", Wish{Module: "keda", Channel: "gone"}, answer{"gone", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta keda", true}},
+		"NoChannels":     {"a module without channels has none to choose", Wish{Module: "hollow", Channel: "regular"}, answer{"regular", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta hollow", true}},
+		"Mandatory":      {"mandatory modules are not for choosing", Wish{Module: "warden", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
+		"MandatoryPin":   {"not with a version either", Wish{Module: "warden", Version: "1.0.0"}, answer{"", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
+		"NoComponent":    {"a release without component cannot be pulled", Wish{Module: "nameless", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleReleaseMeta nameless", true}},
+		"OddVersion":     {"a release names a version", Wish{Module: "keda", Channel: "odd"}, answer{"odd", "latest", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
+		"EmptyVersion":   {"a release names a version", Wish{Module: "keda", Channel: "empty"}, answer{"empty", "", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
+		"NoTemplate":     {"a version without template is told", Wish{Module: "keda", Channel: "lost"}, answer{"lost", "9.9.9", "", keda, "", "TemplateNotFound", "ModuleTemplate keda-9.9.9", true}},
+
+		"BetaRefused":        {"beta needs the label on the Kyma, and what runs goes", Wish{Module: "keda", Channel: "beta"}, answer{"beta", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
+		"BetaAllowed":        {"with the label it is like any other", Wish{Module: "keda", Channel: "beta", Beta: true}, answer{"beta", "2.0.0", "2.0.0", keda, "keda-2.0.0", "", "", false}},
+		"InternalRefused":    {"internal needs its own label", Wish{Module: "keda", Channel: "internal", Beta: true}, answer{"internal", "3.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-3.0.0", false}},
+		"InternalAllowed":    {"with the label it is like any other", Wish{Module: "keda", Channel: "internal", Internal: true}, answer{"internal", "3.0.0", "3.0.0", keda, "keda-3.0.0", "", "", false}},
+		"MandatoryTemplate":  {"a version that others must have is not for choosing; what runs may be theirs", Wish{Module: "keda", Channel: "must", Beta: true, Internal: true}, answer{"must", "4.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-4.0.0", true}},
+		"Selected":           {"a restricted module is for those that are selected", Wish{Module: "vip", Channel: "regular", Labels: gold}, answer{"regular", "1.0.0", "1.0.0", "kyma-project.io/module/vip", "vip-1.0.0", "", "", false}},
+		"NotSelected":        {"others lose it", Wish{Module: "vip", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta vip", false}},
+		"SelectorUnlisted":   {"a selector that nobody switched on is a mistake: nothing goes for it", Wish{Module: "unlisted", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta unlisted", true}},
+		"RestrictedToNobody": {"so is a restriction without selector", Wish{Module: "open", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta open", true}},
+		"SelectorInvalid":    {"and one that cannot be matched", Wish{Module: "broken", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta broken", true}},
+
+		"Upgrade":           {"a higher version is taken", Wish{Module: "keda", Channel: "fast", Installed: "1.0.0"}, answer{"fast", "1.1.0-rc", "1.1.0-rc", keda, "keda-1.1.0-rc", "", "", false}},
+		"Downgrade":         {"a lower version is refused and what runs stays", Wish{Module: "keda", Channel: "regular", Installed: "1.1.0"}, answer{"regular", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"PinnedDowngrade":   {"a pin is not a way around it", Wish{Module: "keda", Version: "1.0.0", Installed: "1.1.0"}, answer{"", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"PreRelease":        {"a pre-release is lower than its release", Wish{Module: "keda", Channel: "fast", Installed: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"OutOfPreRelease":   {"a release is higher than its pre-release", Wish{Module: "keda", Version: "1.1.0", Installed: "1.1.0-rc"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
+		"DowngradeOfUpdate": {"an update under way may have changed things already", Wish{Module: "keda", Channel: "fast", Installed: "1.0.0", Ordered: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"OrderedLower":      {"an allowed downgrade under way does not hide what is installed", Wish{Module: "keda", Channel: "fast", Installed: "1.1.0", Ordered: "1.0.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"DowngradeAllowed":  {"unless it is asked for", Wish{Module: "keda", Channel: "regular", Installed: "1.1.0", Downgrade: true}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+		"OddInstalled":      {"what is no version cannot be compared", Wish{Module: "keda", Channel: "regular", Installed: "latest"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+		"BuildMetadata":     {"a build is neither higher nor lower", Wish{Module: "keda", Channel: "regular", Installed: "1.0.0+b2"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+
+		"WindowClosed":  {"a downtime waits", Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "", "WaitingForWindow", "module keda", true}},
+		"WindowOpen":    {"until the window is open", Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC)}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"WindowSkipped": {"or does not, if told so", Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at, SkipWindows: true}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"FirstInstall":  {"nobody notices the downtime of what was not there", Wish{Module: "keda", Channel: "slow", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"WindowPassed":  {"an update under way goes on when its window is over", Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Ordered: "5.0.0", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"WindowUnused":  {"what is installed needs no window", Wish{Module: "keda", Channel: "slow", Installed: "5.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "keda-5.0.0", "", "", false}},
+
+		"Paused":         {"a pause goes before everything, and nothing is removed meanwhile", blockedBefore, answer{"beta", "2.0.0", "", keda, "", "ModulePaused", "module keda", true}},
+		"MandatoryWish":  {"the control plane may: beta is no matter", Wish{Module: "warden", Mandatory: true}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/module/warden", "warden-1.0.0", "", "", false}},
+		"MandatoryDown":  {"its downgrade is refused too", Wish{Module: "warden", Mandatory: true, Installed: "1.0.1"}, answer{"", "1.0.0", "", "kyma-project.io/module/warden", "", "DowngradeRefused", "ModuleReleaseMeta warden", true}},
+		"MandatoryGone":  {"a wish of before is told", Wish{Module: "keda", Mandatory: true}, answer{"", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
+		"MandatoryEarly": {"there are no mandatory modules of the early kind", Wish{Module: "harsh", Mandatory: true}, answer{"", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta harsh", true}},
+
+		"Early":           {"a template names its channel itself", Wish{Module: "pair", Channel: "fast"}, answer{"fast", "2.0.0", "2.0.0", "kyma-project.io/early/pair", "pair-fast", "", "", false}},
+		"EarlyLabel":      {"the module may be in a label, and its only template is taken", Wish{Module: "labelled", Channel: "regular"}, answer{"alpha", "0.1.0", "0.1.0", "kyma-project.io/early/", "kyma-labelled", "", "", false}},
+		"EarlyVersion":    {"spec.version goes before the descriptor", Wish{Module: "spoken", Channel: "regular"}, answer{"regular", "1.0.1", "1.0.1", "kyma-project.io/early/spoken", "spoken-regular", "", "", false}},
+		"EarlyV3":         {"a descriptor may be of schema v3", Wish{Module: "modern", Channel: "regular"}, answer{"regular", "3.0.0", "3.0.0", "kyma-project.io/early/modern", "modern-regular", "", "", false}},
+		"EarlyTwins":      {"which of two is meant nobody knows", Wish{Module: "twin", Channel: "regular"}, answer{"regular", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
+		"EarlyTwinPins":   {"not by version either", Wish{Module: "twin", Version: "1.0.0"}, answer{"", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
+		"EarlyChannel":    {"several templates and none in the channel", Wish{Module: "pair", Channel: "slow"}, answer{"slow", "", "", "", "", "ChannelNotFound", "ModuleTemplate pair-fast", true}},
+		"EarlyPin":        {"a version may be pinned", Wish{Module: "pair", Version: "1.0.0"}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/early/pair", "pair-regular", "", "", false}},
+		"EarlyPinGone":    {"one that is there", Wish{Module: "pair", Version: "1.5.0"}, answer{"", "", "", "", "", "VersionNotFound", "ModuleTemplate pair-1.5.0", true}},
+		"EarlyNoParts":    {"without component there is nothing to pull", Wish{Module: "mute", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleTemplate mute-regular", true}},
+		"EarlyNoVersion":  {"without version there is nothing to compare", Wish{Module: "numb", Channel: "regular"}, answer{"regular", "", "", "kyma-project.io/early/numb", "", "InvalidRelease", "ModuleTemplate numb-regular", true}},
+		"EarlyMandatory":  {"not for choosing", Wish{Module: "harsh", Channel: "regular"}, answer{"regular", "1.0.0", "", "kyma-project.io/early/harsh", "", "ModuleNotAllowed", "ModuleTemplate harsh-regular", true}},
+		"EarlyRestricted": {"a restriction needs a selector, which only a release has", Wish{Module: "locked", Channel: "regular"}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta locked", true}},
+		"EarlyNot":        {"a template without channel waits for its release", Wish{Module: "orphan", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta orphan", true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			d := Resolve(shop(), c.wish)
-			got := want{Version: d.Version}
-			if d.Template != nil {
-				got.Template = d.Template.Name
-			}
-			if b := d.Blocker; b != nil {
-				got.Blocker, got.Object, got.Keep = b.Reason(), b.Object, b.Keep
-				if !strings.Contains(b.Error(), c.wish.Module) {
-					t.Errorf("message %q does not name the module", b.Error())
-				}
-			}
-			if diff := cmp.Diff(c.want, got); diff != "" {
+			if diff := cmp.Diff(c.want, answerOf(d)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
-			if (d.Template == nil) == (d.Blocker == nil) {
-				t.Errorf("an answer is either a template or a blocker, got %v and %v", d.Template, d.Blocker)
+			isTold(t, c.wish, d)
+		})
+	}
+}
+
+// TestMessages: a message says what to do, and offers only what the runtime may have.
+func TestMessages(t *testing.T) {
+	many := Catalog{Release: func(string) *v1beta2.ModuleReleaseMeta {
+		r := &v1beta2.ModuleReleaseMeta{}
+		for i := range 12 {
+			r.Spec.Channels = append(r.Spec.Channels, v1beta2.ChannelVersion{Channel: fmt.Sprintf("c%02d", i), Version: "1.0.0"})
+		}
+		return r
+	}, Template: func(string) *v1beta2.ModuleTemplate { return &v1beta2.ModuleTemplate{} }}
+	short := shop()
+	short.Templates, short.Policy = nil, nil
+	cases := map[string]struct {
+		catalog Catalog
+		wish    Wish
+		want    string
+	}{
+		"Channels":        {shop(), Wish{Module: "keda", Channel: "gone"}, `module keda has no channel "gone": choose one of fast, regular, slow`},
+		"ChannelsOfBeta":  {shop(), Wish{Module: "keda", Channel: "gone", Beta: true}, `choose one of beta, fast, regular, slow`},
+		"NoChannels":      {shop(), Wish{Module: "hollow", Channel: "gone"}, `choose one of (this runtime may have none)`},
+		"ManyChannels":    {many, Wish{Module: "keda", Channel: "gone"}, `choose one of c00, c01, c02, c03, c04, c05, c06, c07, c08, c09 and 2 more`},
+		"Versions":        {shop(), Wish{Module: "keda", Version: "7.0.0"}, `module keda has no version 7.0.0: choose one of 10.0.0, 5.0.0, 1.1.0, 1.1.0-rc, 1.0.0`},
+		"VersionsOfShort": {short, Wish{Module: "keda", Version: "7.0.0"}, `choose one of 5.0.0, 1.1.0-rc, 1.0.0`},
+		"NoEarly":         {short, Wish{Module: "pair", Channel: "fast"}, `there is no module "pair"`},
+		"EarlyChannels":   {shop(), Wish{Module: "pair", Channel: "slow"}, `choose one of fast, regular`},
+		"EarlyVersions":   {shop(), Wish{Module: "pair", Version: "7.0.0"}, `choose one of 2.0.0, 1.0.0`},
+		"Twins":           {shop(), Wish{Module: "twin", Channel: "regular"}, `module twin has more than one ModuleTemplate for channel regular: remove all but one of twin-a, twin-b, or create a ModuleReleaseMeta`},
+		"Downgrade":       {shop(), Wish{Module: "keda", Channel: "regular", Installed: "1.1.0"}, `version 1.1.0 of module keda is installed and 1.0.0 would be a downgrade: choose a channel with a higher version, or allow it by the annotation operator.kyma-project.io/allow-downgrade: "keda" on the Kyma`},
+		"DowngradeMeant":  {shop(), Wish{Module: "keda", Channel: "regular", Installed: "1.0.0", Ordered: "1.1.0"}, `version 1.1.0 of module keda is being installed and 1.0.0 would be a downgrade`},
+		"MandatoryDown":   {shop(), Wish{Module: "warden", Mandatory: true, Installed: "2.0.0"}, `allow it by the annotation operator.kyma-project.io/allow-downgrade: "true" on ModuleReleaseMeta warden`},
+		"Window":          {shop(), Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, `waits for the maintenance window from 2026-07-05T03:00:00Z to 2026-07-05T05:00:00Z: wait, or set spec.skipMaintenanceWindows`},
+		"NoPolicy":        {short, Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, `version 5.0.0 of module keda needs a downtime, and it is not known when: there is no maintenance policy: configure one`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := Resolve(c.catalog, c.wish)
+			if d.Blocker == nil || !strings.Contains(d.Blocker.Message, c.want) {
+				t.Errorf("blocker is %v, want it to say %q", d.Blocker, c.want)
+			}
+			isTold(t, c.wish, d)
+		})
+	}
+}
+
+func TestModuleOf(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		template v1beta2.ModuleTemplate
+		want     string
+	}{
+		"Spec":    {"its own word goes first", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0", Labels: map[string]string{v1beta2.LabelModuleName: "b"}}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "c", Version: "1.0.0"}}, "c"},
+		"Label":   {"then the label", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0", Labels: map[string]string{v1beta2.LabelModuleName: "b"}}, Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0"}}, "b"},
+		"Name":    {"then the name, which it is found by", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-b-1.0.0-rc"}, Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0-rc"}}, "a-b"},
+		"Other":   {"if the version is in it", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0"}, Spec: v1beta2.ModuleTemplateSpec{Version: "2.0.0"}}, ""},
+		"Nothing": {"a name alone says nothing", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-"}}, ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := ModuleOf(&c.template); got != c.want {
+				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
 			}
 		})
 	}
 }
 
-func TestChannelsAreNamedInOrder(t *testing.T) {
-	d := Resolve(shop(), Wish{Module: "keda", Channel: "slow"})
-	if want := `choose one of beta, fast, internal, lost, regular`; !strings.Contains(d.Blocker.Message, want) {
-		t.Errorf("message %q does not say %q", d.Blocker.Message, want)
-	}
-}
-
-// FuzzLower checks that being lower is a strict order wherever both are versions, and never true elsewhere.
-func FuzzLower(f *testing.F) {
-	f.Add("1.0.0", "1.0.1")
-	f.Add("1.0.0-rc", "1.0.0")
-	f.Add("", "x")
-	f.Fuzz(func(t *testing.T, a, b string) {
-		if lower(a, b) && lower(b, a) {
-			t.Errorf("%q and %q are both lower than the other", a, b)
+// FuzzResolve: whatever is asked, the answer is well-formed, and nothing goes down unless it is allowed.
+func FuzzResolve(f *testing.F) {
+	f.Add("keda", "fast", "", "1.0.0", "", uint8(0), int64(0))
+	f.Add("pair", "", "1.0.0", "", "2.0.0", uint8(3), int64(1e9))
+	f.Add("warden", "", "", "1.0.0", "", uint8(16), int64(1e9))
+	catalog := shop()
+	f.Fuzz(func(t *testing.T, module, channel, version, installed, ordered string, flags uint8, now int64) {
+		w := Wish{
+			Module: module, Channel: channel, Version: version, Installed: installed, Ordered: ordered, Now: time.Unix(now%1e11, 0),
+			Beta: flags&1 != 0, Internal: flags&2 != 0, Downgrade: flags&4 != 0, SkipWindows: flags&8 != 0, Mandatory: flags&16 != 0,
 		}
-		if lower(a, a) {
-			t.Errorf("%q is lower than itself", a)
+		if w.Mandatory {
+			w.Channel, w.Version = "", ""
 		}
-		_, errA := semver.StrictNewVersion(a)
-		_, errB := semver.StrictNewVersion(b)
-		if (errA != nil || errB != nil) && lower(a, b) {
-			t.Errorf("%q or %q is no version and yet lower", a, b)
+		d := Resolve(catalog, w)
+		if d.Blocker == nil && !isVersion(d.Version) {
+			t.Errorf("version %q is none", d.Version)
+		}
+		if lower(d.Next, installed) && !w.Downgrade {
+			t.Errorf("%s would go from %s to %s", module, installed, d.Next)
+		}
+		if diff := cmp.Diff(answerOf(d), answerOf(Resolve(catalog, w))); diff != "" {
+			t.Errorf("asked twice, answered differently:\n%s", diff)
+		}
+		if (d.Template == nil) == (d.Blocker == nil) {
+			t.Errorf("an answer is either a template or a blocker, got %v and %v", d.Template, d.Blocker)
 		}
 	})
+}
+
+// BenchmarkResolve is what one module of one runtime costs.
+func BenchmarkResolve(b *testing.B) {
+	catalog, w := shop(), Wish{Module: "keda", Channel: "fast", Installed: "1.0.0", Ordered: "1.0.0", Now: at}
+	b.ReportAllocs()
+	for b.Loop() {
+		if d := Resolve(catalog, w); d.Blocker != nil {
+			b.Fatal(d.Blocker)
+		}
+	}
 }

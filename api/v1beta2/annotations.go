@@ -31,12 +31,26 @@ const (
 	AnnotationCustomStateCheck = "operator.kyma-project.io/custom-state-check"
 	// AnnotationInjectData with ValueTrue on a Secret of a module says that its data comes from the control plane.
 	AnnotationInjectData = "operator.kyma-project.io/inject-data-from-kcp"
+	// AnnotationPaused on a Kyma pauses its runtime: nothing but deletion proceeds until the annotation is gone. Its value is the
+	// reason, for people; "false" means not paused. On the Kyma in the control plane it counts for all modules, on the one in
+	// the runtime for those that were asked for, not for mandatory ones. Ours; the reference does not have it.
+	AnnotationPaused = "operator.kyma-project.io/paused"
+	// AnnotationPausedModule, followed by the name of a module, is AnnotationPaused for this module alone.
+	AnnotationPausedModule = "paused.operator.kyma-project.io/"
+	// AnnotationAllowDowngrade on a Kyma, in the control plane or the runtime, names the modules that may go to a lower version,
+	// separated by commas; DowngradeAll is all. On the ModuleReleaseMeta of a mandatory module ValueTrue allows it to every
+	// runtime; for mandatory modules only the Kyma in the control plane counts. It is for as long as it is there. Ours; the
+	// reference does not have it.
+	AnnotationAllowDowngrade = "operator.kyma-project.io/allow-downgrade"
 	// AnnotationCAAddedAt on the Secret of the gateway is when the newest CA was added to its bundle (RFC 3339).
 	AnnotationCAAddedAt = "caAddedToBundleAt"
 )
 
 // DriftReport is the value of AnnotationDrift that leaves drift alone.
 const DriftReport = "report"
+
+// DowngradeAll is the value of AnnotationAllowDowngrade that names every module.
+const DowngradeAll = "*"
 
 // Disclaimer is the value of AnnotationDisclaimer.
 const Disclaimer = "DO NOT EDIT - This resource is managed by Kyma.\n" +

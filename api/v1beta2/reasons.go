@@ -21,6 +21,8 @@ const (
 	ReasonRuntimeUnreachable = "RuntimeUnreachable"
 	// ReasonRuntimeUnauthorized: the runtime does not accept the credentials. Renew the kubeconfig in the access Secret.
 	ReasonRuntimeUnauthorized = "RuntimeUnauthorized"
+	// ReasonPullSecretNotFound: the Secret that runtimes shall pull images with is not in the control plane. Create it.
+	ReasonPullSecretNotFound = "PullSecretNotFound"
 	// ReasonRuntimeForbidden: the credentials lack a permission in the runtime. Grant the one that the message names.
 	ReasonRuntimeForbidden = "RuntimeForbidden"
 )
@@ -56,6 +58,19 @@ const (
 	ReasonRefusedFeature = "RefusedFeature"
 )
 
+// Reasons about signatures.
+const (
+	// ReasonSignatureMissing: the trust policy wants a signature, and there is none that could be verified. Sign the component
+	// version with a key of the policy, or change the policy.
+	ReasonSignatureMissing = "SignatureMissing"
+	// ReasonSignatureInvalid: there are signatures, but none is by a key of the trust policy, or the artifact was changed after
+	// signing. Find out who pushed it; then sign it anew.
+	ReasonSignatureInvalid = "SignatureInvalid"
+	// ReasonTrustPolicyInvalid: the file with the trust policy cannot be read or understood. Correct it; until then the former one
+	// stays in force, and the manager does not start.
+	ReasonTrustPolicyInvalid = "TrustPolicyInvalid"
+)
+
 // Reasons about the content of a module.
 const (
 	// ReasonInvalidYAML: the manifest of the module is no valid YAML. Correct the document that the message names.
@@ -80,13 +95,18 @@ const (
 	ReasonVersionNotFound = "VersionNotFound"
 	// ReasonInvalidRelease: a ModuleReleaseMeta lacks what is needed to find a version. Complete it.
 	ReasonInvalidRelease = "InvalidRelease"
+	// ReasonTemplateAmbiguous: the module has no ModuleReleaseMeta, and more than one ModuleTemplate fits. Remove all but one
+	// of those that the message names, or create a ModuleReleaseMeta.
+	ReasonTemplateAmbiguous = "TemplateAmbiguous"
+	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module; the older one counts. Delete one.
+	ReasonModuleConflict = "ModuleConflict"
 	// ReasonTemplateNotFound: the ModuleTemplate of the version is missing. Create it, or let the channel point elsewhere.
 	ReasonTemplateNotFound = "TemplateNotFound"
 	// ReasonModuleNotAllowed: the module is beta, internal, mandatory or restricted, and this Kyma may not have it. Set the
 	// label on the Kyma, or remove the module.
 	ReasonModuleNotAllowed = "ModuleNotAllowed"
-	// ReasonDowngradeRefused: a higher version is installed. Wait until the channel has caught up, or remove the module and
-	// add it again.
+	// ReasonDowngradeRefused: a higher version is installed. Wait until the channel has caught up, or allow it with the
+	// annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonDowngradeRefused = "DowngradeRefused"
 	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait, or set
 	// spec.skipMaintenanceWindows.
@@ -94,6 +114,9 @@ const (
 	// ReasonWindowUnknown: the update needs a downtime and no maintenance window can be determined. Configure a maintenance
 	// policy.
 	ReasonWindowUnknown = "WindowUnknown"
+	// ReasonInvalidPolicy: the maintenance policy cannot be read; the one before stays in force. Correct what the message
+	// names.
+	ReasonInvalidPolicy = "InvalidPolicy"
 )
 
 // Reasons about applying objects to a runtime.
@@ -140,14 +163,23 @@ const (
 	ReasonObjectsRemaining = "ObjectsRemaining"
 	// ReasonManifestsRemaining: Manifests of the Kyma are not gone yet. Wait; if it stays, look at their status.
 	ReasonManifestsRemaining = "ManifestsRemaining"
+	// ReasonPurged, of an event: the deletion of the Kyma took longer than the grace period, so these objects were deleted.
+	ReasonPurged = "Purged"
+	// ReasonFinalizersRemoved, of an event: nobody let these custom resources go within the grace period, so their finalizers
+	// were removed. What their operator would have cleaned up may be left; look after it.
+	ReasonFinalizersRemoved = "FinalizersRemoved"
+	// ReasonPurgeBlocked, of an event: this stays in the runtime although the grace period is over. Remove it by hand.
+	ReasonPurgeBlocked = "PurgeBlocked"
 	// ReasonFinalizersRemaining: all is removed, but a finalizer of somebody else keeps the object. Find its owner.
 	ReasonFinalizersRemaining = "FinalizersRemaining"
 )
 
 // Reasons about being told not to act.
 const (
-	// ReasonPaused: somebody paused the work. Resume it.
-	ReasonPaused = "Paused"
+	// ReasonKymaPaused: the annotation operator.kyma-project.io/paused is set on the Kyma. Remove it.
+	ReasonKymaPaused = "KymaPaused"
+	// ReasonModulePaused: the annotation paused.operator.kyma-project.io/<module> is set on the Kyma. Remove it.
+	ReasonModulePaused = "ModulePaused"
 	// ReasonSkipReconciliation: the label operator.kyma-project.io/skip-reconciliation is set. Remove it.
 	ReasonSkipReconciliation = "SkipReconciliation"
 	// ReasonUnmanaged: the module is left to the user. Set managed to true to have it looked after.

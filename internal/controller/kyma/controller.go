@@ -64,6 +64,8 @@ type Options struct {
 	InCluster bool
 	// Base is what every runtime gets first: its namespace and the CRDs of what its admin sees. Not needed with InCluster.
 	Base *render.Bundle
+	// PullSecret names a Secret in Namespace that every runtime gets a copy of. Client has to know it. "" means none.
+	PullSecret string
 	// LookInterval is how often a runtime is looked at without a reason. Looks of a fleet are spread over it.
 	LookInterval time.Duration
 	// Concurrency is the number of Kymas worked on at the same time.
@@ -79,8 +81,9 @@ type Reconciler struct {
 	Options
 	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
 
-	mu    sync.Mutex
-	known map[string]*memory // guarded by mu; by name of the Kyma
+	mu         sync.Mutex
+	known      map[string]*memory // guarded by mu; by name of the Kyma
+	withSecret base               // guarded by mu
 }
 
 // memory is what is known of one Kyma between passes. Losing it costs a read or a patch that changes nothing.
@@ -138,6 +141,9 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
 	if !r.InCluster {
 		b = b.WatchesMetadata(secrets, handler.EnqueueRequestsFromMapFunc(kymaOfLabel))
+		if r.PullSecret != "" {
+			b = b.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.allKymas))
+		}
 	}
 	return b.Complete(r)
 }
@@ -149,6 +155,7 @@ type run struct {
 	now  time.Time     // of the whole pass
 
 	runtime   *runtimes.Runtime            // set by connect; nil while there is none
+	base      *render.Bundle               // set by mirror: what the runtime gets first
 	abandoned bool                         // set by connect: no access Secret, so a deletion leaves the runtime as it is
 	remote    *v1beta2.Kyma                // set by mirror: the Kyma in the runtime; in-cluster the Kyma itself
 	mirrored  bool                         // set by mirror: the runtime has its namespace, CRDs and Kyma

@@ -72,7 +72,11 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("deleting what runtime %s got from us: %w", n.kyma.Name, err)
 	}
-	left, err := n.runtime.Delete(ctx, append([]apply.Ref{remoteRef}, refs...), &n.memory(n.kyma.Name, n.runtime).deletion)
+	refs = append([]apply.Ref{remoteRef}, refs...)
+	if n.PullSecret != "" {
+		refs = append(refs, n.pullSecretRef())
+	}
+	left, err := n.runtime.Delete(ctx, refs, &n.memory(n.kyma.Name, n.runtime).deletion)
 	if err != nil {
 		return fmt.Errorf("deleting what runtime %s got from us: %w", n.kyma.Name, err)
 	}

@@ -44,12 +44,16 @@ func (n *run) mirror(ctx context.Context) error {
 		n.remote, n.mirrored = n.kyma, true
 		return nil
 	}
+	var err error
+	if n.base, err = n.baseNow(ctx); err != nil {
+		return err
+	}
 	remote, err := n.readRemote(ctx)
 	if err != nil {
 		return err
 	}
-	if remote == nil || remote.Annotations[v1beta2.AnnotationBaseDigest] != n.Base.Digest {
-		result, err := n.runtime.Apply(ctx, apply.Set{Bundle: n.Base, Owner: v1beta2.FieldOwner}, &n.memory(n.kyma.Name, n.runtime).base)
+	if remote == nil || remote.Annotations[v1beta2.AnnotationBaseDigest] != n.base.Digest {
+		result, err := n.runtime.Apply(ctx, apply.Set{Bundle: n.base, Owner: v1beta2.FieldOwner}, &n.memory(n.kyma.Name, n.runtime).base)
 		if err == nil && len(result.Failed) > 0 {
 			err = result.Failed[0]
 		}
@@ -128,7 +132,7 @@ func (n *run) remoteLabels() map[string]string {
 func (n *run) remoteAnnotations() map[string]string {
 	return map[string]string{
 		v1beta2.AnnotationOwnedBy:    n.kyma.Namespace + "/" + n.kyma.Name,
-		v1beta2.AnnotationBaseDigest: n.Base.Digest,
+		v1beta2.AnnotationBaseDigest: n.base.Digest,
 	}
 }
 

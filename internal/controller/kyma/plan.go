@@ -12,20 +12,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// channelOf returns the channel a module is asked from: its own, else the Kyma's, else the default; none for a pinned version.
-func channelOf(k *v1beta2.Kyma, m v1beta2.Module) string {
-	switch {
-	case m.Channel != "":
-		return m.Channel
-	case m.Version != "":
-		return ""
-	case k.Spec.Channel != "":
-		return k.Spec.Channel
-	default:
-		return v1beta2.DefaultChannel
-	}
-}
-
 // installedVersion returns the version that a runtime has of a module, "" if none.
 func installedVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
@@ -33,6 +19,14 @@ func installedVersion(m *v1beta2.Manifest) string {
 	}
 	if m.Status.Version != "" {
 		return m.Status.Version
+	}
+	return m.Spec.Version
+}
+
+// orderedVersion returns the version that a Manifest asks for, "" if there is none or it is leaving.
+func orderedVersion(m *v1beta2.Manifest) string {
+	if m == nil || !m.DeletionTimestamp.IsZero() {
+		return ""
 	}
 	return m.Spec.Version
 }

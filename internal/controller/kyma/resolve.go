@@ -37,10 +37,9 @@ func (n *run) resolve(ctx context.Context) error {
 	for _, wish := range n.remote.Spec.Modules {
 		wished[wish.Name] = true
 		m := module{wish: wish, wanted: true, former: formerEntry(n.kyma, wish.Name), manifest: n.manifestOf(wish.Name)}
-		m.decision = channel.Resolve(catalog, channel.Wish{
-			Module: wish.Name, Channel: channelOf(n.remote, wish), Version: wish.Version,
-			Beta: n.kyma.IsBeta(), Internal: n.kyma.IsInternal(), Installed: installedVersion(m.manifest),
-		})
+		asked := channel.WishOf(n.kyma, n.remote, &wish)
+		asked.Installed, asked.Ordered, asked.Now = installedVersion(m.manifest), orderedVersion(m.manifest), n.now
+		m.decision = channel.Resolve(catalog, asked)
 		n.modules = append(n.modules, m)
 	}
 	if err := failed(); err != nil {

@@ -114,6 +114,10 @@ func (n *run) reportConditions(out loop.Outcome) {
 		}
 		set(v1beta2.ConditionCRDsSync, n.mirrored, v1beta2.MessageCRDsSyncTrue, v1beta2.MessageCRDsSyncFalse, cmp.Or(out.Reason(), v1beta2.ReasonApplying), because)
 	}
+	if n.PullSecret != "" && !n.InCluster {
+		set(v1beta2.ConditionSKRImagePullSecretSync, n.mirrored, v1beta2.MessageSKRImagePullSecretSyncTrue, v1beta2.MessageSKRImagePullSecretSyncFalse,
+			cmp.Or(out.Reason(), v1beta2.ReasonApplying), "")
+	}
 	ready, total := countReady(n.kyma.Status.Modules)
 	reason, which := worst(n.kyma.Status.Modules)
 	modulesReady := ready == total && n.resolved()

@@ -200,24 +200,6 @@ func TestArtefactInEarlyModules(t *testing.T) {
 	}
 }
 
-func TestChannelOf(t *testing.T) {
-	k := &v1beta2.Kyma{Spec: v1beta2.KymaSpec{Channel: "fast"}}
-	for name, c := range map[string]struct {
-		kyma   *v1beta2.Kyma
-		module v1beta2.Module
-		want   string
-	}{
-		"Own":     {k, v1beta2.Module{Channel: "beta"}, "beta"},
-		"Kymas":   {k, v1beta2.Module{}, "fast"},
-		"Default": {&v1beta2.Kyma{}, v1beta2.Module{}, "regular"},
-		"Pinned":  {k, v1beta2.Module{Version: "1.0.0"}, ""},
-	} {
-		if got := channelOf(c.kyma, c.module); got != c.want {
-			t.Errorf("%s: channel is %q, want %q", name, got, c.want)
-		}
-	}
-}
-
 func TestWorstIsBounded(t *testing.T) {
 	var many []v1beta2.ModuleStatus
 	for range 50 {

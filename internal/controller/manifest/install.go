@@ -145,7 +145,7 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	case len(result.Failed) > 0:
 		return refused(result.Failed)
 	case len(result.Waiting) > 0:
-		return loop.Later(notYet, result.Waiting[0].Message)
+		return loop.Later(loop.Wait(time.Now(), n.since()), result.Waiting[0].Ref.String()+": "+result.Waiting[0].Message)
 	case i == len(n.sets)-1:
 		return nil
 	}
@@ -153,7 +153,7 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	if err != nil || len(unserved) == 0 {
 		return err
 	}
-	return loop.Later(notYet, unserved[0].Message)
+	return loop.Later(loop.Wait(time.Now(), n.since()), unserved[0].Message)
 }
 
 // tellTakeovers reports whose fields were taken: on purpose, since the module has to be as its author made it, but not in silence.

@@ -1,0 +1,289 @@
+package channel
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	kjson "sigs.k8s.io/json"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Policy says when updates that need a downtime may start, for all runtimes. It is made by ParsePolicy and not changed any more, but
+// for Least. Nil is a policy too: it knows no window.
+//
+// As a file it is JSON; every key is optional where it says so:
+//
+//	{
+//	  "rules": [{
+//	    "match": {                        at least one of these; all that are there must match
+//	      "globalAccountID": "^ga-1$",    regular expressions, found anywhere in the value of the label
+//	      "plan": "aws|gcp",              kyma-project.io/global-account-id, /broker-plan-name, /region, /platform-region;
+//	      "region": "^eu-",               a runtime without the label does not match
+//	      "platformRegion": "^cf-eu",
+//	      "labels": {"team": "^blue$"}    any other label of the Kyma in the control plane
+//	    },
+//	    "windows": [
+//	      {"days": ["Sat", "Sun"], "begin": "22:00:00+00:00", "end": "02:00:00+00:00"},
+//	      {"days": ["Mon"], "begin": "01:00", "end": "05:00", "timeZone": "Europe/Berlin"},
+//	      {"begin": "2026-12-24T20:00:00Z", "end": "2026-12-25T04:00:00Z"}
+//	    ]
+//	  }],
+//	  "default": {"days": ["Sun"], "begin": "03:00:00Z", "end": "05:00:00Z"}
+//	}
+//
+// The first rule that matches counts, with the first of its windows that comes; the default counts if no rule matches or the windows
+// of the rule are over. A window of days begins on each of them and ends, if its end is not after its begin, on the next day. Day and
+// time are those of its offset or timeZone. On a day on which the clock is put forward, a time that is skipped is the moment of the
+// change; put back, a time that is there twice is the first one.
+type Policy struct {
+	// Least is how much of a window must be left for an update to start. Windows that are not longer are no windows. Default 0.
+	Least time.Duration
+
+	rules    []rule
+	standard []window // one, or none
+}
+
+type rule struct {
+	match   map[string]*regexp.Regexp // by label; never empty
+	windows []window
+}
+
+// PolicyKey is the key of the policy in a ConfigMap, and the name of its file.
+const PolicyKey = "policy.json"
+
+// policyObject names the policy in a Blocker.
+const policyObject = "maintenance policy"
+
+// A policy is read by a program that others depend on, so there is a limit to everything in it.
+const (
+	maxPolicyBytes = 1 << 20
+	maxRules       = 1000
+	maxWindows     = 100
+	maxLabels      = 20
+	maxPattern     = 1000
+)
+
+// PolicyError says why a maintenance policy cannot be used, and where.
+type PolicyError struct {
+	// Path is the place in the document, for example rules[0].windows[1].begin. Empty: the document as a whole.
+	Path string
+	// Problem says what is wrong there and what is right.
+	Problem string
+}
+
+// Error returns a sentence with path and problem.
+func (e *PolicyError) Error() string {
+	if e.Path == "" {
+		return "reading the maintenance policy: " + e.Problem
+	}
+	return "reading the maintenance policy: " + e.Path + ": " + e.Problem
+}
+
+// Reason returns v1beta2.ReasonInvalidPolicy.
+func (e *PolicyError) Reason() string { return v1beta2.ReasonInvalidPolicy }
+
+// PolicyIn reads the policy of a ConfigMap from its data. Every error is a *PolicyError.
+func PolicyIn(data map[string]string) (*Policy, error) {
+	text, ok := data[PolicyKey]
+	if !ok {
+		return nil, &PolicyError{"", fmt.Sprintf("the ConfigMap has no key %s: put the policy there", PolicyKey)}
+	}
+	return ParsePolicy([]byte(text))
+}
+
+// The shape of the document.
+type (
+	policyFile struct {
+		Rules   []ruleFile  `json:"rules"`
+		Default *windowFile `json:"default"`
+	}
+	ruleFile struct {
+		Match   matchFile    `json:"match"`
+		Windows []windowFile `json:"windows"`
+	}
+	matchFile struct {
+		GlobalAccountID *string           `json:"globalAccountID"`
+		Plan            *string           `json:"plan"`
+		Region          *string           `json:"region"`
+		PlatformRegion  *string           `json:"platformRegion"`
+		Labels          map[string]string `json:"labels"`
+	}
+	windowFile struct {
+		Days     []string `json:"days"`
+		Begin    string   `json:"begin"`
+		End      string   `json:"end"`
+		TimeZone string   `json:"timeZone"`
+	}
+)
+
+// ParsePolicy reads a policy, see there. Unknown and repeated keys are errors. Every error is a *PolicyError.
+func ParsePolicy(data []byte) (*Policy, error) {
+	if len(data) > maxPolicyBytes {
+		return nil, &PolicyError{"", fmt.Sprintf("it has %d bytes, %d are allowed: make it smaller", len(data), maxPolicyBytes)}
+	}
+	var file policyFile
+	strict, err := kjson.UnmarshalStrict(data, &file)
+	if err = cmp.Or(err, firstOf(strict)); err != nil {
+		return nil, &PolicyError{"", err.Error()}
+	}
+	p := &Policy{}
+	if file.Default != nil {
+		w, err := parseWindow("default", *file.Default)
+		if err != nil {
+			return nil, err
+		}
+		p.standard = []window{w}
+	}
+	switch {
+	case len(file.Rules) > maxRules:
+		return nil, &PolicyError{"rules", fmt.Sprintf("there are %d, %d are allowed", len(file.Rules), maxRules)}
+	case len(file.Rules) == 0 && p.standard == nil:
+		return nil, &PolicyError{"", "it has neither rules nor a default: give one of them"}
+	}
+	for i, r := range file.Rules {
+		parsed, err := parseRule(fmt.Sprintf("rules[%d]", i), r)
+		if err != nil {
+			return nil, err
+		}
+		if len(parsed.windows) == 0 && p.standard == nil {
+			return nil, &PolicyError{fmt.Sprintf("rules[%d].windows", i), "it is empty, and there is no default: name a window"}
+		}
+		p.rules = append(p.rules, parsed)
+	}
+	return p, nil
+}
+
+func firstOf(errs []error) error {
+	if len(errs) == 0 {
+		return nil
+	}
+	return errs[0]
+}
+
+func parseRule(path string, file ruleFile) (rule, error) {
+	if labels, windows := len(file.Match.Labels), len(file.Windows); labels > maxLabels || windows > maxWindows {
+		return rule{}, &PolicyError{path, fmt.Sprintf("it has %d labels and %d windows, %d and %d are allowed", labels, windows, maxLabels, maxWindows)}
+	}
+	r := rule{match: map[string]*regexp.Regexp{}}
+	add := func(field, label, pattern string) error {
+		if len(pattern) > maxPattern {
+			return &PolicyError{path + ".match." + field, fmt.Sprintf("it has %d characters, %d are allowed", len(pattern), maxPattern)}
+		}
+		re, err := regexp.Compile(pattern)
+		switch {
+		case err != nil:
+			return &PolicyError{path + ".match." + field, "it is no regular expression: " + err.Error()}
+		case r.match[label] != nil:
+			return &PolicyError{path + ".match." + field, "label " + label + " is matched twice: keep one"}
+		}
+		r.match[label] = re
+		return nil
+	}
+	m := file.Match
+	for _, f := range []struct {
+		field, label string
+		pattern      *string
+	}{
+		{"globalAccountID", v1beta2.LabelGlobalAccountID, m.GlobalAccountID},
+		{"plan", v1beta2.LabelBrokerPlanName, m.Plan},
+		{"region", v1beta2.LabelRegion, m.Region},
+		{"platformRegion", v1beta2.LabelPlatformRegion, m.PlatformRegion},
+	} {
+		if f.pattern == nil {
+			continue
+		}
+		if err := add(f.field, f.label, *f.pattern); err != nil {
+			return rule{}, err
+		}
+	}
+	for _, label := range slices.Sorted(maps.Keys(m.Labels)) {
+		if err := add(fmt.Sprintf("labels[%s]", label), label, m.Labels[label]); err != nil {
+			return rule{}, err
+		}
+	}
+	if len(r.match) == 0 {
+		return rule{}, &PolicyError{path + ".match", "it has no field: give one, or use default for all runtimes"}
+	}
+	for i, w := range file.Windows {
+		parsed, err := parseWindow(fmt.Sprintf("%s.windows[%d]", path, i), w)
+		if err != nil {
+			return rule{}, err
+		}
+		r.windows = append(r.windows, parsed)
+	}
+	return r, nil
+}
+
+// weekdays are the words for days, Sunday first as in package time.
+var weekdays = [...]string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
+
+// parseWindow reads one window. With a timeZone, times have no offset; without, they have one.
+func parseWindow(path string, file windowFile) (window, error) {
+	w := window{}
+	for i, day := range file.Days {
+		at := slices.Index(weekdays[:], day)
+		if at < 0 {
+			return w, &PolicyError{fmt.Sprintf("%s.days[%d]", path, i), fmt.Sprintf("%q is no day: write %s", day, strings.Join(weekdays[:], ", "))}
+		}
+		w.days |= 1 << at
+	}
+	if file.TimeZone != "" {
+		zone, err := time.LoadLocation(file.TimeZone)
+		if err != nil || file.TimeZone == "Local" { // which is another one on every machine
+			return w, &PolicyError{path + ".timeZone", fmt.Sprintf("%q is no time zone: write a name such as Europe/Berlin", file.TimeZone)}
+		}
+		w.zone = zone
+	}
+	begin, err := parseTime(path+".begin", file.Begin, w)
+	if err != nil {
+		return w, err
+	}
+	end, err := parseTime(path+".end", file.End, w)
+	switch {
+	case err != nil:
+		return w, err
+	case w.days == 0 && !end.After(begin):
+		return w, &PolicyError{path + ".end", fmt.Sprintf("%s is not after begin", file.End)}
+	case w.days == 0:
+		w.opening = Opening{begin, end}
+		return w, nil
+	case w.zone == nil:
+		w.zone = begin.Location() // the day is that of begin
+		end = end.In(w.zone)
+	}
+	w.begin, w.end = clockOf(begin), clockOf(end)
+	return w, nil
+}
+
+// parseTime reads begin or end of a window: of a day if the window has days, else with a date.
+func parseTime(path, text string, w window) (time.Time, error) {
+	var layouts []string
+	hint := ""
+	switch {
+	case w.days != 0 && w.zone != nil:
+		layouts, hint = []string{"15:04:05", "15:04"}, "a time such as 21:00, without offset because there is a timeZone"
+	case w.days != 0:
+		layouts, hint = []string{"15:04:05Z07:00", "15:04Z07:00"}, "a time with offset such as 21:00:00+00:00, or set timeZone"
+	case w.zone != nil:
+		layouts, hint = []string{"2006-01-02T15:04:05", "2006-01-02T15:04"}, "a date and time such as 2026-01-31T21:00:00, without offset because there is a timeZone, or set days"
+	default:
+		layouts, hint = []string{time.RFC3339}, "a date and time with offset such as 2026-01-31T21:00:00Z, or set days"
+	}
+	for _, layout := range layouts {
+		t, err := time.Parse(layout, text)
+		switch {
+		case err != nil:
+			continue
+		case w.days == 0 && w.zone != nil:
+			t = instant(t.Year(), t.Month(), t.Day(), clockOf(t), w.zone)
+		}
+		return t, nil
+	}
+	return time.Time{}, &PolicyError{path, fmt.Sprintf("%q should be %s", text, hint)}
+}

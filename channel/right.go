@@ -1,0 +1,47 @@
+package channel
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// refusal says what keeps everybody without these rights from a template: mandatory, internal or beta; "" if nothing does.
+func refusal(t *v1beta2.ModuleTemplate, beta, internal bool) string {
+	switch {
+	case t.Spec.Mandatory:
+		return "mandatory"
+	case t.IsInternal() && !internal:
+		return "internal"
+	case t.IsBeta() && !beta:
+		return "beta"
+	}
+	return ""
+}
+
+// admits tells whether a Kyma with these labels may have a module, by the table at search.selected. It fails if nobody can say:
+// then somebody has to mend the release, and until then the module is for no further runtime. meta is nil for an early module.
+func admits(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (bool, error) {
+	var selector *v1beta2.Selector
+	if meta != nil {
+		selector = meta.Spec.KymaSelector
+	}
+	switch listed := slices.Contains(restricted, module); {
+	case !listed && selector == nil:
+		return true, nil
+	case !listed:
+		return false, fmt.Errorf("the ModuleReleaseMeta of module %s has a spec.kymaSelector, but the module is not restricted: "+
+			"add it to --restricted-default-modules, or remove the selector", module)
+	case selector.IsEmpty():
+		return false, fmt.Errorf("module %s is restricted, but its ModuleReleaseMeta selects no Kymas: "+
+			"set spec.kymaSelector, or remove the module from --restricted-default-modules", module)
+	}
+	compiled, err := selector.Compile()
+	if err != nil {
+		return false, fmt.Errorf("spec.kymaSelector of ModuleReleaseMeta %s cannot be matched, correct it: %w", module, err)
+	}
+	return compiled.Matches(labels.Set(kyma)), nil
+}

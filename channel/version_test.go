@@ -1,0 +1,59 @@
+package channel
+
+import (
+	"testing"
+
+	"github.com/Masterminds/semver/v3"
+)
+
+// TestPrecedence has the order of semver.org, chapter 11.
+func TestPrecedence(t *testing.T) {
+	rising := []string{
+		"0.0.1", "0.1.0", "0.9.9", "0.10.0", "1.0.0-0", "1.0.0-1", "1.0.0-2", "1.0.0-10", "1.0.0-alpha", "1.0.0-alpha.1", "1.0.0-alpha.beta", "1.0.0-beta",
+		"1.0.0-beta.2", "1.0.0-beta.11", "1.0.0-rc.1", "1.0.0", "1.0.1-rc", "1.0.1", "1.2.0", "1.10.0", "2.0.0", "10.0.0",
+	}
+	for i, a := range rising {
+		for j, b := range rising {
+			want := 0
+			switch {
+			case i < j:
+				want = -1
+			case i > j:
+				want = 1
+			}
+			if got := precedence(a, b); got != want {
+				t.Errorf("precedence(%s, %s) is %d, want %d", a, b, got, want)
+			}
+			if got := precedence(a+"+x.1", b+"+y"); got != want {
+				t.Errorf("with build metadata precedence(%s, %s) is %d, want %d", a, b, got, want)
+			}
+		}
+	}
+}
+
+// FuzzLower checks that being lower is a strict order wherever all are versions, and never true elsewhere.
+func FuzzLower(f *testing.F) {
+	f.Add("1.0.0", "1.0.1", "1.0.2")
+	f.Add("1.0.0-rc", "1.0.0", "1.0.0-rc.1")
+	f.Add("1.0.0-9", "1.0.0-a", "1.0.0-99999999999999999999")
+	f.Add("", "x", "v1.0.0")
+	f.Fuzz(func(t *testing.T, a, b, c string) {
+		if lower(a, b) && lower(b, a) {
+			t.Errorf("%q and %q are both lower than the other", a, b)
+		}
+		if lower(a, a) {
+			t.Errorf("%q is lower than itself", a)
+		}
+		if lower(a, b) && lower(b, c) && !lower(a, c) {
+			t.Errorf("%q, %q, %q: not in order", a, b, c)
+		}
+		_, errA := semver.StrictNewVersion(a)
+		_, errB := semver.StrictNewVersion(b)
+		if (errA != nil || errB != nil) && lower(a, b) {
+			t.Errorf("%q or %q is no version and yet lower", a, b)
+		}
+		if isVersion(a) != (errA == nil) {
+			t.Errorf("%q: is a version %t", a, isVersion(a))
+		}
+	})
+}

@@ -1,0 +1,250 @@
+package channel
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+func shopStock() Stock {
+	return Stock{
+		Releases: slices.Collect(maps.Values(shopReleases())), Templates: slices.Collect(maps.Values(shopTemplates())), Restricted: shop().Restricted,
+	}
+}
+
+func mustView(t testing.TB, g Group, s Stock) View {
+	t.Helper()
+	v, err := VisibleTo(g, s, "kyma-system")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// channelsIn returns the channels that a view shows, as module/channel.
+func channelsIn(t testing.TB, v View) []string {
+	t.Helper()
+	var all []string
+	for _, o := range v.Objects {
+		if o.Kind != v1beta2.KindModuleReleaseMeta {
+			continue
+		}
+		var r v1beta2.ModuleReleaseMeta
+		if err := json.Unmarshal(o.JSON, &r); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range r.Spec.Channels {
+			all = append(all, r.Name+"/"+c.Channel)
+		}
+	}
+	return all
+}
+
+func templatesIn(v View) []string {
+	var all []string
+	for _, o := range v.Objects {
+		if o.Kind == v1beta2.KindModuleTemplate {
+			all = append(all, o.Name)
+		}
+	}
+	return all
+}
+
+func TestGroupOf(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		labels map[string]string
+		want   Group
+	}{
+		"None":     {"no rights", nil, Group{}},
+		"Beta":     {"by label", map[string]string{v1beta2.LabelBeta: "True"}, Group{Beta: true}},
+		"Internal": {"by label", map[string]string{v1beta2.LabelInternal: "true", v1beta2.LabelBeta: "false"}, Group{Internal: true}},
+		"Selected": {"by the selector of a restricted module; what cannot be matched selects nobody", map[string]string{"tier": "gold", "else": "x"}, Group{Selected: "vip"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := GroupOf(shop(), kymaWith(c.labels, nil)); got != c.want {
+				t.Errorf("%s: got %+v, want %+v", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+func TestVisibleTo(t *testing.T) {
+	earlyOnes := []string{"kyma-labelled", "modern-regular", "mute-regular", "numb-regular", "pair-fast", "pair-regular", "spoken-regular", "twin-a", "twin-b"}
+	cases := map[string]struct {
+		reason    string
+		group     Group
+		channels  []string
+		templates []string
+	}{
+		"None": {
+			"what everybody may have: no channel without template, no mandatory module, nobody's own", Group{},
+			[]string{"keda/regular", "keda/fast", "keda/slow"}, []string{"keda-1.0.0", "keda-1.1.0-rc", "keda-5.0.0"},
+		},
+		"Beta": {
+			"and beta", Group{Beta: true},
+			[]string{"keda/regular", "keda/fast", "keda/beta", "keda/slow"}, []string{"keda-1.0.0", "keda-1.1.0-rc", "keda-2.0.0", "keda-5.0.0"},
+		},
+		"All": {
+			"and internal, and restricted; mandatory for nobody", Group{Beta: true, Internal: true, Selected: "vip"},
+			[]string{"keda/regular", "keda/fast", "keda/beta", "keda/internal", "keda/slow", "vip/regular"},
+			[]string{"keda-1.0.0", "keda-1.1.0-rc", "keda-2.0.0", "keda-3.0.0", "keda-5.0.0", "pair-secret", "vip-1.0.0"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			v := mustView(t, c.group, shopStock())
+			if diff := cmp.Diff(c.channels, channelsIn(t, v)); diff != "" {
+				t.Errorf("%s: channels (-want +got):\n%s", c.reason, diff)
+			}
+			want := slices.Sorted(slices.Values(append(c.templates, earlyOnes...)))
+			if diff := cmp.Diff(want, templatesIn(v)); diff != "" {
+				t.Errorf("%s: templates (-want +got):\n%s", c.reason, diff)
+			}
+			if len(v.Digest) != 64 {
+				t.Errorf("digest is %q", v.Digest)
+			}
+		})
+	}
+}
+
+// TestShown: a runtime gets what a person needs to choose, and nothing about the control plane or other runtimes.
+func TestShown(t *testing.T) {
+	r := shopReleases()["vip"]
+	r.Namespace, r.UID, r.ResourceVersion, r.Generation, r.Finalizers = "kcp-system", "u", "7", 3, []string{"x"}
+	r.Labels = map[string]string{"a": "b", v1beta2.LabelManagedBy: "me"}
+	r.Annotations = map[string]string{"c": "d", corev1.LastAppliedConfigAnnotation: `{"spec":{"channels":"all of them"}}`}
+	r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
+	before := r.DeepCopy()
+	v := mustView(t, Group{Selected: "vip"}, Stock{Releases: []*v1beta2.ModuleReleaseMeta{r}, Templates: []*v1beta2.ModuleTemplate{shopTemplates()["vip-1.0.0"]}, Restricted: []string{"vip"}})
+	want := []string{
+		`{"kind":"ModuleTemplate","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"name":"vip-1.0.0","namespace":"kyma-system","labels":{"operator.kyma-project.io/managed-by":"kyma"}},"spec":{"descriptor":{}}}`,
+		`{"kind":"ModuleReleaseMeta","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"name":"vip","namespace":"kyma-system","labels":{"a":"b","operator.kyma-project.io/managed-by":"kyma"},"annotations":{"c":"d"}},` +
+			`"spec":{"moduleName":"vip","ocmComponentName":"kyma-project.io/module/vip","channels":[{"channel":"regular","version":"1.0.0"}]}}`,
+	}
+	var got []string
+	for _, o := range v.Objects {
+		got = append(got, string(o.JSON))
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("objects (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(before, r); diff != "" {
+		t.Errorf("the release in the control plane was changed:\n%s", diff)
+	}
+	for kind, broken := range map[string]Stock{
+		v1beta2.KindModuleTemplate: {Templates: []*v1beta2.ModuleTemplate{{Spec: v1beta2.ModuleTemplateSpec{Channel: "regular", Descriptor: runtime.RawExtension{Raw: []byte("{")}}}}},
+	} {
+		if _, err := VisibleTo(Group{}, broken, "kyma-system"); err == nil || !strings.Contains(err.Error(), "encoding "+kind) {
+			t.Errorf("a broken %s: %v", kind, err)
+		}
+	}
+}
+
+// TestViewDigest: it changes with what is seen, and with nothing else.
+func TestViewDigest(t *testing.T) {
+	before := mustView(t, Group{}, shopStock()).Digest
+	cases := map[string]struct {
+		reason  string
+		change  func(*v1beta2.ModuleReleaseMeta, *v1beta2.ModuleTemplate)
+		changes bool
+	}{
+		"Nothing": {"another order", func(*v1beta2.ModuleReleaseMeta, *v1beta2.ModuleTemplate) {}, false},
+		"Metadata": {"a write that changes nothing", func(r *v1beta2.ModuleReleaseMeta, t *v1beta2.ModuleTemplate) {
+			r.ResourceVersion, t.Generation = "9", 9
+		}, false},
+		"Unseen":   {"a channel that the group does not see", func(r *v1beta2.ModuleReleaseMeta, _ *v1beta2.ModuleTemplate) { r.Spec.Channels[2].Version = "3.0.0" }, false},
+		"Channel":  {"a channel that it sees", func(r *v1beta2.ModuleReleaseMeta, _ *v1beta2.ModuleTemplate) { r.Spec.Channels[0].Version = "1.1.0" }, true},
+		"Template": {"a template", func(_ *v1beta2.ModuleReleaseMeta, t *v1beta2.ModuleTemplate) { t.Spec.RequiresDowntime = true }, true},
+		"Label":    {"a label", func(_ *v1beta2.ModuleReleaseMeta, t *v1beta2.ModuleTemplate) { t.Labels = map[string]string{"a": "b"} }, true},
+		"Right": {"a template that becomes beta", func(_ *v1beta2.ModuleReleaseMeta, t *v1beta2.ModuleTemplate) {
+			t.Labels = map[string]string{v1beta2.LabelBeta: "true"}
+		}, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			releases, templates := shopReleases(), shopTemplates()
+			c.change(releases["keda"], templates["keda-1.0.0"])
+			s := Stock{slices.Collect(maps.Values(releases)), slices.Collect(maps.Values(templates)), shop().Restricted}
+			rand.Shuffle(len(s.Templates), func(i, j int) { s.Templates[i], s.Templates[j] = s.Templates[j], s.Templates[i] })
+			if after := mustView(t, Group{}, s).Digest; (after != before) != c.changes {
+				t.Errorf("%s: the digest was %s and is %s", c.reason, before, after)
+			}
+		})
+	}
+}
+
+// TestVisibleIsResolved: what a runtime sees it can have, and what it does not see it is refused, for every right, module and channel.
+func TestVisibleIsResolved(t *testing.T) {
+	refused := []string{v1beta2.ReasonModuleNotAllowed, v1beta2.ReasonModuleNotFound, v1beta2.ReasonChannelNotFound, v1beta2.ReasonTemplateNotFound}
+	channels := []string{"regular", "fast", "beta", "internal", "lost", "must", "slow", "odd", "empty", "secret", "alpha"}
+	for flags := range 8 {
+		labels := map[string]string{v1beta2.LabelBeta: fmt.Sprint(flags&1 != 0), v1beta2.LabelInternal: fmt.Sprint(flags&2 != 0)}
+		if flags&4 != 0 {
+			labels["tier"] = "gold"
+		}
+		kyma := kymaWith(labels, nil)
+		v := mustView(t, GroupOf(shop(), kyma), shopStock())
+		seen := channelsIn(t, v)
+		for module := range shopReleases() {
+			for _, c := range channels {
+				d := Resolve(shop(), WishOf(kyma, kyma, &v1beta2.Module{Name: module, Channel: c}))
+				isSeen := slices.Contains(seen, module+"/"+c)
+				switch {
+				case d.Blocker == nil && (!isSeen || !slices.Contains(templatesIn(v), d.Template.Name)):
+					t.Errorf("%v may have %s/%s and does not see it", labels, module, c)
+				case isSeen && d.Blocker != nil && slices.Contains(refused, d.Blocker.Code):
+					t.Errorf("%v sees %s/%s and may not have it: %v", labels, module, c, d.Blocker)
+				}
+			}
+		}
+		for name, template := range shopTemplates() {
+			module := ModuleOf(template)
+			if template.Spec.Channel == "" || module == "twin" {
+				continue
+			}
+			d := Resolve(shop(), WishOf(kyma, kyma, &v1beta2.Module{Name: module, Channel: template.Spec.Channel}))
+			isSeen := slices.Contains(templatesIn(v), name)
+			if mayHave := d.Blocker == nil || d.Blocker.Code == v1beta2.ReasonInvalidRelease && module != "locked"; mayHave != isSeen {
+				t.Errorf("%v: template %s is seen %t, blocker %v", labels, name, isSeen, d.Blocker)
+			}
+		}
+	}
+}
+
+// BenchmarkVisibleTo is what a change of the catalog costs for each group, with 50 templates and 20 releases.
+func BenchmarkVisibleTo(b *testing.B) {
+	var s Stock
+	for i := range 20 {
+		r := &v1beta2.ModuleReleaseMeta{}
+		r.Name = fmt.Sprintf("module-%02d", i)
+		for j := range 5 {
+			version := fmt.Sprintf("1.%d.0", j)
+			r.Spec.Channels = append(r.Spec.Channels, v1beta2.ChannelVersion{Channel: "c" + version, Version: version})
+			if j > 2 || j == 2 && i >= 10 {
+				continue
+			}
+			template := early(TemplateName(r.Name, version), r.Name, "", version)
+			s.Templates = append(s.Templates, template)
+		}
+		s.Releases = append(s.Releases, r)
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		if v := mustView(b, Group{}, s); len(v.Objects) != 70 {
+			b.Fatal(len(v.Objects))
+		}
+	}
+}

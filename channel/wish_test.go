@@ -1,0 +1,143 @@
+package channel
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+func kymaWith(labels, annotations map[string]string) *v1beta2.Kyma {
+	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "runtime-a", Labels: labels, Annotations: annotations}}
+}
+
+func TestWishOf(t *testing.T) {
+	labels := map[string]string{v1beta2.LabelBeta: "true", v1beta2.LabelInternal: "True"}
+	rights := kymaWith(labels, nil)
+	rights.Spec.SkipMaintenanceWindows = true
+	fast := &v1beta2.Kyma{Spec: v1beta2.KymaSpec{Channel: "fast"}}
+	cases := map[string]struct {
+		reason       string
+		kyma, wished *v1beta2.Kyma
+		module       v1beta2.Module
+		want         Wish
+	}{
+		"Default":       {"nobody names a channel", kymaWith(nil, nil), &v1beta2.Kyma{}, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "regular"}},
+		"OfKyma":        {"the Kyma names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "fast"}},
+		"OfModule":      {"the module names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Channel: "slow"}, Wish{Module: "keda", Channel: "slow"}},
+		"Pinned":        {"a version needs none", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0"}, Wish{Module: "keda", Version: "1.0.0"}},
+		"Both":          {"a contradiction is kept, to be told", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0", Channel: "slow"}, Wish{Module: "keda", Version: "1.0.0", Channel: "slow"}},
+		"Rights":        {"rights are those of the control plane", rights, fast, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "fast", Beta: true, Internal: true, SkipWindows: true, Labels: labels}},
+		"NotOfRuntime":  {"and not of the runtime", kymaWith(nil, nil), rights, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "regular"}},
+		"Downgrade":     {"a downgrade may be allowed in the control plane", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "istio, keda"}), fast, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "fast", Downgrade: true}},
+		"DowngradeHere": {"and in the runtime", kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "*"}), v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "regular", Downgrade: true}},
+		"DowngradeElse": {"of the modules that are named", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "kedas,"}), fast, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "fast"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, WishOf(c.kyma, c.wished, &c.module)); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
+	}
+	if w := WishOf(kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationPaused: "x"}), &v1beta2.Module{Name: "keda"}); w.Blocker == nil {
+		t.Error("a pause in the runtime is not in the wish")
+	}
+}
+
+func TestPaused(t *testing.T) {
+	const ofKeda = v1beta2.AnnotationPausedModule + "keda"
+	cases := map[string]struct {
+		reason      string
+		annotations map[string]string
+		module      string
+		code, says  string
+	}{
+		"No":       {"nobody said so", nil, "keda", "", ""},
+		"Kyma":     {"with a reason", map[string]string{v1beta2.AnnotationPaused: "moving house"}, "keda", "KymaPaused", "Kyma runtime-a is paused (moving house): remove the annotation operator.kyma-project.io/paused"},
+		"Module":   {"a module alone", map[string]string{ofKeda: " INC-1 "}, "keda", "ModulePaused", "module keda is paused (INC-1): remove the annotation paused.operator.kyma-project.io/keda from Kyma runtime-a"},
+		"Both":     {"the larger one is told", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPaused: "all"}, "keda", "KymaPaused", "(all)"},
+		"Other":    {"another module", map[string]string{ofKeda: "INC-1"}, "istio", "", ""},
+		"KymaOnly": {"asked about the Kyma alone", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPausedModule: "x"}, "", "", ""},
+		"Silent":   {"without a reason it is a pause, too", map[string]string{v1beta2.AnnotationPaused: ""}, "", "KymaPaused", "(no reason given)"},
+		"True":     {"yes is not a reason", map[string]string{ofKeda: "True"}, "keda", "ModulePaused", "(no reason given)"},
+		"False":    {"whoever writes false means it", map[string]string{v1beta2.AnnotationPaused: "False", ofKeda: "false"}, "keda", "", ""},
+		"Long":     {"what is long is cut", map[string]string{ofKeda: strings.Repeat("ü", 257)}, "keda", "ModulePaused", "(" + strings.Repeat("ü", 256) + "…)"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := Paused(kymaWith(nil, c.annotations), c.module)
+			switch {
+			case (b == nil) != (c.code == ""):
+				t.Errorf("%s: got %v", c.reason, b)
+			case b != nil && (b.Code != c.code || !strings.Contains(b.Message, c.says) || !b.Keep):
+				t.Errorf("%s: got %s, keep %t: %s", c.reason, b.Code, b.Keep, b.Message)
+			}
+		})
+	}
+	if b := Paused(nil, "keda"); b != nil {
+		t.Errorf("no Kyma is paused: %v", b)
+	}
+	if allowsDowngrade(nil, "keda") {
+		t.Error("no Kyma allows a downgrade")
+	}
+}
+
+func TestMandatoryWishes(t *testing.T) {
+	must := func(name, module, component string, age time.Duration) *v1beta2.ModuleReleaseMeta {
+		r := &v1beta2.ModuleReleaseMeta{Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: module, OCMComponentName: component, Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}}
+		r.Name, r.CreationTimestamp = name, metav1.NewTime(at.Add(-age))
+		return r
+	}
+	leaving := must("leaving", "leaving", "x/leaving", 9)
+	leaving.DeletionTimestamp = new(metav1.NewTime(at))
+	back := must("back", "back", "x/back", 0)
+	back.Annotations = map[string]string{v1beta2.AnnotationAllowDowngrade: "true"}
+	yes := must("yes", "yes", "x/yes", 0)
+	yes.Annotations = map[string]string{v1beta2.AnnotationAllowDowngrade: "*"}
+	optional := &v1beta2.ModuleReleaseMeta{}
+	optional.Name = "optional"
+	releases := []*v1beta2.ModuleReleaseMeta{
+		must("warden-two", "warden", "x/warden-two", 0), must("warden", "warden", "x/warden", 5), optional, leaving, back, yes,
+		must("shield-b", "shield-b", "x/shield", 0), must("shield-a", "shield-a", "x/shield", 0), must("bare", "", "", 0), must("plain", "", "", 0),
+	}
+	catalog := Catalog{Mandatory: func() []*v1beta2.ModuleReleaseMeta { return releases }}
+	kyma := kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "shield-a", v1beta2.AnnotationPausedModule + "plain": "INC-2"})
+	got := map[string]string{}
+	last := ""
+	for _, w := range MandatoryWishes(catalog, kyma) {
+		if w.Module <= last || !w.Mandatory {
+			t.Errorf("%s after %s, mandatory %t", w.Module, last, w.Mandatory)
+		}
+		last = w.Module
+		got[w.Module] = ""
+		if w.Blocker != nil {
+			got[w.Module] = w.Blocker.Code + " " + w.Blocker.Object
+		}
+		if w.Downgrade {
+			got[w.Module] += "down"
+		}
+	}
+	want := map[string]string{
+		"back": "down", "bare": "", "plain": "ModulePaused module plain", "shield-a": "down", "shield-b": "ModuleConflict ModuleReleaseMeta shield-b",
+		"warden": "", "warden-two": "ModuleConflict ModuleReleaseMeta warden-two", "yes": "",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("wishes (-want +got):\n%s", diff)
+	}
+	if releases[0].Name != "warden-two" {
+		t.Error("the list of the catalog was changed")
+	}
+	if wishes := MandatoryWishes(Catalog{}, kyma); wishes != nil {
+		t.Errorf("a catalog without mandatory modules has %v", wishes)
+	}
+	for _, w := range MandatoryWishes(shop(), kyma) {
+		if d := Resolve(shop(), w); w.Module != "warden" || d.Next != "1.0.0" {
+			t.Errorf("%s: %+v", w.Module, d)
+		}
+	}
+}
