@@ -16,6 +16,8 @@ const (
 
 // Types of the conditions of a Manifest.
 const (
+	// ConditionSignature: the artefacts of the module are signed by a key of the trust policy. Present if the policy asks for it.
+	ConditionSignature = "Signature"
 	// ConditionResources: the objects of the module are fetched and understood.
 	ConditionResources = "Resources"
 	// ConditionInstallation: the module is installed and its workload is ready.
@@ -37,6 +39,8 @@ const ConditionVirtualService = "VirtualService"
 const (
 	// ReasonReady is the reason of the conditions of Kyma and Watcher, and of ConditionInstallation.
 	ReasonReady = "Ready"
+	// ReasonSignatureVerified is the reason of ConditionSignature when it is True.
+	ReasonSignatureVerified = "SignatureVerified"
 	// ReasonResourcesAvailable is the reason of ConditionResources.
 	ReasonResourcesAvailable = "ResourcesAvailable"
 	// ReasonModuleCRCreated is the reason of ConditionModuleCR.

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path"
 	"regexp"
 	"strings"
 	"time"
@@ -91,6 +92,8 @@ type Manager struct {
 	ModulesRepositorySubpath string
 	// RegistryCacheBytes bounds the memory for artefacts. Default 256 MiB.
 	RegistryCacheBytes int64
+	// TrustPolicy is the file that says what has to be signed, and by whom; it is read again when it changes. Default empty: nothing.
+	TrustPolicy string
 
 	// BundleCacheBytes bounds the memory for rendered modules, shared by all runtimes. Default 128 MiB.
 	BundleCacheBytes int64
@@ -100,6 +103,17 @@ type Manager struct {
 	SKRImagePullSecret string
 	// CustomStateCheck says that a module is Ready only when its custom resource is, where the Manifest does not say otherwise. Default true.
 	CustomStateCheck bool
+
+	// PurgeGracePeriod is how long the deletion of a Kyma may take before what was deployed to its runtime is purged; 0 is never. Default 5 m.
+	PurgeGracePeriod time.Duration
+	// SkipFinalizerPurgingFor are patterns for kinds whose custom resources are never purged: plural.group or kind.group, with * for any
+	// text. Default none.
+	SkipFinalizerPurgingFor []string
+	// OrphanSweepInterval is how often it is looked for what belongs to nobody, in the control plane and in every runtime; 0 is never. Sweeps of a
+	// fleet are spread over it. Default 24 h.
+	OrphanSweepInterval time.Duration
+	// OrphanCleanup deletes what certainly belongs to nobody, instead of telling only. Default false.
+	OrphanCleanup bool
 
 	// WatchMode is WatchHub (default) or WatchPoll.
 	WatchMode string
@@ -135,6 +149,8 @@ func NewManager() *Manager {
 		RegistryCacheBytes:              256 << 20,
 		BundleCacheBytes:                128 << 20,
 		CustomStateCheck:                true,
+		PurgeGracePeriod:                5 * time.Minute,
+		OrphanSweepInterval:             24 * time.Hour,
 		WatchMode:                       WatchHub,
 		PollInterval:                    time.Minute,
 		AuditInterval:                   time.Hour,
@@ -170,10 +186,15 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.OCIRegistryCredSecret, "oci-registry-cred-secret", m.OCIRegistryCredSecret, "Secret of type kubernetes.io/dockerconfigjson that names registry and login")
 	f.StringVar(&m.ModulesRepositorySubpath, "modules-repository-subpath", m.ModulesRepositorySubpath, "path in the registry before component-descriptors")
 	f.Int64Var(&m.RegistryCacheBytes, "registry-cache-bytes", m.RegistryCacheBytes, "memory for artefacts, in bytes")
+	f.StringVar(&m.TrustPolicy, "trust-policy", m.TrustPolicy, "file that says which modules have to be signed, and by which keys; empty: none")
 	f.Int64Var(&m.BundleCacheBytes, "bundle-cache-bytes", m.BundleCacheBytes, "memory for rendered modules, in bytes")
 	f.StringVar(&m.LocalSources, "local-sources", m.LocalSources, "folder of which Manifests may name folders as sources of type kustomize; empty: none")
 	f.StringVar(&m.SKRImagePullSecret, "skr-image-pull-secret", m.SKRImagePullSecret, "Secret in --namespace that every runtime gets, and that modules pull images with")
 	f.BoolVar(&m.CustomStateCheck, "custom-state-check", m.CustomStateCheck, "a module is Ready only when its custom resource is; an annotation of the Manifest goes before")
+	f.DurationVar(&m.PurgeGracePeriod, "purge-grace-period", m.PurgeGracePeriod, "how long the deletion of a Kyma may take before its runtime is purged; 0 is never")
+	f.StringSliceVar(&m.SkipFinalizerPurgingFor, "skip-finalizer-purging-for", m.SkipFinalizerPurgingFor, "kinds whose custom resources are never purged: plural.group or kind.group, * is any text")
+	f.DurationVar(&m.OrphanSweepInterval, "orphan-sweep-interval", m.OrphanSweepInterval, "how often it is looked for what belongs to nobody; spread over the fleet; 0 is never")
+	f.BoolVar(&m.OrphanCleanup, "orphan-cleanup", m.OrphanCleanup, "delete what certainly belongs to nobody, instead of telling only")
 	f.StringVar(&m.WatchMode, "watch-mode", m.WatchMode, "hub: watch each runtime; poll: look at each runtime every --poll-interval")
 	f.DurationVar(&m.PollInterval, "poll-interval", m.PollInterval, "how often a runtime that is not watched is looked at")
 	f.DurationVar(&m.AuditInterval, "audit-interval", m.AuditInterval, "how often every object of a module is compared with what it should be; spread over the fleet")
@@ -210,6 +231,12 @@ func (m *Manager) Validate() error {
 	check(m.FailureBaseDelay > 0 && m.FailureBaseDelay <= m.FailureMaxDelay, "failure-base-delay", "must be positive and at most --failure-max-delay")
 	check(m.K8sClientQPS >= 0, "k8s-client-qps", "must not be negative")
 	check(m.RegistryCacheBytes > 0, "registry-cache-bytes", "must be positive")
+	check(m.PurgeGracePeriod >= 0, "purge-grace-period", "must not be negative")
+	for _, pattern := range m.SkipFinalizerPurgingFor {
+		_, err := path.Match(pattern, "")
+		check(err == nil && pattern != "", "skip-finalizer-purging-for", "%q is no pattern", pattern)
+	}
+	check(m.OrphanSweepInterval == 0 || m.OrphanSweepInterval >= time.Second, "orphan-sweep-interval", "must be 0 or at least 1s")
 	check(m.PollInterval >= time.Second, "poll-interval", "must be at least 1s")
 	check(m.AuditInterval >= 10*time.Second, "audit-interval", "must be at least 10s")
 	check(m.RuntimeTimeout >= time.Second, "runtime-timeout", "must be at least 1s")

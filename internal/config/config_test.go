@@ -51,8 +51,15 @@ func TestValidate(t *testing.T) {
 		"Retry":         {"and tries more than once", func(m *Manager) { m.LeaderElectionRetryPeriod = time.Hour }, "--leader-election-retry-period"},
 		"Workers":       {"somebody has to work", func(m *Manager) { m.MaxConcurrentKymaReconciles = 0 }, "--max-concurrent-kyma-reconciles"},
 		"Backoff":       {"a back-off grows", func(m *Manager) { m.FailureBaseDelay = time.Hour }, "--failure-base-delay"},
+		"Purge":         {"a deletion does not end before it begins", func(m *Manager) { m.PurgeGracePeriod = -1 }, "--purge-grace-period"},
+		"PurgeOff":      {"off is fine", func(m *Manager) { m.PurgeGracePeriod = 0 }, ""},
+		"Skip":          {"stars are fine", func(m *Manager) { m.SkipFinalizerPurgingFor = []string{"*.cattle.io", "things.example.com"} }, ""},
+		"SkipBad":       {"a bracket has two ends", func(m *Manager) { m.SkipFinalizerPurgingFor = []string{"[a"} }, "--skip-finalizer-purging-for"},
+		"Orphans":       {"a sweep takes its time", func(m *Manager) { m.OrphanSweepInterval = 1 }, "--orphan-sweep-interval"},
+		"OrphansOff":    {"off is fine", func(m *Manager) { m.OrphanSweepInterval = 0 }, ""},
 		"Poll":          {"polling has a floor", func(m *Manager) { m.PollInterval = 0 }, "--poll-interval"},
 		"Metrics":       {"an address or off", func(m *Manager) { m.MetricsBindAddress = "here" }, "--metrics-bind-address"},
+		"TrustPolicy":   {"a policy may be given", func(m *Manager) { m.TrustPolicy = "/etc/trust/policy.yaml" }, ""},
 		"MetricsOff":    {"off is fine", func(m *Manager) { m.MetricsBindAddress = "0" }, ""},
 	}
 	for name, c := range cases {

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -26,6 +27,21 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 			return nil, err
 		}
 		o.Host, o.Keychain = host, k
+	}
+	if c.TrustPolicy != "" {
+		logger := log.FromContext(ctx).WithName("trust-policy")
+		trust, err := registry.LoadTrust(c.TrustPolicy, func(version string, err error) {
+			if err != nil {
+				logger.Error(err, "the former trust policy stays in force", "version", version)
+				return
+			}
+			logger.Info("trust policy changed", "version", version)
+		})
+		if err != nil {
+			return nil, err
+		}
+		logger.Info("trust policy in force", "version", trust.Version())
+		o.Trust = trust
 	}
 	r, err := registry.New(o)
 	if err != nil {

@@ -30,6 +30,12 @@ const (
 	AccessTypeNotSupported = "AccessTypeNotSupported"
 	// InvalidReference: host, repository, version or digest are malformed.
 	InvalidReference = "InvalidReference"
+	// SignatureMissing: the trust policy wants a signature, and there is none that could be verified.
+	SignatureMissing = "SignatureMissing"
+	// SignatureInvalid: there are signatures, but none by a key of the trust policy, or they are of something else.
+	SignatureInvalid = "SignatureInvalid"
+	// TrustPolicyInvalid: the file with the trust policy cannot be read or understood.
+	TrustPolicyInvalid = "TrustPolicyInvalid"
 )
 
 // Error says what could not be read or written, why, and what to do. Its text is one line and never holds credentials.
@@ -38,7 +44,7 @@ type Error struct {
 	Ref string
 
 	reason  string
-	doing   string // "pulling" or "pushing"; empty means pulling
+	doing   string // "pushing", "verifying" or "reading"; empty means pulling
 	problem string
 	err     error
 }
@@ -48,6 +54,14 @@ func (e *Error) Reason() string { return e.reason }
 
 // Unwrap returns the cause. Its text may name URLs that are not meant for everybody.
 func (e *Error) Unwrap() error { return e.err }
+
+// reasonOf returns the reason of an error, and nothing for one that has none.
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.reason
+	}
+	return ""
+}
 
 func (e *Error) Error() string {
 	doing := e.doing

@@ -43,8 +43,8 @@ func (l Logins) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.FromConfig(found), nil
 }
 
-// With returns a Registry that signs in with another keychain. It shares what was pulled by digest, and nothing else: what one
-// login may not see is not told by the other's answers.
+// With returns a Registry that signs in with another keychain. It shares what was pulled by digest and which digests are signed, and
+// nothing else: what one login may not see is not told by the other's answers.
 func (r *Registry) With(k authn.Keychain) *Registry {
 	opts := r.opts
 	opts.Keychain = k
@@ -53,5 +53,7 @@ func (r *Registry) With(k authn.Keychain) *Registry {
 		components: newCache[*Component](maxComponents, r.components.now),
 		tags:       newCache[string](maxComponents, r.tags.now),
 		failures:   newCache[error](maxComponents, r.failures.now),
+		proofs:     r.proofs,
+		problems:   newCache[Signature](maxProofs, r.problems.now),
 	}
 }

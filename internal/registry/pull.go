@@ -85,16 +85,20 @@ func checkRedirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// manifest reads the image manifest behind a tag.
-func (s *session) manifest(ctx context.Context, tag string) (*v1.Manifest, error) {
-	ref := s.Name() + ":" + tag
-	data, header, err := s.get(ctx, ref, "manifests/"+tag, maxManifest)
+// imageManifest is an image manifest as it was read.
+type imageManifest struct {
+	*v1.Manifest
+	raw    []byte
+	digest string
+	ref    string // for people
+}
+
+// manifest reads the image manifest that a tag or a digest stands for.
+func (s *session) manifest(ctx context.Context, tag string) (*imageManifest, error) {
+	ref := s.refTo(tag)
+	data, err := s.manifestBytes(ctx, ref, "manifests/"+tag)
 	if err != nil {
 		return nil, err
-	}
-	if stated := header.Get("Docker-Content-Digest"); strings.HasPrefix(stated, "sha256:") && stated != digestOf(data) {
-		return nil, invalid(DigestMismatch, ref, "the registry states %s for the manifest but sends %s: push the module again, or check what lies between",
-			stated, digestOf(data))
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(data))
 	if err != nil {
@@ -103,7 +107,32 @@ func (s *session) manifest(ctx context.Context, tag string) (*v1.Manifest, error
 	if manifest.Config.Digest.Hex == "" {
 		return nil, invalid(InvalidDescriptor, ref, "not an image manifest but %q: push the module as a component version", manifest.MediaType)
 	}
-	return manifest, nil
+	return &imageManifest{manifest, data, digestOf(data), ref}, nil
+}
+
+// refTo names a tag or digest of the repository for people.
+func (s *session) refTo(tag string) string {
+	if strings.Contains(tag, ":") {
+		return s.Name() + "@" + tag
+	}
+	return s.Name() + ":" + tag
+}
+
+// manifestBytes reads a manifest or a list of manifests, and compares it with the digest it was asked by or that the registry states.
+func (s *session) manifestBytes(ctx context.Context, ref, path string) ([]byte, error) {
+	data, header, err := s.get(ctx, ref, path, maxManifest)
+	if err != nil {
+		return nil, err
+	}
+	stated := header.Get("Docker-Content-Digest")
+	if _, asked, ok := strings.Cut(path, "manifests/sha256:"); ok {
+		stated = "sha256:" + asked
+	}
+	if strings.HasPrefix(stated, "sha256:") && stated != digestOf(data) {
+		return nil, invalid(DigestMismatch, ref, "the registry states %s for the manifest but sends %s: push the module again, or check what lies between",
+			stated, digestOf(data))
+	}
+	return data, nil
 }
 
 // blob reads and verifies a blob of at most limit bytes.
@@ -125,7 +154,7 @@ func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byt
 	if err != nil {
 		return nil, nil, invalid(InvalidReference, ref, "it cannot be made a URL: check name and version")
 	}
-	request.Header.Set("Accept", strings.Join([]string{string(types.OCIManifestSchema1), string(types.DockerManifestSchema2), "*/*"}, ", "))
+	request.Header.Set("Accept", strings.Join([]string{string(types.OCIManifestSchema1), string(types.DockerManifestSchema2), string(types.OCIImageIndex), "*/*"}, ", "))
 	response, err := s.client.Do(request)
 	if err != nil {
 		return nil, nil, failed("pulling", ref, err)

@@ -94,8 +94,9 @@ func (r *Registry) Push(ctx context.Context, a Archive) (string, error) {
 	if err := remote.Put(ref, manifest, options...); err != nil {
 		return "", failed("pushing", ref.Name(), err)
 	}
-	r.components.remove(a.Name + ":" + a.Version)
-	r.failures.remove("component " + a.Name + ":" + a.Version)
+	key := componentKey(p, a.Version, r.opts.Trust.current())
+	r.components.remove(key)
+	r.failures.remove(key)
 	return digestOf(manifest), nil
 }
 

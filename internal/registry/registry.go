@@ -18,10 +18,34 @@
 // costs no request. Callers that ask for the same thing at the same time share one pull; it runs for 30 seconds at the most and
 // goes on if its first caller gives up, so that no caller's cancelled context becomes an error for another.
 //
+// # Signatures
+//
+// Under a trust policy, Options.Trust, what lies below a prefix has to be signed by a key of its rule:
+//
+//	trust, err := registry.LoadTrust("/etc/trust/policy.yaml", nil)
+//	r, err := registry.New(registry.Options{Host: host, Trust: trust})
+//	component, err := r.Component(ctx, name, version) // component.Signature says by whom it is signed
+//
+// A component version is signed in its descriptor (OCM, with RSA) or by cosign (its manifest, with a key). One valid signature
+// suffices. From it follows the rest by digests: a signed manifest names config, descriptor and layers; a signed descriptor names the
+// digest of each resource, but not where it lies, so layers are fetched by the signed digest, and the signed digest is added to
+// images. What is installed and what is compared with the signature are read from one parsed value.
+//
+// A layer by digest bears no signature. It is admitted if a verified component version names it: one that was verified since the
+// process started, or the one that [Layer.Version] states. So it does not matter who writes down the digest, nor that the process has
+// restarted. What is named by a tag is verified as a component version or by the cosign signature of its image.
+//
+// Each digest is verified once for each version of the policy, for all who ask; a refusal is repeated for three seconds. A registry
+// that does not answer is reported as such, and nothing is admitted meanwhile.
+//
 // # What it does not do
 //
 // It never writes to a disk, does not interpret the layers' content (package render does), follows no component references,
-// and ignores repository contexts in descriptors: a component's blobs lie where its descriptor was found. It verifies no signatures.
+// and ignores repository contexts in descriptors: a component's blobs lie where its descriptor was found.
+//
+// It asks no transparency log and no certificate authority: signatures without a key of the policy (keyless, GPG) count as none. It
+// does not compare the name in a cosign signature with that of the artefact, since copies in other registries keep their signatures: a
+// tag of an image that is no component version may be moved to another image signed by the same key.
 package registry
 
 import (
@@ -48,9 +72,10 @@ const (
 	tagLifetime    = time.Minute     // how long the digest behind a tag is believed
 	failureTime    = 3 * time.Second // how long an error is repeated without asking again
 	maxComponents  = 4096            // cached components
-	maxManifest    = 4 << 20         // bytes; what the distribution specification asks registries to accept
-	maxConfig      = 64 << 10        // bytes of a component version's config
-	descriptorRoom = 1 << 20         // bytes by which a packed descriptor may exceed MaxDescriptorBytes
+	maxProofs      = 4 * maxComponents
+	maxManifest    = 4 << 20  // bytes; what the distribution specification asks registries to accept
+	maxConfig      = 64 << 10 // bytes of a component version's config
+	descriptorRoom = 1 << 20  // bytes by which a packed descriptor may exceed MaxDescriptorBytes
 )
 
 // Options configures a Registry. Only Host is required.
@@ -68,6 +93,8 @@ type Options struct {
 	MaxLayerBytes int64
 	// CacheBytes bounds the layers kept in memory; 0 means 128 MiB, a negative number no cache.
 	CacheBytes int64
+	// Trust says what has to be signed, and by whom; nil means nothing.
+	Trust *Trust
 	// Transport carries the requests; nil means a copy of http.DefaultTransport, shared by all of them.
 	Transport http.RoundTripper
 }
@@ -81,9 +108,11 @@ type Registry struct {
 
 	pulls      singleflight.Group
 	components *cache[*Component]
-	layers     *cache[[]byte] // by digest
-	tags       *cache[string] // reference -> digest of the layer
-	failures   *cache[error]  // by key of the pull
+	layers     *cache[[]byte]    // by digest
+	tags       *cache[string]    // reference -> digest of the layer
+	failures   *cache[error]     // by key of the pull
+	proofs     *cache[Signature] // by policy, place and digest; only verified ones
+	problems   *cache[Signature] // the same, for a minute, of what a policy warns of
 }
 
 // Layer types, as Manifests name them.
@@ -101,6 +130,9 @@ type Layer struct {
 	// Component is the name of the component. The layer's repository is <Repo>/component-descriptors/<Component>,
 	// or <Repo>/<Component> if there is none.
 	Component string
+	// Version of the component. It is needed only where the trust policy wants a signature and Ref is a digest: a layer bears none, so the
+	// component version that names it must.
+	Version string
 	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag stands for the only layer of the image, or for the one that
 	// is annotated as the resource Name.
 	Ref string
@@ -137,6 +169,8 @@ func newRegistry(opts Options, now func() time.Time) (*Registry, error) {
 		layers:     newCache[[]byte](opts.CacheBytes, now),
 		tags:       newCache[string](maxComponents, now),
 		failures:   newCache[error](maxComponents, now),
+		proofs:     newCache[Signature](maxProofs, now),
+		problems:   newCache[Signature](maxProofs, now),
 	}
 	_, err = r.repository(base, plain, "component-descriptors")
 	return r, err
@@ -196,45 +230,70 @@ func checkTag(p place, tag string) error {
 	return nil
 }
 
-// Fetch returns the bytes of a layer and their digest. The bytes are shared and must not be changed.
+// placement is where a layer may lie, and what is known of its digest without a request.
+type placement struct {
+	base   string
+	plain  bool
+	places []place
+	tag    string // empty: it is named by its digest
+	digest string // empty: the tag has to be asked
+}
+
+// placesOf checks a layer's reference.
+func (r *Registry) placesOf(layer Layer) (placement, error) {
+	at := placement{base: r.base, plain: r.plain}
+	if layer.Repo != "" {
+		var err error
+		if at.base, at.plain, err = parseBase(layer.Repo); err != nil {
+			return at, err
+		}
+	}
+	for _, prefix := range [][]string{{"component-descriptors", layer.Component}, {layer.Component}} {
+		p, err := r.repository(at.base, at.plain, prefix...)
+		if err != nil {
+			return at, err
+		}
+		at.places = append(at.places, p)
+	}
+	at.digest = layer.Ref
+	if !strings.Contains(layer.Ref, ":") {
+		at.tag = tagOf(layer.Ref)
+		if err := checkTag(at.places[0], at.tag); err != nil {
+			return at, err
+		}
+		at.digest, _ = r.tags.get(tagKey(at.places[0], at.tag, layer.Name))
+	} else if _, err := v1.NewHash(at.digest); err != nil {
+		return at, invalid(InvalidReference, at.places[0].Name()+"@"+at.digest, "not a digest: it must be sha256: and 64 hexadecimal digits")
+	}
+	return at, nil
+}
+
+// Fetch returns the bytes of a layer and their digest, if the trust policy admits it. The bytes are shared and must not be changed.
 //
 // Errors are of type *Error with every reason but AccessTypeNotSupported, or the context's if it was cancelled.
 func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, error) {
-	base, plain := r.base, r.plain
-	if layer.Repo != "" {
-		var err error
-		if base, plain, err = parseBase(layer.Repo); err != nil {
-			return nil, "", err
-		}
+	where, err := r.placesOf(layer)
+	if err != nil {
+		return nil, "", err
 	}
-	var places []place
-	for _, prefix := range [][]string{{"component-descriptors", layer.Component}, {layer.Component}} {
-		p, err := r.repository(base, plain, prefix...)
-		if err != nil {
-			return nil, "", err
-		}
-		places = append(places, p)
-	}
-
-	digest, tag := layer.Ref, ""
-	if !strings.Contains(layer.Ref, ":") {
-		tag = tagOf(layer.Ref)
-		if err := checkTag(places[0], tag); err != nil {
-			return nil, "", err
-		}
-		digest, _ = r.tags.get(tagKey(places[0], tag, layer.Name))
-	} else if _, err := v1.NewHash(digest); err != nil {
-		return nil, "", invalid(InvalidReference, places[0].Name()+"@"+digest, "not a digest: it must be sha256: and 64 hexadecimal digits")
+	digest, _, err := r.admit(ctx, layer, where, r.opts.Trust.current())
+	if err != nil {
+		return nil, "", err
 	}
 	if data, ok := r.cached(digest); ok {
 		return data, digest, nil
+	}
+	tag := where.tag
+	if digest != "" {
+		tag = "" // it is known what the tag stands for
 	}
 
 	type result struct {
 		data   []byte
 		digest string
 	}
-	key := strings.Join([]string{"layer", places[0].Name(), layer.Ref, layer.Name}, " ")
+	places := where.places
+	key := strings.Join([]string{"layer", places[0].Name(), layer.Ref, digest, layer.Name}, " ")
 	got, err := shared(ctx, r, key, places[0].Name()+" "+layer.Ref, func(ctx context.Context) (result, error) {
 		if data, ok := r.cached(digest); ok { // another pull was faster
 			return result{data, digest}, nil
@@ -288,11 +347,11 @@ func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource
 		return nil, "", err
 	}
 	if tag != "" {
-		manifest, err := s.manifest(ctx, tag)
+		found, err := s.manifest(ctx, tag)
 		if err != nil {
 			return nil, "", err
 		}
-		if digest, err = layerOf(manifest, resource, p.Name()+":"+tag); err != nil {
+		if digest, err = layerOf(found.Manifest, resource, found.ref); err != nil {
 			return nil, "", err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -48,7 +49,7 @@ func (n *run) resolve(ctx context.Context) error {
 	}
 	for _, name := range slices.Sorted(mapKeys(n.manifests)) {
 		left := n.manifests[name]
-		if of := left.Labels[v1beta2.LabelModuleName]; !wished[of] && !isMandatory(left) {
+		if of := left.Labels[v1beta2.LabelModuleName]; !wished[of] && !isMandatory(left) && isOurs(left) {
 			n.modules = append(n.modules, module{wish: v1beta2.Module{Name: of}, manifest: left, former: formerEntry(n.kyma, of)})
 		}
 	}
@@ -68,6 +69,11 @@ func (n *run) listManifests(ctx context.Context) error {
 		n.manifests[list.Items[i].Name] = &list.Items[i]
 	}
 	return nil
+}
+
+// isOurs tells whether a Manifest was made for a Kyma. One that a person has written for a runtime is that person's to delete.
+func isOurs(m *v1beta2.Manifest) bool {
+	return metav1.GetControllerOf(m) != nil || m.Labels[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager
 }
 
 // manifestOf returns the Manifest of a module, nil if there is none. A Manifest that is being deleted counts only if it is the only one.

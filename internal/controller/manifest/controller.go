@@ -133,19 +133,20 @@ type run struct {
 	kyma     string            // the runtime
 	inst     *installation     // what is remembered; this pass alone uses it
 
-	runtime   *runtimes.Runtime      // set by connect
-	abandoned bool                   // set by connectToDelete: no access Secret, so the runtime is left as it is
-	plan      plan                   // set by decide
-	news      map[apply.Ref]sighting // taken by decide from what watches told, like the next two
-	stirred   bool
-	rendered  bool          // set by render: there is something to apply or compare
-	sets      []apply.Set   // set by render, one for each part of the plan
-	setRefs   [][]apply.Ref // set by record: what each of the sets brings
-	refs      []apply.Ref   // set by record: all of it, else what was applied before
-	kept      []apply.Ref   // set by prune: no longer of the sets, but to be kept
-	applied   bool          // set by prune: a new plan was carried out, and all that it replaced is gone
-	seen      observed      // set by observe
-	blocker   string        // set by findBlockers: the reason code of what stands in the way
+	runtime    *runtimes.Runtime      // set by connect
+	abandoned  bool                   // set by connectToDelete: no access Secret, so the runtime is left as it is
+	plan       plan                   // set by decide
+	news       map[apply.Ref]sighting // taken by decide from what watches told, like the next two
+	stirred    bool
+	signatures []signed      // set by render: of all artefacts
+	rendered   bool          // set by render: there is something to apply or compare
+	sets       []apply.Set   // set by render, one for each part of the plan
+	setRefs    [][]apply.Ref // set by record: what each of the sets brings
+	refs       []apply.Ref   // set by record: all of it, else what was applied before
+	kept       []apply.Ref   // set by prune: no longer of the sets, but to be kept
+	applied    bool          // set by prune: a new plan was carried out, and all that it replaced is gone
+	seen       observed      // set by observe
+	blocker    string        // set by findBlockers: the reason code of what stands in the way
 }
 
 // Reconcile is the whole life of a Manifest.

@@ -16,7 +16,8 @@ import (
 
 // plan is what the runtime should have, and what of it has to be seen to in this pass.
 type plan struct {
-	parts   []part // in the order in which they are installed
+	parts   []part   // in the order in which they are installed
+	config  artefact // the config layer; zero if there is none
 	overlay render.Overlay
 	digest  string // of all that decides what the runtime should have
 

@@ -15,6 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -27,15 +28,17 @@ func (n *run) planOf(ctx context.Context) (plan, error) {
 	var p plan
 	var options render.Options
 	options, p.overlay = newOptions(n.manifest, n.PullSecret)
+	of := origin{namespace: n.manifest.Namespace, version: spec.Version}
 	var configs []render.Config
 	if spec.Config != nil && spec.Config.Type != "" {
-		var err error
-		if configs, _, err = n.sources.config(ctx, n.manifest.Namespace, spec.Config); err != nil {
+		found, layer, err := n.sources.config(ctx, of, spec.Config)
+		if err != nil {
 			return plan{}, fmt.Errorf("reading spec.config: %w", err)
 		}
+		configs, p.config = found, layer
 	}
 	if spec.CRDs != nil && spec.CRDs.Type != "" {
-		a, err := n.sources.findLayer(ctx, n.manifest.Namespace, layerOf("crds", spec.CRDs), spec.CRDs.CredSecretSelector)
+		a, err := n.sources.findLayer(ctx, of, layerOf("crds", spec.CRDs), spec.CRDs.CredSecretSelector)
 		if err != nil {
 			return plan{}, fmt.Errorf("finding spec.crds: %w", err)
 		}
@@ -47,7 +50,7 @@ func (n *run) planOf(ctx context.Context) (plan, error) {
 		if err != nil {
 			return plan{}, reconcile.TerminalError(fmt.Errorf("reading the source of %s in Manifest %s: %w", install.Name, n.manifest.Name, err))
 		}
-		a, err := n.sources.find(ctx, n.manifest.Namespace, install.Name, source, config.Client)
+		a, err := n.sources.find(ctx, of, install.Name, source, config.Client)
 		if err != nil {
 			return plan{}, lasting(fmt.Errorf("finding the source of %s: %w", install.Name, err))
 		}
@@ -89,6 +92,9 @@ func (n *run) render(ctx context.Context) error {
 	if !n.plan.work() {
 		return nil
 	}
+	if err := n.verify(ctx); err != nil {
+		return err
+	}
 	total := 0
 	for _, p := range n.plan.parts {
 		bundle, err := n.bundle(ctx, p)
@@ -107,6 +113,35 @@ func (n *run) render(ctx context.Context) error {
 	}
 	n.rendered = true
 	return nil
+}
+
+// verify does what the trust policy says about each artefact, whether or not its content is in memory already.
+func (n *run) verify(ctx context.Context) error {
+	check := func(name string, a artefact) error {
+		signature, err := a.verify(ctx)
+		if err != nil {
+			return fmt.Errorf("verifying %s: %w", name, err)
+		}
+		n.signatures = append(n.signatures, signed{name, signature})
+		return nil
+	}
+	if n.plan.config.verify != nil {
+		if err := check("config", n.plan.config); err != nil {
+			return err
+		}
+	}
+	for _, p := range n.plan.parts {
+		if err := check(p.name, p.artefact); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// signed is what was found out about the signature of one artefact.
+type signed struct {
+	name string
+	registry.Signature
 }
 
 func isRenderError(err error) bool {

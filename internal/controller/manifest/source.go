@@ -39,6 +39,13 @@ type artefact struct {
 	fixed  bool                                  // the source names the content itself, so that nothing but a change of the Manifest can change it
 	bytes  func(context.Context) ([]byte, error) // of a layer
 	load   func(context.Context) (*render.Artefact, error)
+	verify func(context.Context) (registry.Signature, error) // does what the trust policy says
+}
+
+// origin says for whom an artefact is looked for.
+type origin struct {
+	namespace string // of the Manifest: its Secrets hold the logins
+	version   string // of the module: layers of this version of their component are trusted if it is
 }
 
 // sources finds artefacts for all Manifests. It remembers what an unchanged Manifest would otherwise ask for again.
@@ -50,6 +57,7 @@ type sources struct {
 	finds singleflight.Group
 
 	mu           sync.Mutex
+	registries   map[string]*registry.Registry  // guarded by mu; by login
 	logins       map[string]login               // guarded by mu; by namespace and selector
 	repositories map[string]*library.Repository // guarded by mu; by URL and login
 	failures     map[string]failure             // guarded by mu; by what was looked for
@@ -73,48 +81,35 @@ type login struct {
 const maxRemembered = 4096
 
 // find locates the artefact of a source. Only what a tag or a range stands for is asked for.
-func (s *sources) find(ctx context.Context, namespace, name string, source v1beta2.Source, config render.ClientConfig) (artefact, error) {
+func (s *sources) find(ctx context.Context, of origin, name string, source v1beta2.Source, config render.ClientConfig) (artefact, error) {
 	switch {
 	case source.Image != nil:
 		layer := registry.Layer{Name: name, Repo: source.Image.Repo, Component: source.Image.Name, Ref: source.Image.Ref, Type: string(source.Image.Type)}
-		return s.findLayer(ctx, namespace, layer, source.Image.CredSecretSelector)
+		return s.findLayer(ctx, of, layer, source.Image.CredSecretSelector)
 	case source.HelmChart != nil:
-		return s.findChart(ctx, namespace, source.HelmChart, config)
+		return s.findChart(ctx, of, source.HelmChart, config)
 	default:
-		return s.findKustomization(ctx, namespace, name, source.Kustomize)
+		return s.findKustomization(ctx, of, name, source.Kustomize)
 	}
 }
 
 // findLayer locates a layer in an OCI registry.
-func (s *sources) findLayer(ctx context.Context, namespace string, layer registry.Layer, selector *metav1.LabelSelector) (artefact, error) {
-	fetch := func(ctx context.Context) ([]byte, string, error) {
-		from := s.registry
-		if selector != nil {
-			l, err := s.login(ctx, namespace, selector)
-			if err != nil {
-				return nil, "", err
-			}
-			from = from.With(l.keychain)
-		}
-		bounded, cancel := context.WithTimeout(ctx, patience)
-		defer cancel()
-		data, digest, err := from.Fetch(bounded, layer)
-		if err != nil && bounded.Err() != nil && ctx.Err() == nil {
-			return nil, "", loop.Later(notYet, fmt.Sprintf("%s/%s, which is being pulled", layer.Repo, layer.Component)) // it goes on without us
-		}
-		return data, digest, err
-	}
+func (s *sources) findLayer(ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector) (artefact, error) {
+	layer.Version = of.version
 	a := artefact{digest: layer.Ref, fixed: true}
-	if !strings.HasPrefix(layer.Ref, "sha256:") {
-		a.fixed = false
-		var err error
-		if _, a.digest, err = fetch(ctx); err != nil {
-			return artefact{}, err
-		}
-	}
-	a.bytes = func(ctx context.Context) ([]byte, error) {
-		data, _, err := fetch(ctx)
+	a.bytes = func(ctx context.Context) (data []byte, err error) {
+		err = s.ask(ctx, of, layer, selector, func(ctx context.Context, from *registry.Registry) error {
+			data, a.digest, err = from.Fetch(ctx, layer)
+			return err
+		})
 		return data, err
+	}
+	a.verify = func(ctx context.Context) (signature registry.Signature, err error) {
+		err = s.ask(ctx, of, layer, selector, func(ctx context.Context, from *registry.Registry) error {
+			signature, err = from.Verify(ctx, layer)
+			return err
+		})
+		return signature, err
 	}
 	a.load = func(ctx context.Context) (*render.Artefact, error) {
 		data, err := a.bytes(ctx)
@@ -123,15 +118,53 @@ func (s *sources) findLayer(ctx context.Context, namespace string, layer registr
 		}
 		return render.Load(data, render.Limits{})
 	}
+	if !strings.HasPrefix(layer.Ref, "sha256:") {
+		a.fixed = false
+		if _, err := a.bytes(ctx); err != nil { // tells the digest
+			return artefact{}, err
+		}
+	}
 	return a, nil
 }
 
+// ask asks a registry something about a layer, signed in as the selected Secrets say. When a worker has waited long enough it goes on
+// with other work, and so does the registry, which then has the answer when the worker comes back.
+func (s *sources) ask(ctx context.Context, of origin, layer registry.Layer, selector *metav1.LabelSelector, question func(context.Context, *registry.Registry) error) error {
+	from := s.registry
+	if selector != nil {
+		l, err := s.login(ctx, of.namespace, selector)
+		if err != nil {
+			return err
+		}
+		from = s.signedIn(l)
+	}
+	bounded, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	err := question(bounded, from)
+	if err != nil && bounded.Err() != nil && ctx.Err() == nil {
+		return loop.Later(notYet, fmt.Sprintf("%s/%s to be pulled", layer.Repo, layer.Component))
+	}
+	return err
+}
+
+// signedIn returns the registry for a login, shared by all who have it.
+func (s *sources) signedIn(l login) *registry.Registry {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.registries[l.version]; r != nil {
+		return r
+	}
+	r := s.registry.With(l.keychain)
+	put(&s.registries, l.version, r)
+	return r
+}
+
 // findChart locates a chart in a chart repository, or in an OCI registry.
-func (s *sources) findChart(ctx context.Context, namespace string, chart *v1beta2.HelmChartSpec, config render.ClientConfig) (artefact, error) {
+func (s *sources) findChart(ctx context.Context, of origin, chart *v1beta2.HelmChartSpec, config render.ClientConfig) (artefact, error) {
 	l := login{}
 	if chart.CredSecretSelector != nil {
 		var err error
-		if l, err = s.login(ctx, namespace, chart.CredSecretSelector); err != nil {
+		if l, err = s.login(ctx, of.namespace, chart.CredSecretSelector); err != nil {
 			return artefact{}, err
 		}
 	}
@@ -158,6 +191,10 @@ func (s *sources) findChart(ctx context.Context, namespace string, chart *v1beta
 			return nil, err
 		}
 		return render.Load(data, render.Limits{})
+	}
+	a.verify = func(context.Context) (registry.Signature, error) {
+		_, location, _ := strings.Cut(redacted(chart.URL), "://")
+		return s.registry.VerifyUnsigned(location+"/"+chart.ChartName, "signatures of charts are not known here")
 	}
 	return a, nil
 }
@@ -212,14 +249,14 @@ func (s *sources) repository(location string, l login) *library.Repository {
 }
 
 // findKustomization locates a Kustomize directory: in an OCI layer, or in the folder that the manager was given for that.
-func (s *sources) findKustomization(ctx context.Context, namespace, name string, k *v1beta2.KustomizeSpec) (artefact, error) {
+func (s *sources) findKustomization(ctx context.Context, of origin, name string, k *v1beta2.KustomizeSpec) (artefact, error) {
 	if in, ok := strings.CutPrefix(k.URL, "oci://"); ok {
 		layer, err := layerAt(in)
 		if err != nil {
 			return artefact{}, err
 		}
 		layer.Name = name
-		a, err := s.findLayer(ctx, namespace, layer, nil)
+		a, err := s.findLayer(ctx, of, layer, nil)
 		return a.sub(k.Path), err
 	}
 	if k.Path == "" {
@@ -251,7 +288,13 @@ func (s *sources) findFolder(path string) (artefact, error) {
 	if err != nil {
 		return artefact{}, err
 	}
-	return artefact{digest: a.Digest(), load: func(context.Context) (*render.Artefact, error) { return a, nil }}, nil
+	return artefact{
+		digest: a.Digest(),
+		load:   func(context.Context) (*render.Artefact, error) { return a, nil },
+		verify: func(context.Context) (registry.Signature, error) {
+			return s.registry.VerifyUnsigned("local-sources/"+relative, "a folder bears no signature")
+		},
+	}, nil
 }
 
 // sub is a folder in an artefact.
@@ -287,29 +330,29 @@ func layerAt(reference string) (registry.Layer, error) {
 	return registry.Layer{Repo: where[:slash], Component: where[slash+1:], Ref: ref, Type: registry.OCIDir}, nil
 }
 
-// config returns the settings of an installation in a config layer, and what identifies the layer.
-func (s *sources) config(ctx context.Context, namespace string, from *v1beta2.ManifestConfig) ([]render.Config, string, error) {
-	a, err := s.findLayer(ctx, namespace, layerOf("config", from), from.CredSecretSelector)
+// config returns the settings in a config layer, and the layer.
+func (s *sources) config(ctx context.Context, of origin, from *v1beta2.ManifestConfig) ([]render.Config, artefact, error) {
+	a, err := s.findLayer(ctx, of, layerOf("config", from), from.CredSecretSelector)
 	if err != nil {
-		return nil, "", err
+		return nil, artefact{}, err
 	}
 	s.mu.Lock()
 	configs, known := s.configs[a.digest]
 	s.mu.Unlock()
 	if known {
-		return configs, a.digest, nil
+		return configs, a, nil
 	}
 	data, err := a.bytes(ctx)
 	if err != nil {
-		return nil, "", err
+		return nil, artefact{}, err
 	}
 	if configs, err = render.ParseConfig(data); err != nil {
-		return nil, "", err
+		return nil, artefact{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	put(&s.configs, a.digest, configs)
-	return configs, a.digest, nil
+	return configs, a, nil
 }
 
 func layerOf(name string, from *v1beta2.ManifestConfig) registry.Layer {

@@ -1,7 +1,9 @@
 package manifest
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -99,7 +101,33 @@ func (n *run) reportConditions(state v1beta2.State, reason, message string) {
 	if n.manifest.Spec.Resource != nil && n.manifest.Spec.CustomResourcePolicy != v1beta2.Ignore {
 		set(v1beta2.ConditionModuleCR, v1beta2.ReasonModuleCRCreated, installed, v1beta2.MessageModuleCRTrue, v1beta2.MessageModuleCRFalse)
 	}
+	n.reportSignatures()
 	set(v1beta2.ConditionReady, reason, state == v1beta2.StateReady, v1beta2.OperationManifestReady, message)
+}
+
+// reportSignatures records what was found out about signatures, if this pass has looked.
+func (n *run) reportSignatures() {
+	if n.signatures == nil {
+		return
+	}
+	c := metav1.Condition{Type: v1beta2.ConditionSignature, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonSignatureVerified, ObservedGeneration: n.manifest.Generation}
+	var by []string
+	for _, s := range n.signatures {
+		switch {
+		case s.Problem != "":
+			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1beta2.ReasonSignatureMissing, clip(s.name+": "+s.Problem)
+		case s.Verified:
+			by = append(by, fmt.Sprintf("%s is signed with key %s (%s)", s.name, s.Key, s.Kind))
+		}
+	}
+	if c.Status == metav1.ConditionTrue && len(by) == 0 {
+		meta.RemoveStatusCondition(&n.manifest.Status.Conditions, v1beta2.ConditionSignature) // the policy asks for nothing
+		return
+	}
+	if c.Status == metav1.ConditionTrue {
+		c.Message = clip(strings.Join(by, "; "))
+	}
+	meta.SetStatusCondition(&n.manifest.Status.Conditions, c)
 }
 
 // since is when the present state began, which says how long something has been waited for.

@@ -1,0 +1,257 @@
+package registry
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	bundlev1 "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
+	"github.com/sigstore/sigstore/pkg/signature/payload"
+	"google.golang.org/protobuf/encoding/protojson"
+)
+
+// What cosign writes.
+const (
+	simpleSigningType   = "application/vnd.dev.cosign.simplesigning.v1+json"
+	signatureAnnotation = "dev.cosignproject.cosign/signature"
+	artefactType        = "application/vnd.dev.cosign.artifact.sig.v1+json"
+	bundleType          = "application/vnd.dev.sigstore.bundle"
+	predicateAnnotation = "dev.sigstore.bundle.predicateType"
+	signPredicate       = "https://sigstore.dev/cosign/sign/v1"
+	statementType       = "application/vnd.in-toto+json"
+	maxSignatureBytes   = 256 << 10 // of one payload or bundle
+)
+
+// verifyImage looks for a cosign signature of an image manifest and returns the key that made it, or nil. The error says that the
+// registry could not be asked.
+//
+// Looked for are the tag sha256-<digest>.sig, where cosign put signatures until version 2, and then the referrers of the manifest,
+// where it puts them since: asked of the registry, or, if it cannot tell, listed under the tag sha256-<digest>.
+func (f *search) verifyImage(ctx context.Context, of *imageManifest) (*key, error) {
+	tag := strings.Replace(of.digest, ":", "-", 1)
+	found, err := f.manifest(ctx, tag+".sig")
+	if err == nil {
+		k, err := f.verifySimple(ctx, found, of)
+		if k != nil || err != nil {
+			return k, err
+		}
+	} else if !isAbsent(err) {
+		return nil, err
+	}
+	list, err := f.referrers(ctx, of.digest, tag)
+	if err != nil {
+		return nil, err
+	}
+	for i, d := range list {
+		if i >= maxSignatures || f.seen >= maxSignatures {
+			f.note("there are more than %d signatures", maxSignatures)
+			return nil, nil
+		}
+		k, err := f.verifyReferrer(ctx, d, of)
+		if k != nil || err != nil && !isAbsent(err) {
+			return k, err
+		}
+	}
+	return nil, nil
+}
+
+// isAbsent reports whether an error says that there is nothing to be had, or nothing that is understood, and not that the registry is not
+// well. Some registries say 401 or 403 for what does not exist.
+func isAbsent(err error) bool {
+	switch reasonOf(err) {
+	case ArtifactNotFound, RegistryUnauthorized, InvalidReference, InvalidDescriptor, DigestMismatch, ArtifactTooLarge:
+		return true
+	}
+	return false
+}
+
+// referrers returns what the registry says refers to a manifest and may be a signature.
+func (f *search) referrers(ctx context.Context, digest, tag string) ([]v1.Descriptor, error) {
+	data, err := f.manifestBytes(ctx, f.Name()+" referrers of "+digest, "referrers/"+digest)
+	if isAbsent(err) {
+		data, err = f.manifestBytes(ctx, f.Name()+":"+tag, "manifests/"+tag)
+	}
+	if isAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	index, err := v1.ParseIndexManifest(bytes.NewReader(data))
+	if err != nil {
+		f.note("the list of referrers is not JSON")
+		return nil, nil
+	}
+	return slices.DeleteFunc(index.Manifests, func(d v1.Descriptor) bool {
+		predicate, ok := d.Annotations[predicateAnnotation]
+		return ok && predicate != signPredicate || !strings.HasPrefix(d.ArtifactType, bundleType) && !slices.Contains(maybeSignature, d.ArtifactType)
+	}), nil
+}
+
+// maybeSignature are the types of artefacts other than bundles that are looked at. Some registries state the type of the config, or none.
+var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
+
+// verifyReferrer looks at one artefact that refers to the manifest.
+func (f *search) verifyReferrer(ctx context.Context, d v1.Descriptor, of *imageManifest) (*key, error) {
+	found, err := f.manifest(ctx, d.Digest.String())
+	if err != nil {
+		return nil, err
+	}
+	if k, err := f.verifySimple(ctx, found, of); k != nil || err != nil {
+		return k, err
+	}
+	for _, layer := range found.Layers {
+		if !strings.HasPrefix(string(layer.MediaType), bundleType) {
+			continue
+		}
+		data, err := f.blob(ctx, layer.Digest.String(), maxSignatureBytes)
+		if err != nil {
+			return nil, err
+		}
+		f.seen++
+		k, err := verifyBundle(data, of, f.rule.keys)
+		if err == nil {
+			return k, nil
+		}
+		f.note("cosign bundle: %s", err)
+		return nil, nil
+	}
+	return nil, nil
+}
+
+// verifySimple looks at the signatures that a manifest lists as its layers.
+func (f *search) verifySimple(ctx context.Context, found, of *imageManifest) (*key, error) {
+	for _, layer := range found.Layers {
+		if layer.MediaType != simpleSigningType {
+			continue
+		}
+		if f.seen >= maxSignatures {
+			f.note("there are more than %d signatures", maxSignatures)
+			return nil, nil
+		}
+		f.seen++
+		value, err := base64.StdEncoding.DecodeString(layer.Annotations[signatureAnnotation])
+		if err != nil || len(value) == 0 {
+			f.note("cosign signature: annotation %s is missing or not base64", signatureAnnotation)
+			continue
+		}
+		text, err := f.blob(ctx, layer.Digest.String(), maxSignatureBytes)
+		if err != nil && !isAbsent(err) {
+			return nil, err
+		}
+		if err != nil {
+			f.note("cosign signature: %s", err)
+			continue
+		}
+		k := verifyBytes(f.rule.keys, value, text)
+		if k == nil {
+			f.note("cosign signature: it is by another key, or its payload was changed")
+			continue
+		}
+		if err := checkPayload(text, of.digest); err != nil {
+			f.note("cosign signature by %s: %s", k, err)
+			continue
+		}
+		return k, nil
+	}
+	return nil, nil
+}
+
+// verifyBytes returns the key that signed text, or nil.
+func verifyBytes(keys []key, value, text []byte) *key {
+	for i, k := range keys {
+		for _, v := range k.verifiers {
+			if v.VerifySignature(bytes.NewReader(value), bytes.NewReader(text)) == nil {
+				return &keys[i]
+			}
+		}
+	}
+	return nil
+}
+
+// checkPayload says whether a simple-signing payload is a signature of the manifest with that digest.
+func checkPayload(text []byte, digest string) error {
+	var p payload.SimpleContainerImage
+	if err := json.Unmarshal(text, &p); err != nil {
+		return fmt.Errorf("its payload is not JSON")
+	}
+	if p.Critical.Type != payload.CosignSignatureType {
+		return fmt.Errorf("its payload is of type %q, not a signature of an image", firstLine(p.Critical.Type))
+	}
+	if p.Critical.Image.DockerManifestDigest != digest {
+		return fmt.Errorf("it signs %s, not this artefact", firstLine(p.Critical.Image.DockerManifestDigest))
+	}
+	return nil
+}
+
+// verifyBundle verifies a Sigstore bundle with whichever of the keys made it: of a statement that is a signature of the manifest, or of
+// the manifest itself.
+func verifyBundle(data []byte, of *imageManifest, keys []key) (*key, error) {
+	var b bundlev1.Bundle
+	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &b); err != nil {
+		return nil, fmt.Errorf("it is not a Sigstore bundle")
+	}
+	if !strings.HasPrefix(b.GetMediaType(), bundleType) {
+		return nil, fmt.Errorf("it has media type %q, not that of a Sigstore bundle", firstLine(b.GetMediaType()))
+	}
+	if m := b.GetMessageSignature(); m != nil {
+		if k := verifyBytes(keys, m.GetSignature(), of.raw); k != nil {
+			return k, nil
+		}
+		return nil, byWhom(&b)
+	}
+	envelope := b.GetDsseEnvelope()
+	if envelope == nil || len(envelope.GetSignatures()) == 0 {
+		return nil, fmt.Errorf("it holds no signature")
+	}
+	signed := dsse.PAE(envelope.GetPayloadType(), envelope.GetPayload())
+	for i, s := range envelope.GetSignatures() {
+		if i == maxSignatures {
+			break
+		}
+		if k := verifyBytes(keys, s.GetSig(), signed); k != nil {
+			return k, checkStatement(envelope.GetPayloadType(), envelope.GetPayload(), of.digest)
+		}
+	}
+	return nil, byWhom(&b)
+}
+
+// byWhom says why the signature of a bundle cannot be verified.
+func byWhom(b *bundlev1.Bundle) error {
+	if m := b.GetVerificationMaterial(); m.GetCertificate() != nil || m.GetX509CertificateChain() != nil {
+		return fmt.Errorf("it is by a certificate (keyless signing), which is not supported: sign with a key")
+	}
+	return fmt.Errorf("it is by another key, or its content was changed")
+}
+
+// checkStatement says whether an in-toto statement is a signature of the manifest with that digest, and not, for example, its bill of
+// materials, which is signed as well.
+func checkStatement(kind string, text []byte, digest string) error {
+	var s struct {
+		Type      string `json:"_type"`
+		Predicate string `json:"predicateType"`
+		Subject   []struct {
+			Digest map[string]string `json:"digest"`
+		} `json:"subject"`
+	}
+	if kind != statementType || json.Unmarshal(text, &s) != nil || !strings.HasPrefix(s.Type, "https://in-toto.io/Statement/") {
+		return fmt.Errorf("it signs %q, not an in-toto statement", firstLine(kind))
+	}
+	if s.Predicate != signPredicate {
+		return fmt.Errorf("it is a statement of type %q, not a signature", firstLine(s.Predicate))
+	}
+	for _, subject := range s.Subject {
+		if value, err := hex.DecodeString(subject.Digest["sha256"]); err == nil && len(value) == sha256.Size && "sha256:"+hex.EncodeToString(value) == digest {
+			return nil
+		}
+	}
+	return fmt.Errorf("it signs another artefact")
+}

@@ -1,0 +1,343 @@
+package registry
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/cyberphone/json-canonicalization/go/src/webpki.org/jsoncanonicalizer"
+)
+
+// Algorithms that turn a descriptor into the bytes whose digest is signed.
+const (
+	normalisation1       = "jsonNormalisation/v1"
+	normalisation2       = "jsonNormalisation/v2"
+	normalisation3       = "jsonNormalisation/v3"
+	normalisation4alpha1 = "jsonNormalisation/v4alpha1"
+)
+
+// content is what a component descriptor says about a component, whichever its schema. What is installed is read from the same
+// value as what is compared with a signature, so that no spelling of the text can make the two differ.
+type content struct {
+	Name         string          `json:"name"`
+	Version      string          `json:"version"`
+	Labels       []label         `json:"labels"`
+	CreationTime string          `json:"creationTime"`
+	Provider     json.RawMessage `json:"provider"` // a string, which may hold JSON, or an object
+	Resources    []element       `json:"resources"`
+	Sources      []element       `json:"sources"`
+	References   []element       `json:"componentReferences"`
+}
+
+// element is a resource, a source or a reference.
+type element struct {
+	Name          string            `json:"name"`
+	Version       string            `json:"version"`
+	ExtraIdentity map[string]string `json:"extraIdentity"`
+	Labels        []label           `json:"labels"`
+	Hints         json.RawMessage   `json:"referenceHints"`
+	Type          string            `json:"type"`          // not of a reference
+	Relation      string            `json:"relation"`      // of a resource
+	ComponentName string            `json:"componentName"` // of a reference
+	Digest        *artefactDigest   `json:"digest"`
+	Access        access            `json:"access"`
+}
+
+type label struct {
+	Name    string          `json:"name"`
+	Version string          `json:"version"`
+	Value   json.RawMessage `json:"value"`
+	Signing any             `json:"signing"` // true, or "true"
+	Merge   json.RawMessage `json:"merge"`
+}
+
+// artefactDigest is the digest of a resource, of a reference, or of the descriptor.
+type artefactDigest struct {
+	HashAlgorithm          string `json:"hashAlgorithm"`
+	NormalisationAlgorithm string `json:"normalisationAlgorithm"`
+	Value                  string `json:"value"`
+}
+
+// normalise returns the bytes of a descriptor that a signature is about. Left out is what may change on the way from one registry to
+// another: access, repository contexts, and labels that are not marked as signed. The algorithms:
+//
+//   - v1: objects become lists of single fields; has the schema; of schema v2 no sources, and always an extraIdentity
+//   - v2: canonical JSON (RFC 8785); resources that bear the same name get their version as extraIdentity
+//   - v3, v4alpha1: canonical JSON without that
+func normalise(d *descriptor, algorithm string) ([]byte, error) {
+	switch algorithm {
+	case normalisation1:
+		tree := normalForm1(d)
+		return json.Marshal(entries(tree))
+	case normalisation2, normalisation3, normalisation4alpha1:
+	default:
+		return nil, fmt.Errorf("normalisation %q is not supported", firstLine(algorithm))
+	}
+	c := d.Component
+	if algorithm == normalisation2 {
+		c.Resources = withVersions(c.Resources)
+	}
+	form := c.normalForm()
+	form["provider"] = c.provider(true)
+	form["sources"] = each(c.Sources, element.sourceForm)
+	form["componentReferences"] = each(c.References, element.wholeReferenceForm)
+	data, err := json.Marshal(map[string]any{"component": form})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the descriptor: %w", err)
+	}
+	return jsoncanonicalizer.Transform(data)
+}
+
+// normalForm1 is the tree of the first algorithm, which depends on the schema.
+func normalForm1(d *descriptor) map[string]any {
+	c := d.Component
+	c.Resources = withVersions(c.Resources)
+	form := c.normalForm()
+	if d.APIVersion == "" {
+		for _, r := range form["resources"].([]any) {
+			enforceIdentity(r)
+		}
+		references := each(c.References, element.referenceForm)
+		for _, r := range references {
+			enforceIdentity(r)
+		}
+		form["componentReferences"], form["provider"] = references, c.provider(true)
+		if p, ok := form["provider"].(map[string]any); ok && !c.providerIsObject() {
+			form["provider"] = p["name"]
+		}
+		return map[string]any{"component": form, "meta": map[string]any{"schemaVersion": d.Meta.SchemaVersion}}
+	}
+	spec := map[string]any{}
+	if len(c.Resources) > 0 {
+		spec["resources"] = form["resources"]
+	}
+	if len(c.Sources) > 0 {
+		spec["sources"] = each(c.Sources, element.sourceForm)
+	}
+	if len(c.References) > 0 {
+		spec["references"] = each(c.References, element.referenceForm)
+	}
+	delete(form, "resources")
+	form["provider"] = c.provider(false) // nobody filters its labels there
+	return map[string]any{"apiVersion": d.APIVersion, "kind": d.Kind, "metadata": form, "spec": spec}
+}
+
+func enforceIdentity(e any) {
+	if e := e.(map[string]any); e["extraIdentity"] == nil {
+		e["extraIdentity"] = nil
+	}
+}
+
+// normalForm returns the fields that all algorithms share.
+func (c content) normalForm() map[string]any {
+	form := map[string]any{"name": c.Name, "version": c.Version, "resources": each(c.Resources, element.resourceForm)}
+	if labels := normalLabels(c.Labels, true); len(labels) > 0 {
+		form["labels"] = labels
+	}
+	if c.CreationTime != "" {
+		form["creationTime"] = c.CreationTime
+	}
+	return form
+}
+
+// providerObject returns the provider if it is an object, or a string that holds one.
+func (c content) providerObject() (text string, object map[string]json.RawMessage) {
+	if json.Unmarshal(c.Provider, &text) == nil {
+		_ = json.Unmarshal([]byte(text), &object) // else it is a name
+		return text, object
+	}
+	_ = json.Unmarshal(c.Provider, &object)
+	return "", object
+}
+
+func (c content) providerIsObject() bool {
+	_, object := c.providerObject()
+	return object != nil
+}
+
+func (c content) provider(signed bool) map[string]any {
+	text, object := c.providerObject()
+	if object == nil {
+		return map[string]any{"name": text}
+	}
+	var p struct {
+		Name   string  `json:"name"`
+		Labels []label `json:"labels"`
+	}
+	if data, err := json.Marshal(object); err != nil || json.Unmarshal(data, &p) != nil {
+		return map[string]any{"name": text}
+	}
+	form := map[string]any{"name": p.Name}
+	if labels := normalLabels(p.Labels, signed); len(labels) > 0 {
+		form["labels"] = labels
+	}
+	return form
+}
+
+func (e element) resourceForm() map[string]any {
+	form := e.normalForm(true)
+	form["type"] = e.Type
+	if e.Relation != "" {
+		form["relation"] = e.Relation
+	}
+	if e.Access.Type == "none" || e.Access.Type == "None" {
+		delete(form, "digest")
+	}
+	return form
+}
+
+func (e element) sourceForm() map[string]any {
+	form := e.normalForm(true)
+	delete(form, "digest")
+	form["type"] = e.Type
+	return form
+}
+
+func (e element) referenceForm() map[string]any {
+	form := e.normalForm(true)
+	delete(form, "referenceHints")
+	form["componentName"] = e.ComponentName
+	return form
+}
+
+// wholeReferenceForm keeps labels that are not signed: the specification says otherwise, but that is what the tools do.
+func (e element) wholeReferenceForm() map[string]any {
+	form := e.normalForm(false)
+	delete(form, "referenceHints")
+	form["componentName"] = e.ComponentName
+	return form
+}
+
+// normalForm returns the fields that all elements share. signed says to keep no labels but the signed ones.
+func (e element) normalForm(signed bool) map[string]any {
+	form := map[string]any{"name": e.Name, "version": e.Version}
+	if len(e.ExtraIdentity) > 0 {
+		identity := map[string]any{}
+		for k, v := range e.ExtraIdentity {
+			identity[k] = v
+		}
+		form["extraIdentity"] = identity
+	}
+	if labels := normalLabels(e.Labels, signed); len(labels) > 0 {
+		form["labels"] = labels
+	}
+	if hints, ok := valueOf(e.Hints).([]any); ok && len(hints) > 0 {
+		form["referenceHints"] = hints
+	}
+	if e.Digest != nil {
+		form["digest"] = map[string]any{"hashAlgorithm": e.Digest.HashAlgorithm, "normalisationAlgorithm": e.Digest.NormalisationAlgorithm, "value": e.Digest.Value}
+	}
+	return form
+}
+
+// normalLabels returns the labels that are marked as signed, or all of them as they are.
+func normalLabels(labels []label, signed bool) []any {
+	var kept []any
+	for _, l := range labels {
+		marked := l.Signing == true || l.Signing == "true"
+		if signed && !marked {
+			continue
+		}
+		form := map[string]any{"name": l.Name}
+		if value := valueOf(l.Value); value != nil {
+			form["value"] = value
+		}
+		if l.Version != "" {
+			form["version"] = l.Version
+		}
+		if marked {
+			form["signing"] = l.Signing
+		}
+		if merge := valueOf(l.Merge); merge != nil && !signed {
+			form["merge"] = merge
+		}
+		kept = append(kept, form)
+	}
+	return kept
+}
+
+// valueOf decodes any JSON. Fields without value are left out, as the algorithms want it.
+func valueOf(data json.RawMessage) any {
+	var v any
+	if len(data) == 0 || json.Unmarshal(data, &v) != nil {
+		return nil
+	}
+	return withoutNulls(v)
+}
+
+func withoutNulls(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		maps.DeleteFunc(v, func(_ string, field any) bool { return field == nil })
+		for k, field := range v {
+			v[k] = withoutNulls(field)
+		}
+	case []any:
+		for i, e := range v {
+			v[i] = withoutNulls(e)
+		}
+	}
+	return v
+}
+
+// withVersions gives resources of the same name and extraIdentity their version as an extraIdentity, as early tools did: one after
+// another, so that the last keeps what it has.
+func withVersions(resources []element) []element {
+	resources = slices.Clone(resources)
+	same := map[string][]int{} // by name and extraIdentity
+	keys := make([]string, len(resources))
+	for i, r := range resources {
+		keys[i] = identityOf(r)
+		same[keys[i]] = append(same[keys[i]], i)
+	}
+	for i := range resources {
+		of := same[keys[i]]
+		if len(of) < 2 {
+			continue
+		}
+		same[keys[i]] = of[1:] // i itself: they are in order
+		identity := map[string]string{}
+		maps.Copy(identity, resources[i].ExtraIdentity)
+		identity["version"] = resources[i].Version
+		resources[i].ExtraIdentity = identity
+	}
+	return resources
+}
+
+func identityOf(r element) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q", r.Name)
+	for _, k := range slices.Sorted(maps.Keys(r.ExtraIdentity)) {
+		fmt.Fprintf(&b, " %q=%q", k, r.ExtraIdentity[k])
+	}
+	return b.String()
+}
+
+func each[T any](list []T, form func(T) map[string]any) []any {
+	out := []any{}
+	for _, e := range list {
+		out = append(out, form(e))
+	}
+	return out
+}
+
+// entries turns objects into lists of objects with one field each, sorted by name.
+func entries(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := []any{}
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			out = append(out, map[string]any{k: entries(v[k])})
+		}
+		return out
+	case []any:
+		out := []any{}
+		for _, e := range v {
+			out = append(out, entries(e))
+		}
+		return out
+	}
+	return v
+}

@@ -1,0 +1,751 @@
+package registry
+
+import (
+	"archive/tar"
+	"bytes"
+	"crypto"
+	"crypto/rand"
+	"crypto/rsa"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	fake "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/secure-systems-lab/go-securesystemslib/dsse"
+	"github.com/sigstore/sigstore/pkg/signature"
+	"sigs.k8s.io/yaml"
+)
+
+// signing is a registry with one component version, and the means to sign it in every way.
+type signing struct {
+	*testing.T
+	s      *server
+	repo   string
+	digest string // of the manifest
+	raw    []byte
+}
+
+func newSigning(t *testing.T, options ...fake.Option) *signing {
+	t.Helper()
+	s := newServer(t, options...)
+	r, _ := open(t, Options{Host: "http://" + s.host()})
+	a := sample()
+	push(t, r, a)
+	g := &signing{T: t, s: s, repo: "component-descriptors/" + component}
+	g.change(func(d map[string]any) { // as ocm sign does: a digest for each resource
+		for _, res := range resourcesOf(d) {
+			if res["digest"] == nil {
+				res["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": "ociArtifactDigest/v1", "value": strings.Repeat("ab", 32)}
+			}
+		}
+	})
+	return g
+}
+
+func resourcesOf(d map[string]any) []map[string]any {
+	var out []map[string]any
+	for _, res := range d["component"].(map[string]any)["resources"].([]any) {
+		out = append(out, res.(map[string]any))
+	}
+	return out
+}
+
+// get reads from the registry as any client would.
+func (g *signing) get(path string) []byte {
+	g.Helper()
+	response, err := http.Get(g.s.URL + "/v2/" + g.repo + "/" + path)
+	if err != nil {
+		g.Fatal(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil || response.StatusCode != http.StatusOK {
+		g.Fatal(path, response.Status, err)
+	}
+	return data
+}
+
+// change replaces the descriptor of the component version by a changed one.
+func (g *signing) change(change func(map[string]any)) {
+	g.Helper()
+	g.changeText(func(text []byte) []byte {
+		var d map[string]any
+		if err := yaml.Unmarshal(text, &d); err != nil {
+			g.Fatal(err)
+		}
+		change(d)
+		text, err := yaml.Marshal(d)
+		if err != nil {
+			g.Fatal(err)
+		}
+		return text
+	})
+}
+
+func (g *signing) changeText(change func([]byte) []byte) {
+	g.Helper()
+	manifest, err := v1.ParseManifest(bytes.NewReader(g.get("manifests/1.2.3")))
+	if err != nil {
+		g.Fatal(err)
+	}
+	archive := tar.NewReader(bytes.NewReader(g.get("blobs/" + manifest.Layers[0].Digest.String())))
+	if _, err := archive.Next(); err != nil {
+		g.Fatal(err)
+	}
+	text, err := io.ReadAll(archive)
+	if err != nil {
+		g.Fatal(err)
+	}
+	layer := layerOfBytes(g.T, g.s, g.repo, tarred(g.T, descriptorFile, string(change(text))), "")
+	config := []byte(`{"componentDescriptorLayer":{"digest":"` + layer.Digest.String() + `"}}`)
+	manifest.Layers[0], manifest.Config.Size = layer, int64(len(config))
+	if manifest.Config.Digest, err = v1.NewHash(put(g.T, g.s, g.repo, config)); err != nil {
+		g.Fatal(err)
+	}
+	if g.raw, err = json.Marshal(manifest); err != nil {
+		g.Fatal(err)
+	}
+	g.digest = send(g.T, http.MethodPut, g.s.URL+"/v2/"+g.repo+"/manifests/1.2.3", g.raw)
+}
+
+// signOCM adds a signature to the descriptor.
+func (g *signing) signOCM(by, normalisation, hash, algorithm string) {
+	g.Helper()
+	g.change(func(d map[string]any) {
+		text, err := yaml.Marshal(d)
+		if err != nil {
+			g.Fatal(err)
+		}
+		parsed, err := parseDescriptor(text, "")
+		if err != nil {
+			g.Fatal(err)
+		}
+		form, err := normalise(parsed, normalisation)
+		if err != nil {
+			g.Fatal(err)
+		}
+		kind := map[string]crypto.Hash{"SHA-256": crypto.SHA256, "SHA-512": crypto.SHA512}[hash]
+		h := kind.New()
+		_, _ = h.Write(form)
+		sum := h.Sum(nil)
+		private := pairs()[by].private.(*rsa.PrivateKey)
+		value, err := rsa.SignPKCS1v15(rand.Reader, private, kind, sum)
+		mediaType := rsaType
+		if strings.HasPrefix(algorithm, "RSASSA-PSS") {
+			value, err = rsa.SignPSS(rand.Reader, private, kind, sum, nil)
+			mediaType = pssType
+		}
+		if err != nil {
+			g.Fatal(err)
+		}
+		shown := hex.EncodeToString(value)
+		if name, ok := strings.CutSuffix(algorithm, " PEM"); ok {
+			algorithm, mediaType = name, pemType
+			shown = string(pem.EncodeToMemory(&pem.Block{Type: "SIGNATURE", Headers: map[string]string{"Signature Algorithm": name}, Bytes: value}))
+		}
+		signatures, _ := d["signatures"].([]any)
+		d["signatures"] = append(signatures, map[string]any{"name": "sig",
+			"digest":    map[string]any{"hashAlgorithm": hash, "normalisationAlgorithm": normalisation, "value": hex.EncodeToString(sum)},
+			"signature": map[string]any{"algorithm": algorithm, "mediaType": mediaType, "value": shown}})
+	})
+}
+
+// bytesBy signs as cosign does.
+func (g *signing) bytesBy(by string, text []byte) []byte {
+	g.Helper()
+	signer, err := signature.LoadSigner(pairs()[by].private, crypto.SHA256)
+	if err != nil {
+		g.Fatal(err)
+	}
+	value, err := signer.SignMessage(bytes.NewReader(text))
+	if err != nil {
+		g.Fatal(err)
+	}
+	return value
+}
+
+func simpleSigning(kind, digest string) string {
+	return `{"critical":{"identity":{"docker-reference":"r.io/a"},"image":{"docker-manifest-digest":"` + digest + `"},"type":"` + kind + `"},"optional":null}`
+}
+
+// signTag adds signatures as cosign does until version 2. stored is what the registry holds of the payload.
+func (g *signing) signTag(repo, digest string, by []string, payload, stored string) {
+	g.Helper()
+	var layers []v1.Descriptor
+	for _, name := range by {
+		layer := layerOfBytes(g.T, g.s, repo, []byte(stored), "")
+		layer.MediaType = simpleSigningType
+		layer.Annotations = map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(g.bytesBy(name, []byte(payload)))}
+		layers = append(layers, layer)
+	}
+	image(g.T, g.s, repo, strings.Replace(digest, ":", "-", 1)+".sig", []byte("{}"), layers...)
+}
+
+// cosignTag is a good signature of the component version.
+func (g *signing) cosignTag(by ...string) {
+	g.Helper()
+	payload := simpleSigning("cosign container image signature", g.digest)
+	g.signTag(g.repo, g.digest, by, payload, payload)
+}
+
+// statement returns what a bundle signs.
+func statement(predicate, digest string) string {
+	return `{"_type":"https://in-toto.io/Statement/v1","subject":[{"digest":{"sha256":"` + strings.TrimPrefix(digest, "sha256:") + `"}}],"predicateType":"` + predicate + `","predicate":{}}`
+}
+
+// bundle returns a bundle over a statement. material is the verification material.
+func (g *signing) bundle(by, text, material string) []byte {
+	g.Helper()
+	value := g.bytesBy(by, dsse.PAE(statementType, []byte(text)))
+	encode := base64.StdEncoding.EncodeToString
+	return []byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":` + material + `,"unknown":1,` +
+		`"dsseEnvelope":{"payload":"` + encode([]byte(text)) + `","payloadType":"` + statementType + `","signatures":[{"sig":"` + encode(value) + `"}]}}`)
+}
+
+const publicKey = `{"publicKey":{"hint":"x"}}`
+
+// refer stores an artefact that refers to the component version; with a list, as clients keep one where the registry keeps none.
+func (g *signing) refer(bundle []byte, list bool, annotations map[string]string) {
+	g.Helper()
+	layer := layerOfBytes(g.T, g.s, g.repo, bundle, "")
+	layer.MediaType = bundleV3
+	subject, err := v1.NewHash(g.digest)
+	if err != nil {
+		g.Fatal(err)
+	}
+	config := layerOfBytes(g.T, g.s, g.repo, []byte("{}"), "")
+	config.MediaType = "application/vnd.oci.empty.v1+json"
+	raw, err := json.Marshal(map[string]any{"schemaVersion": 2, "mediaType": types.OCIManifestSchema1, "artifactType": bundleV3, "config": config,
+		"layers": []v1.Descriptor{layer}, "subject": v1.Descriptor{MediaType: types.OCIManifestSchema1, Digest: subject, Size: int64(len(g.raw))}, "annotations": annotations})
+	if err != nil {
+		g.Fatal(err)
+	}
+	digest, err := v1.NewHash(send(g.T, http.MethodPut, g.s.URL+"/v2/"+g.repo+"/manifests/"+digestOf(raw), raw))
+	if err != nil {
+		g.Fatal(err)
+	}
+	if !list {
+		return
+	}
+	index, err := json.Marshal(v1.IndexManifest{SchemaVersion: 2, MediaType: types.OCIImageIndex, Manifests: []v1.Descriptor{
+		{MediaType: types.OCIManifestSchema1, Digest: digest, Size: int64(len(raw)), ArtifactType: bundleV3, Annotations: annotations}}})
+	if err != nil {
+		g.Fatal(err)
+	}
+	request, err := http.NewRequest(http.MethodPut, g.s.URL+"/v2/"+g.repo+"/manifests/"+strings.Replace(g.digest, ":", "-", 1), bytes.NewReader(index))
+	if err != nil {
+		g.Fatal(err)
+	}
+	request.Header.Set("Content-Type", string(types.OCIImageIndex))
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		g.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if response.StatusCode != http.StatusCreated {
+		g.Fatal(response.Status)
+	}
+}
+
+const bundleV3 = "application/vnd.dev.sigstore.bundle.v0.3+json"
+
+// TestSignatures signs a component version in one way each, and reads it under a policy that enforces and one that warns.
+func TestSignatures(t *testing.T) {
+	referrers := []fake.Option{fake.WithReferrersSupport(true)}
+	good := func(g *signing) string { return simpleSigning("cosign container image signature", g.digest) }
+	for name, tc := range map[string]struct {
+		reason  string
+		options []fake.Option
+		keys    []string
+		sign    func(*signing)
+		want    Signature
+		fails   string // the reason under enforce
+		text    string // in the error
+	}{
+		"None":        {"nothing is signed", nil, []string{"rsa", "p256"}, func(*signing) {}, Signature{}, SignatureMissing, "keys tried: rsa SHA256:"},
+		"OCMv1":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", normalisation1, "SHA-256", "RSASSA-PKCS1-V1_5") }, Signature{true, "rsa", KindOCM, ""}, "", ""},
+		"OCMv2":       {"", nil, []string{"p256", "rsa"}, func(g *signing) { g.signOCM("rsa", normalisation2, "SHA-512", "RSASSA-PKCS1-V1_5") }, Signature{true, "rsa", KindOCM, ""}, "", ""},
+		"OCMv3":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", normalisation3, "SHA-256", "RSASSA-PSS") }, Signature{true, "rsa", KindOCM, ""}, "", ""},
+		"OCMv4":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", normalisation4alpha1, "SHA-256", "RSASSA-PKCS1-V1_5 PEM") }, Signature{true, "rsa", KindOCM, ""}, "", ""},
+		"OCMPEMPSS":   {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS PEM") }, Signature{true, "rsa", KindOCM, ""}, "", ""},
+		"OCMOtherKey": {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa-other", normalisation2, "SHA-256", "RSASSA-PSS") }, Signature{}, SignatureInvalid, "by another key"},
+		"OCMNoRSAKey": {"", nil, []string{"p256"}, func(g *signing) { g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS") }, Signature{}, SignatureInvalid, "the rule has none"},
+		"OCMSecond": {"one valid signature suffices", nil, []string{"rsa"}, func(g *signing) {
+			g.signOCM("rsa-other", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+		}, Signature{true, "rsa", KindOCM, ""}, "", ""},
+		"OCMForm": {"what cannot be understood is not valid", nil, []string{"rsa"}, func(g *signing) {
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.inSignature("jsonNormalisation/v2", "jsonNormalisation/v9")
+		}, Signature{}, SignatureInvalid, "v9"},
+		"OCMAlgorithm": {"", nil, []string{"rsa"}, func(g *signing) {
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.inSignature("RSASSA-PSS", "sigstore")
+		}, Signature{}, SignatureInvalid, `"sigstore"`},
+		"OCMMediaType": {"", nil, []string{"rsa"}, func(g *signing) {
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.inSignature(pssType, "application/vnd.ocm.signature.gpg")
+		}, Signature{}, SignatureInvalid, "gpg"},
+		"OCMTampered": {"", nil, []string{"rsa"}, func(g *signing) {
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.change(func(d map[string]any) { resourcesOf(d)[0]["version"] = "6.6.6" })
+		}, Signature{}, SignatureInvalid, "not the one that was signed"},
+		"OCMMoved": {"where a layer lies is not signed, so its digest decides", nil, []string{"rsa"}, func(g *signing) {
+			evil := put(g.T, g.s, g.repo, []byte("evil"))
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.change(func(d map[string]any) { resourcesOf(d)[2]["access"].(map[string]any)["localReference"] = evil })
+		}, Signature{}, SignatureInvalid, "was changed after signing"},
+		"OCMNoDigest": {"a layer without digest is not covered", nil, []string{"rsa"}, func(g *signing) {
+			g.change(func(d map[string]any) { delete(resourcesOf(d)[2], "digest") })
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+		}, Signature{}, SignatureInvalid, `content of resource "raw-manifest"`},
+		"OCMExcluded": {"a layer may be left out of the signature, but then it may not be installed", nil, []string{"rsa"}, func(g *signing) {
+			g.change(func(d map[string]any) {
+				resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "NO-DIGEST", "normalisationAlgorithm": "EXCLUDE-FROM-SIGNATURE", "value": "NO-DIGEST"}
+			})
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+		}, Signature{}, SignatureInvalid, `content of resource "raw-manifest"`},
+		"OCMNoneAccess": {"access is not signed, so a trick with its type must not free the digest", nil, []string{"rsa"}, func(g *signing) {
+			g.change(func(d map[string]any) {
+				resourcesOf(d)[2]["access"] = map[string]any{"type": "none"}
+				resourcesOf(d)[2]["name"] = "other"
+			})
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			evil := put(g.T, g.s, g.repo, []byte("evil"))
+			g.change(func(d map[string]any) {
+				resourcesOf(d)[2]["access"] = map[string]any{"type": "localBlob", "localReference": evil}
+				resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": blobDigest, "value": strings.TrimPrefix(evil, "sha256:")}
+			})
+		}, Signature{}, SignatureInvalid, "not the one that was signed"},
+		"OCMImage": {"", nil, []string{"rsa"}, func(g *signing) {
+			g.change(func(d map[string]any) { delete(resourcesOf(d)[0], "digest") })
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+		}, Signature{}, SignatureInvalid, "content of image"},
+		"OCMCase": {"a field in other letters must not be read", nil, []string{"rsa"}, func(g *signing) {
+			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.changeText(func(text []byte) []byte {
+				return append(bytes.Replace(text, []byte("\n  resources:"), []byte("\n  Resources: [{name: raw-manifest, access: {type: localBlob, localReference: \"sha256:"+strings.Repeat("00", 32)+"\"}}]\n  resources:"), 1), '\n')
+			})
+		}, Signature{true, "rsa", KindOCM, ""}, "", ""},
+		"Cosign":         {"", nil, []string{"p256-other", "p256"}, func(g *signing) { g.cosignTag("p256") }, Signature{true, "p256", KindCosign, ""}, "", ""},
+		"CosignP384":     {"", nil, []string{"p384"}, func(g *signing) { g.cosignTag("p384") }, Signature{true, "p384", KindCosign, ""}, "", ""},
+		"CosignRSA":      {"", nil, []string{"rsa"}, func(g *signing) { g.cosignTag("rsa") }, Signature{true, "rsa", KindCosign, ""}, "", ""},
+		"CosignEd25519":  {"", nil, []string{"ed25519"}, func(g *signing) { g.cosignTag("ed25519") }, Signature{true, "ed25519", KindCosign, ""}, "", ""},
+		"CosignSecond":   {"one valid signature suffices", nil, []string{"p256"}, func(g *signing) { g.cosignTag("rsa", "p256-other", "p256") }, Signature{true, "p256", KindCosign, ""}, "", ""},
+		"CosignAfterOCM": {"either kind suffices", nil, []string{"p256"}, func(g *signing) { g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS"); g.cosignTag("p256") }, Signature{true, "p256", KindCosign, ""}, "", ""},
+		"CosignOtherKey": {"", nil, []string{"p256"}, func(g *signing) { g.cosignTag("p256-other") }, Signature{}, SignatureInvalid, "by another key"},
+		"CosignTampered": {"", nil, []string{"p256"}, func(g *signing) { g.signTag(g.repo, g.digest, []string{"p256"}, "x", good(g)) }, Signature{}, SignatureInvalid, "payload was changed"},
+		"CosignOther": {"a signature of something else under the tag of this one", nil, []string{"p256"}, func(g *signing) {
+			p := simpleSigning("cosign container image signature", digestOf(nil))
+			g.signTag(g.repo, g.digest, []string{"p256"}, p, p)
+		}, Signature{}, SignatureInvalid, "not this artefact"},
+		"CosignType": {"", nil, []string{"p256"}, func(g *signing) {
+			p := simpleSigning("something", g.digest)
+			g.signTag(g.repo, g.digest, []string{"p256"}, p, p)
+		}, Signature{}, SignatureInvalid, `"something"`},
+		"CosignChanged": {"the component version was replaced after signing", nil, []string{"p256"}, func(g *signing) { g.cosignTag("p256"); g.change(func(d map[string]any) { d["x"] = "y" }) }, Signature{}, SignatureMissing, "no signature"},
+		"CosignMany":    {"there is an end to looking", nil, []string{"p256"}, func(g *signing) { g.cosignTag(append(slices.Repeat([]string{"p256-other"}, maxSignatures), "p256")...) }, Signature{}, SignatureInvalid, "another key"},
+		"CosignLarge": {"", nil, []string{"p256"}, func(g *signing) {
+			g.signTag(g.repo, g.digest, []string{"p256"}, "x", strings.Repeat("x", maxSignatureBytes+1))
+		}, Signature{}, SignatureInvalid, "larger than"},
+		"Bundle": {"", referrers, []string{"p256"}, func(g *signing) {
+			g.refer(g.bundle("p256", statement(signPredicate, g.digest), publicKey), false, nil)
+		}, Signature{true, "p256", KindCosign, ""}, "", ""},
+		"BundleListed": {"where the registry has no list, clients keep one", nil, []string{"p256"}, func(g *signing) {
+			g.refer(g.bundle("p256", statement(signPredicate, g.digest), publicKey), true, map[string]string{predicateAnnotation: signPredicate})
+		}, Signature{true, "p256", KindCosign, ""}, "", ""},
+		"BundleOtherKey": {"", referrers, []string{"p256"}, func(g *signing) {
+			g.refer(g.bundle("p256-other", statement(signPredicate, g.digest), publicKey), false, nil)
+		}, Signature{}, SignatureInvalid, "by another key"},
+		"BundleKeyless": {"", referrers, []string{"p256"}, func(g *signing) {
+			g.refer(g.bundle("p256-other", statement(signPredicate, g.digest), `{"certificate":{"rawBytes":"eA=="}}`), false, nil)
+		}, Signature{}, SignatureInvalid, "keyless"},
+		"BundleOther": {"", referrers, []string{"p256"}, func(g *signing) {
+			g.refer(g.bundle("p256", statement(signPredicate, digestOf(nil)), publicKey), false, nil)
+		}, Signature{}, SignatureInvalid, "signs another artefact"},
+		"Attestation": {"a bill of materials is no consent", referrers, []string{"p256"}, func(g *signing) {
+			g.refer(g.bundle("p256", statement("https://spdx.dev/Document", g.digest), publicKey), false, nil)
+		}, Signature{}, SignatureInvalid, "spdx.dev"},
+		"AttestationNote": {"", nil, []string{"p256"}, func(g *signing) {
+			g.refer(g.bundle("p256", statement("https://spdx.dev/Document", g.digest), publicKey), true, map[string]string{predicateAnnotation: "https://spdx.dev/Document"})
+		}, Signature{}, SignatureMissing, "no signature"},
+		"BundleDamaged": {"", referrers, []string{"p256"}, func(g *signing) { g.refer([]byte("{"), false, nil) }, Signature{}, SignatureInvalid, "not a Sigstore bundle"},
+		"BundleEmpty":   {"", referrers, []string{"p256"}, func(g *signing) { g.refer([]byte(`{"mediaType":"`+bundleV3+`"}`), false, nil) }, Signature{}, SignatureInvalid, "no signature"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			g := newSigning(t, tc.options...)
+			tc.sign(g)
+			r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, tc.keys...))})
+			c, err := r.Component(t.Context(), component, "1.2.3")
+			warned, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Warn, tc.keys...))})
+			w, warnErr := warned.Component(t.Context(), component, "1.2.3")
+			if warnErr != nil {
+				t.Fatalf("%s: under warn: %v", tc.reason, warnErr)
+			}
+			if tc.fails != "" {
+				wantReason(t, err, tc.fails)
+				if err == nil || !strings.Contains(err.Error(), tc.text) || !strings.Contains(w.Signature.Problem, tc.text) || w.Signature.Verified {
+					t.Errorf("%s: got %v and %+v, want %s", tc.reason, err, w.Signature, tc.text)
+				}
+				return
+			}
+			if err != nil {
+				t.Fatalf("%s: %v", tc.reason, err)
+			}
+			if diff := cmp.Diff([]Signature{tc.want, tc.want}, []Signature{c.Signature, w.Signature}); diff != "" {
+				t.Errorf("%s (-want +got)\n%s", tc.reason, diff)
+			}
+			if data, _, err := r.Fetch(t.Context(), c.Layers["raw-manifest"]); err != nil || !strings.Contains(string(data), "ConfigMap") {
+				t.Errorf("%s: got %q, %v", tc.reason, data, err)
+			}
+		})
+	}
+}
+
+// inSignature changes the signatures of the descriptor.
+func (g *signing) inSignature(old, changed string) {
+	g.Helper()
+	g.changeText(func(text []byte) []byte {
+		before, after, _ := bytes.Cut(text, []byte("\nsignatures:"))
+		return slices.Concat(before, []byte("\nsignatures:"), bytes.ReplaceAll(after, []byte(old), []byte(changed)))
+	})
+}
+
+// TestSignedImages holds that images of a component whose descriptor is signed can only be what was signed.
+func TestSignedImages(t *testing.T) {
+	g := newSigning(t)
+	g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+	g.change(func(d map[string]any) {
+		resourcesOf(d)[0]["access"].(map[string]any)["imageReference"] = "evil.io/op:1.2.3"
+	})
+	r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "rsa"))})
+	c, err := r.Component(t.Context(), component, "1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := "@sha256:" + strings.Repeat("ab", 32)
+	if diff := cmp.Diff([]string{"evil.io/op:1.2.3" + digest, "r.io/side" + digest}, c.Images); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	hex := strings.Repeat("ab", 32)
+	for name, tc := range map[string]struct {
+		reference string
+		digest    *artefactDigest
+		want      string
+	}{
+		"None":      {"r.io/a:1", nil, ""},
+		"Artefact":  {"r.io/a:1", &artefactDigest{"SHA-256", "ociArtifactDigest/v1", strings.ToUpper(hex)}, "r.io/a:1@sha256:" + hex},
+		"Other":     {"r.io/a@sha256:" + strings.Repeat("00", 32), &artefactDigest{"SHA-256", "ociArtifactDigest/v1", hex}, ""},
+		"Blob":      {"r.io/a:1@sha256:" + hex, &artefactDigest{"SHA-256", blobDigest, hex}, "r.io/a:1@sha256:" + hex},
+		"BlobNoPin": {"r.io/a:1", &artefactDigest{"SHA-256", blobDigest, hex}, ""},
+		"Hash":      {"r.io/a:1", &artefactDigest{"SHA-512", "ociArtifactDigest/v1", hex + hex}, ""},
+		"Short":     {"r.io/a:1", &artefactDigest{"SHA-256", "ociArtifactDigest/v1", "ab"}, ""},
+		"Excluded":  {"r.io/a:1", &artefactDigest{"NO-DIGEST", "EXCLUDE-FROM-SIGNATURE", "NO-DIGEST"}, ""},
+	} {
+		got, ok := signedImage(tc.reference, tc.digest)
+		if ok != (tc.want != "") || ok && got != tc.want {
+			t.Errorf("%s: got %q, %t, want %q", name, got, ok, tc.want)
+		}
+	}
+}
+
+// TestSignedSHA512 has a layer whose signed digest is not the one it is stored by.
+func TestSignedSHA512(t *testing.T) {
+	for name, content := range map[string]string{"Good": manifestYAML, "Changed": "evil"} {
+		g := newSigning(t)
+		h := crypto.SHA512.New()
+		_, _ = h.Write(tarredSample(t))
+		g.change(func(d map[string]any) {
+			resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-512", "normalisationAlgorithm": blobDigest, "value": hex.EncodeToString(h.Sum(nil))}
+		})
+		g.signOCM("rsa", normalisation2, "SHA-512", "RSASSA-PSS")
+		if name == "Changed" {
+			evil := put(t, g.s, g.repo, []byte(content))
+			g.change(func(d map[string]any) { resourcesOf(d)[2]["access"].(map[string]any)["localReference"] = evil })
+		}
+		r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "rsa"))})
+		_, err := r.Component(t.Context(), component, "1.2.3")
+		if name == "Good" && err != nil {
+			t.Error(err)
+		}
+		if name == "Changed" {
+			wantReason(t, err, SignatureInvalid)
+		}
+	}
+}
+
+func tarredSample(t *testing.T) []byte {
+	t.Helper()
+	data, err := tarOf("sample.yaml", 0o644, []byte(manifestYAML))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// TestLayersByHand asks for layers as somebody does who writes a Manifest by hand.
+func TestLayersByHand(t *testing.T) {
+	g := newSigning(t)
+	g.cosignTag("p256")
+	signed := digestOf(tarredSample(t))
+	unsigned := put(t, g.s, g.repo, []byte("evil"))
+	put(t, g.s, "charts/a", []byte("evil"))
+	image(t, g.s, "charts/a", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/a", []byte("evil"), ""))
+	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("good"), ""))
+	signedImage := &signing{T: t, s: g.s, repo: "charts/b"}
+	digest := digestOf(signedImage.get("manifests/1.0.0"))
+	payload := simpleSigning("cosign container image signature", digest)
+	g.signTag("charts/b", digest, []string{"p256"}, payload, payload)
+	for name, tc := range map[string]struct {
+		reason string
+		layer  Layer
+		fails  string
+		text   string
+	}{
+		"Named":        {"a signed component version names it", Layer{Component: component, Version: "1.2.3", Ref: signed}, "", ""},
+		"NoVersion":    {"nothing says who names it", Layer{Component: component, Ref: signed}, SignatureMissing, "state the version"},
+		"Version":      {"there is no such version", Layer{Component: component, Version: "6.6.6", Ref: signed}, SignatureMissing, "no component version 6.6.6"},
+		"Unnamed":      {"the signed version does not name it", Layer{Component: component, Version: "1.2.3", Ref: unsigned}, SignatureInvalid, "no such layer"},
+		"Elsewhere":    {"it lies where no component version is", Layer{Component: "charts/a", Version: "1.2.3", Ref: digestOf([]byte("evil"))}, SignatureMissing, "no component version"},
+		"Tag":          {"a tag of a signed component version", Layer{Name: "raw-manifest", Component: component, Ref: "1.2.3"}, "", ""},
+		"TagResource":  {"of which there is no such resource", Layer{Name: "nothing", Component: component, Ref: "1.2.3"}, SignatureInvalid, `no resource "nothing"`},
+		"TagUnsigned":  {"a tag of an image that is not signed", Layer{Component: "charts/a", Ref: "1.0.0"}, SignatureMissing, "keys tried"},
+		"TagSigned":    {"a tag of an image that is", Layer{Component: "charts/b", Ref: "1.0.0"}, "", ""},
+		"TagDigest":    {"its layer by digest has no one to name it", Layer{Component: "charts/b", Ref: digestOf([]byte("good"))}, SignatureMissing, "no component version is stated"},
+		"TagNotThere":  {"", Layer{Component: "charts/c", Ref: "1.0.0"}, ArtifactNotFound, ""},
+		"ByPath":       {"the folder of descriptors in the name of the component makes no difference", Layer{Component: "component-descriptors/" + component, Ref: signed}, SignatureMissing, "state the version"},
+		"BadReference": {"", Layer{Component: component, Ref: "sha256:12"}, InvalidReference, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, mode := range []Mode{Enforce, Warn, Off} {
+				r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(mode, "p256"))})
+				sig, verr := r.Verify(t.Context(), tc.layer)
+				data, digest, err := r.Fetch(t.Context(), tc.layer)
+				policyFails := slices.Contains([]string{SignatureMissing, SignatureInvalid}, tc.fails)
+				switch {
+				case mode == Enforce && tc.fails != "":
+					wantReason(t, verr, tc.fails)
+					wantReason(t, err, tc.fails)
+					if err == nil || !strings.Contains(err.Error(), tc.text) || data != nil {
+						t.Errorf("%s: got %v and %q", tc.reason, err, data)
+					}
+				case tc.fails == "" || policyFails && name != "TagResource" && name != "ByPath":
+					if err != nil || digest != digestOf(data) || verr != nil {
+						t.Errorf("%s, %s: got %v, %v", tc.reason, mode, err, verr)
+					}
+				}
+				if want := mode != Off && tc.fails == ""; sig.Verified != want || (sig.Problem != "") != (mode == Warn && verr == nil && tc.fails != "") {
+					t.Errorf("%s, %s: got %+v", tc.reason, mode, sig)
+				}
+			}
+		})
+	}
+}
+
+// TestVerifiedOnce counts at the registry: a signature is looked for once, for all who ask, until the policy changes.
+func TestVerifiedOnce(t *testing.T) {
+	g := newSigning(t)
+	g.cosignTag("p256")
+	file := filepath.Join(t.TempDir(), "policy.yaml")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(policyOf(Enforce, "p256"))
+	policyClock := &clock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	tr, err := loadTrust(file, nil, policyClock.now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: tr})
+	layer := Layer{Component: component, Version: "1.2.3", Ref: digestOf(tarredSample(t))}
+	fetch := func() (int, error) {
+		g.s.taken()
+		_, _, err := r.Fetch(t.Context(), layer)
+		return len(g.s.taken()), err
+	}
+	if n, err := fetch(); err != nil || n == 0 || n > 9 {
+		t.Errorf("first: %d requests, %v", n, err)
+	}
+	if n, err := fetch(); err != nil || n != 0 {
+		t.Errorf("again: %d requests, %v", n, err)
+	}
+	other := r.With(anonymous{})
+	g.s.taken()
+	if _, err := other.Verify(t.Context(), layer); err != nil || len(g.s.taken()) > 0 {
+		t.Errorf("with another login: %v", err)
+	}
+	write(policyOf(Enforce, "p256-other"))
+	policyClock.forward(policyPeriod)
+	_, err = fetch()
+	wantReason(t, err, SignatureInvalid)
+	if n, err := fetch(); reason(err) != SignatureInvalid || n != 0 {
+		t.Errorf("refused again: %d requests, %v", n, err)
+	}
+	c.forward(failureTime)
+	if n, err := fetch(); reason(err) != SignatureInvalid || n == 0 {
+		t.Errorf("a refusal is remembered for too long: %d requests, %v", n, err)
+	}
+	write("rules: [")
+	policyClock.forward(policyPeriod)
+	if _, err := fetch(); reason(err) != SignatureInvalid {
+		t.Errorf("a damaged policy lets pass: %v", err)
+	}
+	write(policyOf(Off))
+	policyClock.forward(policyPeriod)
+	if _, err := fetch(); err != nil {
+		t.Errorf("switched off: %v", err)
+	}
+	// What was fetched while the policy was off proves nothing.
+	write(policyOf(Enforce, "rsa"))
+	policyClock.forward(policyPeriod)
+	_, err = fetch()
+	wantReason(t, err, SignatureInvalid)
+
+	// A restart knows nothing and comes to the same.
+	write(policyOf(Enforce, "p256"))
+	policyClock.forward(policyPeriod)
+	r, _ = open(t, Options{Host: "http://" + g.s.host(), Trust: tr})
+	if _, err := fetch(); err != nil {
+		t.Errorf("after a restart: %v", err)
+	}
+}
+
+// TestSignedLater has a module signed after it was looked at.
+func TestSignedLater(t *testing.T) {
+	g := newSigning(t)
+	strict, strictClock := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "p256"))})
+	lax, laxClock := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Warn, "p256"))})
+	_, err := strict.Component(t.Context(), component, "1.2.3")
+	wantReason(t, err, SignatureMissing)
+	c, err := lax.Component(t.Context(), component, "1.2.3")
+	if err != nil || c.Signature.Problem == "" {
+		t.Errorf("got %+v, %v", c, err)
+	}
+	g.cosignTag("p256")
+	strictClock.forward(failureTime)
+	laxClock.forward(tagLifetime)
+	for name, r := range map[string]*Registry{"enforce": strict, "warn": lax} {
+		c, err := r.Component(t.Context(), component, "1.2.3")
+		if err != nil || !c.Signature.Verified {
+			t.Errorf("%s: got %+v, %v", name, c, err)
+		}
+	}
+}
+
+// TestManyVerify has many callers ask for one layer at the same time.
+func TestManyVerify(t *testing.T) {
+	g := newSigning(t)
+	g.cosignTag("p256")
+	r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "p256"))})
+	layer := Layer{Component: component, Version: "1.2.3", Ref: digestOf(tarredSample(t))}
+	g.s.taken()
+	var callers sync.WaitGroup
+	var started sync.WaitGroup
+	started.Add(100)
+	g.s.setFault(func(http.ResponseWriter, *http.Request) bool { started.Wait(); return false })
+	for range 100 {
+		callers.Go(func() {
+			started.Done()
+			if s, err := r.Verify(t.Context(), layer); err != nil || !s.Verified {
+				t.Errorf("got %+v, %v", s, err)
+			}
+		})
+	}
+	callers.Wait()
+	if got := g.s.taken(); len(got) > 7 {
+		t.Errorf("100 callers cost %d requests: %v", len(got), got)
+	}
+}
+
+// TestSignedTagMoves has a tag point to something else that is not signed.
+func TestSignedTagMoves(t *testing.T) {
+	g := newSigning(t)
+	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("good"), ""))
+	at := &signing{T: t, s: g.s, repo: "charts/b"}
+	digest := digestOf(at.get("manifests/1.0.0"))
+	payload := simpleSigning("cosign container image signature", digest)
+	g.signTag("charts/b", digest, []string{"p256"}, payload, payload)
+	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "p256"))})
+	layer := Layer{Component: "charts/b", Ref: "1.0.0"}
+	if data, _, err := r.Fetch(t.Context(), layer); err != nil || string(data) != "good" {
+		t.Fatalf("got %q, %v", data, err)
+	}
+	c.forward(tagLifetime)
+	g.s.taken()
+	if _, _, err := r.Fetch(t.Context(), layer); err != nil {
+		t.Fatal(err)
+	}
+	for _, request := range g.s.taken() {
+		if strings.Contains(request, ".sig") {
+			t.Errorf("verified again: %s", request)
+		}
+	}
+	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("evil"), ""))
+	c.forward(tagLifetime)
+	data, _, err := r.Fetch(t.Context(), layer)
+	wantReason(t, err, SignatureMissing)
+	if data != nil {
+		t.Errorf("got %q", data)
+	}
+}
+
+// TestRegistryDownWhileVerifying holds that a registry which is not well is not taken for one without signatures.
+func TestRegistryDownWhileVerifying(t *testing.T) {
+	g := newSigning(t)
+	g.cosignTag("p256")
+	g.s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
+		down := strings.HasSuffix(r.URL.Path, ".sig")
+		if down {
+			w.WriteHeader(http.StatusBadGateway)
+		}
+		return down
+	})
+	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "p256"))})
+	_, err := r.Component(t.Context(), component, "1.2.3")
+	wantReason(t, err, RegistryUnreachable)
+	g.s.setFault(nil)
+	c.forward(failureTime)
+	if _, err := r.Component(t.Context(), component, "1.2.3"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestVerifyUnsigned(t *testing.T) {
+	for mode, want := range map[Mode]string{Enforce: SignatureMissing, Warn: "", Off: ""} {
+		r, _ := open(t, Options{Host: "r.io", Trust: trust(t, policyOf(mode, "p256"))})
+		sig, err := r.VerifyUnsigned("https://charts.example.com/stable", "it is a chart of a chart repository")
+		if want != "" {
+			wantReason(t, err, want)
+		}
+		if (err != nil) != (want != "") || (sig.Problem != "") != (mode == Warn) || sig.Verified {
+			t.Errorf("%s: got %+v, %v", mode, sig, err)
+		}
+	}
+}
+
+// FuzzBundle holds that nothing but a signature by the key makes a bundle valid.
+func FuzzBundle(f *testing.F) {
+	f.Add([]byte(`{"mediaType":"` + bundleV3 + `","verificationMaterial":{"certificate":{}},"dsseEnvelope":{"payload":"e30=","payloadType":"x","signatures":[{"sig":"eA=="}]}}`))
+	f.Add([]byte(`{"mediaType":"` + bundleV3 + `","messageSignature":{"messageDigest":{},"signature":"eA=="}}`))
+	keys := trust(f, policyOf(Enforce, "p256", "ed25519")).current().rules[0].keys
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if k, err := verifyBundle(data, &imageManifest{digest: digestOf(nil)}, keys); err == nil {
+			t.Fatalf("valid by %s", k)
+		}
+	})
+}
