@@ -319,7 +319,7 @@ func (a *application) checkServed(ctx context.Context, items []item) error {
 			}
 			asked[version] = kinds // none after an error: they wait
 		}
-		if _, ok := kinds[it.ref.Kind]; ok {
+		if kind, ok := kinds[it.ref.Kind]; ok && kind.plural == it.resource.plural { // not a kind of the same name that somebody else has
 			a.done.setFresh(it.crd, false)
 			continue
 		}

@@ -74,6 +74,8 @@ type Options struct {
 	BundleBytes int
 	// AuditInterval is how often every object is compared with what it should be. Audits of a fleet are spread over it.
 	AuditInterval time.Duration
+	// LookInterval is how often readiness is looked at where Runtimes holds no watches; 0 means AuditInterval.
+	LookInterval time.Duration
 	// Concurrency is the number of Manifests worked on at the same time.
 	Concurrency int
 	// RateLimiter spaces the tries after an error.
@@ -225,9 +227,13 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
-// nextAudit asks for the next look without a reason.
+// nextAudit asks for the next look without a reason. Those of a fleet are spread.
 func (n *run) nextAudit(context.Context) error {
+	interval := n.AuditInterval
+	if n.LookInterval > 0 && !n.Runtimes.Watches() {
+		interval = min(interval, n.LookInterval)
+	}
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(n.manifest.Namespace + "/" + n.manifest.Name))
-	return loop.Look(n.AuditInterval - n.AuditInterval/8 + n.AuditInterval/4*time.Duration(h.Sum32()%1024)/1024)
+	return loop.Look(interval - interval/8 + interval/4*time.Duration(h.Sum32()%1024)/1024)
 }

@@ -43,15 +43,18 @@ func (n *run) findBlockers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var names []string
+	var users []apply.Ref
 	for _, found := range all {
-		ref := found.Ref
-		if n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !ref.SameObject(n.resourceRef()) {
-			names = append(names, ref.String())
+		if n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !found.Ref.SameObject(n.resourceRef()) {
+			users = append(users, found.Ref)
 		}
 	}
-	if len(names) == 0 {
-		return nil
+	if users, err = n.ofUsers(ctx, users); err != nil || len(users) == 0 {
+		return err
+	}
+	var names []string
+	for _, ref := range users {
+		names = append(names, ref.String())
 	}
 	const most = 5 // a message is read by people
 	more := ""
@@ -62,6 +65,22 @@ func (n *run) findBlockers(ctx context.Context) error {
 	n.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
 	n.sustain(ctx)
 	return loop.Later(loop.Wait(time.Now(), n.since()), "custom resources of users to be deleted: "+strings.Join(names, ", ")+more)
+}
+
+// ofUsers leaves out what other Manifests of this runtime have made: they see to it themselves.
+func (n *run) ofUsers(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
+	if len(refs) == 0 {
+		return nil, nil
+	}
+	var others v1beta2.ManifestList
+	if err := n.Client.List(ctx, &others, client.InNamespace(n.manifest.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: n.kyma}); err != nil {
+		return nil, fmt.Errorf("listing the Manifests of runtime %s: %w", n.kyma, err)
+	}
+	return slices.DeleteFunc(refs, func(ref apply.Ref) bool {
+		return slices.ContainsFunc(others.Items, func(m v1beta2.Manifest) bool {
+			return m.Name != n.manifest.Name && m.Spec.CustomResourcePolicy != v1beta2.Ignore && ref.SameObject(resourceRefOf(&m))
+		})
+	}), nil
 }
 
 // deleteResource deletes the module's custom resource and waits until its operator, which still runs, has cleaned up.

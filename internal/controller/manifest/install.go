@@ -28,6 +28,7 @@ func (n *run) decide(ctx context.Context) error {
 		return err
 	}
 	n.news, n.stirred = n.inst.take()
+	n.stirred = n.stirred || !n.Runtimes.Watches() // nobody would tell
 	n.plan.whole = n.manifest.Status.AppliedDigest != n.plan.digest
 	n.plan.drifted = n.inst.drifted(n.news)
 	n.plan.audit = time.Since(n.inst.audited) >= n.AuditInterval*7/8
@@ -145,7 +146,11 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	case len(result.Failed) > 0:
 		return refused(result.Failed)
 	case len(result.Waiting) > 0:
-		return loop.Later(loop.Wait(time.Now(), n.since()), result.Waiting[0].Ref.String()+": "+result.Waiting[0].Message)
+		first := result.Waiting[0]
+		if first.Reason == apply.CRDNotEstablished {
+			n.blocker = v1beta2.ReasonCRDNotEstablished
+		}
+		return loop.Later(loop.Wait(time.Now(), n.since()), first.Ref.String()+": "+first.Message)
 	case i == len(n.sets)-1:
 		return nil
 	}
@@ -153,6 +158,7 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	if err != nil || len(unserved) == 0 {
 		return err
 	}
+	n.blocker = v1beta2.ReasonCRDNotEstablished
 	return loop.Later(loop.Wait(time.Now(), n.since()), unserved[0].Message)
 }
 
@@ -219,7 +225,8 @@ func (n *run) createResource(ctx context.Context) error {
 	case apply.ObjectExists:
 		return nil
 	case apply.KindUnknown:
-		return loop.Later(notYet, fmt.Sprintf("kind %s of the custom resource %s/%s to be served", cr.GetKind(), cr.GetNamespace(), cr.GetName()))
+		n.blocker = v1beta2.ReasonCRDNotEstablished
+		return loop.Later(loop.Wait(time.Now(), n.since()), fmt.Sprintf("kind %s of the custom resource %s/%s to be served", cr.GetKind(), cr.GetNamespace(), cr.GetName()))
 	}
 	return err
 }
@@ -317,7 +324,10 @@ type observed struct {
 
 // observe finds out whether what was applied works: workloads first, then the module's custom resource.
 func (n *run) observe(ctx context.Context) error {
-	quiet := !n.rendered && !n.stirred && len(n.news) == 0
+	rules := judgingBy(n.manifest, n.CustomStateCheck)
+	quiet := !n.rendered && !n.stirred && len(n.news) == 0 && n.manifest.Status.ObservedGeneration == n.manifest.Generation &&
+		(n.inst.judged == rules || n.inst.judged == "")
+	n.inst.judged = rules
 	if quiet && n.manifest.Status.State == v1beta2.StateReady {
 		n.seen = observed{state: v1beta2.StateReady}
 		return nil

@@ -24,6 +24,7 @@ type installation struct {
 	kinds    []runtimes.Interest
 	uid      types.UID              // of the Manifest; another of the same name is another installation
 	released bool                   // the Manifest was let go; the cache may still show it for a moment
+	judged   string                 // by which readiness was judged last; "" if not yet
 	drift    string                 // what was found to differ and is only reported; "" if nothing
 	compared bool                   // all objects were compared since the program learnt of this Manifest
 	audited  time.Time              // when all objects were last compared, or when the program learnt of this Manifest

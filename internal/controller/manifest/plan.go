@@ -90,6 +90,11 @@ func stateCounts(m *v1beta2.Manifest, flag bool) bool {
 	return counts
 }
 
+// judgingBy identifies how readiness is judged, as far as the Manifest's generation does not.
+func judgingBy(m *v1beta2.Manifest, flag bool) string {
+	return fmt.Sprint(stateCounts(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
+}
+
 // deciding returns the objects whose readiness counts: of the workloads only the manager, if the Manifest names one that is there.
 func deciding(refs []apply.Ref, manager *v1beta2.Manager) []apply.Ref {
 	if manager == nil {
@@ -172,8 +177,10 @@ func clip(s string) string {
 }
 
 // resourceRef identifies the module's custom resource; zero if it has none.
-func (n *run) resourceRef() apply.Ref {
-	cr := n.manifest.Spec.Resource
+func (n *run) resourceRef() apply.Ref { return resourceRefOf(n.manifest) }
+
+func resourceRefOf(m *v1beta2.Manifest) apply.Ref {
+	cr := m.Spec.Resource
 	if cr == nil {
 		return apply.Ref{}
 	}

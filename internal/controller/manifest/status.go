@@ -77,7 +77,7 @@ func (n *run) state(out loop.Outcome) (state v1beta2.State, reason, operation st
 	case out.Err != nil:
 		return v1beta2.StateError, firstOf(out.Reason(), v1beta2.ReasonInternalError), detail
 	case out.Waiting != "":
-		return v1beta2.StateProcessing, v1beta2.ReasonApplying, detail
+		return v1beta2.StateProcessing, firstOf(n.blocker, v1beta2.ReasonApplying), detail
 	case n.seen.state == v1beta2.StateReady:
 		return v1beta2.StateReady, v1beta2.ReasonReady, v1beta2.OperationManifestReady
 	default:
