@@ -1,0 +1,240 @@
+package orphan
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// newReconciler returns one over a control plane with these objects, and what it tells.
+func newReconciler(t *testing.T, host string, o Options, objects ...client.Object) (*Reconciler, *events.FakeRecorder) {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1beta2.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: host}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pool.Close("k") })
+	told := events.NewFakeRecorder(100)
+	o.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).Build()
+	o.Live, o.Runtimes, o.Events, o.Namespace = o.Client, pool, told, "n"
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, told
+}
+
+func takeEvents(told *events.FakeRecorder) []string {
+	var all []string
+	for {
+		select {
+		case e := <-told.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+func named(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Namespace: "n", Name: name, Labels: map[string]string{v1beta2.LabelKymaName: "k"}}
+}
+
+func TestWithoutKyma(t *testing.T) {
+	for name, cleanup := range map[string]bool{"Told": false, "CleanedUp": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, told := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour, Cleanup: cleanup},
+					&v1beta2.Manifest{ObjectMeta: named("m")}, &corev1.Secret{ObjectMeta: named("s")})
+				pass := func() reconcile.Result {
+					result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return result
+				}
+				if after := pass().RequeueAfter; after != patience {
+					t.Errorf("comes back after %s, want %s: the Kyma may be on its way", after, patience)
+				}
+				time.Sleep(patience)
+				if after := pass().RequeueAfter; after <= 0 || after > time.Hour {
+					t.Errorf("comes back after %s, want the next slot", after)
+				}
+				all := takeEvents(told)
+				if !strings.HasPrefix(all[0], "Warning Orphaned there is no Kyma k, to which") || !strings.HasPrefix(all[len(all)-1], "Warning Orphaned there is no Kyma k, of which") {
+					t.Errorf("told %q, want the Manifest and the Secret", all)
+				}
+				err := r.Client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "m"}, &v1beta2.Manifest{})
+				if apierrors.IsNotFound(err) != cleanup {
+					t.Errorf("cleanup %t: reading the Manifest gives %v", cleanup, err)
+				}
+				if err := r.Client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "s"}, &corev1.Secret{}); err != nil {
+					t.Errorf("the access Secret: %v", err)
+				}
+				if pass(); takeEvents(told) != nil {
+					t.Error("it is told again before the next slot")
+				}
+				if err := r.Client.Create(t.Context(), &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}); err != nil {
+					t.Fatal(err)
+				}
+				if pass(); r.known["k"].counted[secretOrphan] != 0 {
+					t.Error("the Secret counts as orphaned although its Kyma has come")
+				}
+			})
+		})
+	}
+}
+
+func TestNothingIsRememberedOfWhatIsGone(t *testing.T) {
+	r, told := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour})
+	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
+	if err != nil || result.RequeueAfter != 0 || len(r.known) != 0 || takeEvents(told) != nil {
+		t.Errorf("got %v, %v, %d remembered, want nothing", result, err, len(r.known))
+	}
+}
+
+// server is the API server of a runtime with one list of each kind, by path.
+type server struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	lists    map[string][]metav1.PartialObjectMetadata
+	requests []string
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests = append(s.requests, r.Method+" "+r.URL.Path)
+	w.Header().Set("Content-Type", "application/json")
+	var body any = metav1.PartialObjectMetadataList{Items: s.lists[r.URL.Path]}
+	switch collection := r.URL.Path[:strings.LastIndex(r.URL.Path, "/")]; {
+	case r.URL.Path == "/apis/operator.kyma-project.io/v1beta2":
+		body = metav1.APIResourceList{APIResources: []metav1.APIResource{
+			{Name: "moduletemplates", Kind: "ModuleTemplate", Namespaced: true}, {Name: "modulereleasemetas", Kind: "ModuleReleaseMeta", Namespaced: true},
+		}}
+	case r.Method == http.MethodDelete:
+		body = metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess}
+	case strings.Contains(collection, "/namespaces/"):
+		before, kind, _ := strings.Cut(collection, "/namespaces/kyma-system")
+		for _, o := range s.lists[before+kind] {
+			if strings.HasSuffix(r.URL.Path, "/"+o.Name) {
+				body = o
+			}
+		}
+	}
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func (s *server) deletes() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.DeleteFunc(slices.Clone(s.requests), func(r string) bool { return !strings.HasPrefix(r, "DELETE") })
+}
+
+func TestSweep(t *testing.T) {
+	object := func(name, owner string) metav1.PartialObjectMetadata {
+		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace: v1beta2.RuntimeNamespace, Name: name, Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner},
+		}}
+	}
+	entry := func(name, manager string) metav1.PartialObjectMetadata {
+		o := object(name, "")
+		o.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: manager}}
+		return o
+	}
+	s := &server{lists: map[string][]metav1.PartialObjectMetadata{
+		"/api/v1/configmaps":        {object("orphan", "n/gone"), object("fine", "n/m"), object("elsewhere", "other/gone"), object("base", "")},
+		"/apis/apps/v1/deployments": {object("operator", "n/gone")},
+		"/apis/operator.kyma-project.io/v1beta2/moduletemplates": {
+			entry("gone-1.0.0", v1beta2.FieldOwnerCatalog), entry("copied-1.0.0", "somebody"), entry("there-1.0.0", v1beta2.FieldOwnerCatalog),
+		},
+	}}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	for name, c := range map[string]struct {
+		cleanup bool
+		want    []string
+	}{
+		"Told": {false, nil},
+		"CleanedUp": {true, []string{
+			"DELETE /api/v1/namespaces/kyma-system/configmaps/orphan",
+			"DELETE /apis/apps/v1/namespaces/kyma-system/deployments/operator",
+			"DELETE /apis/operator.kyma-project.io/v1beta2/namespaces/kyma-system/moduletemplates/gone-1.0.0",
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s.requests = nil
+			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}
+			r, told := newReconciler(t, s.URL, Options{Interval: time.Hour, Cleanup: c.cleanup}, k,
+				&v1beta2.Manifest{ObjectMeta: named("m")}, &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "there-1.0.0"}})
+			m := r.remember("k")
+			if err := r.sweep(t.Context(), k, m); err != nil {
+				t.Fatal(err)
+			}
+			got := s.deletes()
+			slices.Sort(got)
+			if !slices.Equal(got, c.want) {
+				t.Errorf("deleted %q, want %q", got, c.want)
+			}
+			if m.counted[objectOrphan] != 2 || m.counted[catalogOrphan] != 1 {
+				t.Errorf("counted %v, want two objects and one entry", m.counted)
+			}
+			text := strings.Join(takeEvents(told), "\n")
+			for _, part := range []string{"ConfigMap kyma-system/orphan", "Deployment.apps kyma-system/operator", "ModuleTemplate.operator.kyma-project.io kyma-system/gone-1.0.0"} {
+				if !strings.Contains(text, part) {
+					t.Errorf("told\n%s\nwant %s", text, part)
+				}
+			}
+			for _, part := range []string{"fine", "elsewhere", "base", "copied", "there"} {
+				if strings.Contains(text, "/"+part) {
+					t.Errorf("told\n%s\nwhich is none of the orphans: %s", text, part)
+				}
+			}
+			if n := len(s.requests); n > 40 {
+				t.Errorf("%d requests, want one for each kind and a few more", n)
+			}
+		})
+	}
+}
+
+func TestSweepLeavesOthersToTheirs(t *testing.T) {
+	r, told := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour, InCluster: true})
+	deleting := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", DeletionTimestamp: new(metav1.Now())}}
+	unreachable := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}
+	for _, k := range []*v1beta2.Kyma{deleting, unreachable, unreachable} {
+		if err := r.sweep(t.Context(), k, r.remember("k")); err != nil || takeEvents(told) != nil {
+			t.Errorf("got %v, want that others say why", err)
+		}
+	}
+	if err := passing(&apply.Error{}); err != nil {
+		t.Errorf("got %v, want nothing: the next slot comes", err)
+	}
+}

@@ -1,0 +1,342 @@
+package purge
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// server is the API server of a runtime: it keeps objects by path, and lets them go when they have no finalizers.
+type server struct {
+	*httptest.Server
+
+	mu      sync.Mutex
+	objects map[string]map[string]any
+	writes  []string
+	refuse  string // a request line that is answered with 403
+}
+
+const (
+	crdPath    = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/things.example.com"
+	configPath = "/api/v1/namespaces/a/configmaps/settings"
+	keptPath   = "/api/v1/namespaces/a/configmaps/kept"
+	thingPath  = "/apis/example.com/v1/namespaces/a/things/"
+)
+
+func newServer(t *testing.T) *server {
+	s := &server{objects: map[string]map[string]any{}}
+	s.add(configPath, nil)
+	s.add(keptPath, nil)
+	s.add(crdPath, nil)
+	s.objects[crdPath]["spec"] = map[string]any{
+		"group": "example.com", "names": map[string]any{"kind": "Thing", "plural": "things"},
+		"versions": []any{map[string]any{"name": "v1", "storage": true}},
+	}
+	s.Server = httptest.NewServer(s)
+	t.Cleanup(s.Close)
+	return s
+}
+
+// add stores an object; one that was deleted before has been going for an hour.
+func (s *server) add(path string, deleted []string) {
+	name := path[strings.LastIndex(path, "/")+1:]
+	m := map[string]any{"name": name, "uid": "uid-" + name}
+	if strings.Contains(path, "/namespaces/") {
+		m["namespace"] = "a"
+	}
+	if deleted != nil {
+		m["finalizers"], m["deletionTimestamp"] = deleted, time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.objects[path] = map[string]any{"metadata": m}
+}
+
+func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	line, path := r.Method+" "+r.URL.Path, r.URL.Path
+	if r.Method != http.MethodGet {
+		s.writes = append(s.writes, line)
+	}
+	object := s.objects[path]
+	switch {
+	case path == "/apis/example.com/v1":
+		answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true}}})
+	case line == s.refuse:
+		answer(w, http.StatusForbidden, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Message: "no", Reason: metav1.StatusReasonForbidden})
+	case path == "/apis/example.com/v1/things":
+		items := []any{}
+		for p, o := range s.objects {
+			if strings.HasPrefix(p, thingPath) {
+				items = append(items, o)
+			}
+		}
+		answer(w, http.StatusOK, map[string]any{"items": items})
+	case object == nil:
+		answer(w, http.StatusNotFound, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{Name: "x"}})
+	case r.Method == http.MethodDelete:
+		m := object["metadata"].(map[string]any)
+		m["deletionTimestamp"] = time.Now().UTC().Format(time.RFC3339)
+		if m["finalizers"] == nil {
+			delete(s.objects, path)
+			answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess})
+			return
+		}
+		answer(w, http.StatusOK, object)
+	case r.Method == http.MethodPatch:
+		var patch struct {
+			Metadata struct {
+				UID        string
+				Finalizers []string
+			}
+		}
+		if json.NewDecoder(r.Body).Decode(&patch) != nil || patch.Metadata.UID != object["metadata"].(map[string]any)["uid"] {
+			answer(w, http.StatusConflict, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: metav1.StatusReasonConflict})
+			return
+		}
+		if len(patch.Metadata.Finalizers) == 0 {
+			delete(s.objects, path)
+		}
+		answer(w, http.StatusOK, object)
+	default:
+		answer(w, http.StatusOK, object)
+	}
+}
+
+func answer(w http.ResponseWriter, code int, body any) {
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body)
+}
+
+func (s *server) take() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	taken := s.writes
+	s.writes = nil
+	return taken
+}
+
+func (s *server) has(path string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.objects[path] != nil
+}
+
+// newReconciler returns one over a control plane with these objects and a runtime, and what it tells.
+func newReconciler(t *testing.T, s *server, o Options, objects ...client.Object) (*Reconciler, *events.FakeRecorder) {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: s.URL}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pool.Close("k") })
+	told := events.NewFakeRecorder(100)
+	o.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&v1beta2.Manifest{}, manifestIndex, leaving).Build()
+	o.Runtimes, o.Events = pool, told
+	r, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, told
+}
+
+func (r *Reconciler) pass(t *testing.T) reconcile.Result {
+	t.Helper()
+	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func takeEvents(told *events.FakeRecorder) []string {
+	var all []string
+	for {
+		select {
+		case e := <-told.Events:
+			all = append(all, e)
+		default:
+			return all
+		}
+	}
+}
+
+func kyma(deletedFor time.Duration, finalizers ...string) *v1beta2.Kyma {
+	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", Finalizers: finalizers, DeletionTimestamp: &metav1.Time{Time: time.Now().Add(-deletedFor)}}}
+}
+
+// manifest has a definition, two ConfigMaps of which one is kept, and a custom resource.
+func manifest() *v1beta2.Manifest {
+	cr := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "own", "namespace": "a"}}}
+	return &v1beta2.Manifest{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "n", Name: "m", Finalizers: []string{v1beta2.FinalizerManifest}, DeletionTimestamp: &metav1.Time{Time: time.Now().Add(-time.Hour)},
+			Labels: map[string]string{v1beta2.LabelKymaName: "k", v1beta2.LabelModuleName: "things"},
+		},
+		Spec: v1beta2.ManifestSpec{Resource: cr},
+		Status: v1beta2.ManifestStatus{Synced: []v1beta2.Resource{
+			{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "things.example.com"},
+			{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "settings"},
+			{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "kept", Keep: true},
+		}},
+	}
+}
+
+func TestNothingHappensBeforeTheGracePeriodEnds(t *testing.T) {
+	s := newServer(t)
+	r, told := newReconciler(t, s, Options{Grace: time.Hour}, kyma(time.Minute, v1beta2.FinalizerKyma), manifest())
+	if after := r.pass(t).RequeueAfter; after <= 58*time.Minute || after > 59*time.Minute {
+		t.Errorf("comes back after %s, want what is left of the hour", after)
+	}
+	if w, e := s.take(), takeEvents(told); w != nil || e != nil {
+		t.Errorf("wrote %q and told %q, want nothing", w, e)
+	}
+	r, _ = newReconciler(t, s, Options{}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
+	if result := r.pass(t); result.RequeueAfter != 0 || s.take() != nil {
+		t.Errorf("without a grace period there is no purge, but it comes back after %s", result.RequeueAfter)
+	}
+}
+
+func TestPurge(t *testing.T) {
+	s := newServer(t)
+	s.add(thingPath+"own", []string{"example.com/nobody"})
+	s.add(thingPath+"mine", []string{"example.com/nobody", "example.com/else"})
+	r, told := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
+	if r.pass(t).RequeueAfter <= 0 {
+		t.Error("it does not come back, but the Kyma is there")
+	}
+	got := s.take()
+	slices.Sort(got[:2])
+	want := []string{"PATCH " + thingPath + "mine", "PATCH " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath}
+	if !slices.Equal(got, want) {
+		t.Errorf("wrote %q, want %q", got, want)
+	}
+	if !s.has(keptPath) || s.has(configPath) || s.has(thingPath+"mine") {
+		t.Error("what is kept is gone, or what is not is there")
+	}
+	all := takeEvents(told)
+	if len(all) != 2 || !strings.Contains(all[0], "FinalizersRemoved removed the finalizers of 2 custom resources") ||
+		!strings.Contains(all[0], "a/mine (held by example.com/nobody, example.com/else)") ||
+		!strings.Contains(all[1], "Purged module things: deleted 2 objects") || strings.Contains(all[1], "kept") {
+		t.Errorf("told %q, want what lost its finalizers and what was deleted", all)
+	}
+	r.pass(t)
+	if w, e := s.take(), takeEvents(told); w != nil || e != nil {
+		t.Errorf("the second pass wrote %q and told %q, want nothing", w, e)
+	}
+}
+
+func TestOperatorStaysForItsCustomResources(t *testing.T) {
+	s := newServer(t)
+	s.add(thingPath+"own", []string{"example.com/nobody"})
+	delete(s.objects[thingPath+"own"]["metadata"].(map[string]any), "deletionTimestamp")
+	r, told := newReconciler(t, s, Options{Grace: time.Hour}, kyma(2*time.Hour, v1beta2.FinalizerKyma), manifest())
+	r.pass(t)
+	if got, want := s.take(), []string{"DELETE " + thingPath + "own"}; !slices.Equal(got, want) {
+		t.Errorf("wrote %q, want %q: the operator gets a chance", got, want)
+	}
+	if r.pass(t); s.take() != nil {
+		t.Error("the farewell is not over, but it goes on")
+	}
+	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "Purged deleted 1 custom resource: Thing.example.com a/own") {
+		t.Errorf("told %q, want that the custom resource was asked to go", e)
+	}
+}
+
+func TestWhatIsInTheWayIsToldOnce(t *testing.T) {
+	s := newServer(t)
+	s.add(thingPath+"own", []string{"example.com/nobody"})
+	s.refuse = "PATCH " + thingPath + "own"
+	r, told := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
+	r.pass(t)
+	r.pass(t)
+	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "Warning PurgeBlocked") || !strings.Contains(e[0], "Thing.example.com a/own") {
+		t.Errorf("told %q, want once what is refused", e)
+	}
+	if !s.has(configPath) {
+		t.Error("the operator is gone while its custom resource is there")
+	}
+	r, told = newReconciler(t, s, Options{Grace: time.Minute, Skip: []string{"things.*"}}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
+	s.take()
+	r.pass(t)
+	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "is on the skip list: Thing.example.com a/own") || s.take() != nil {
+		t.Errorf("told %q, want that the kind is left alone", e)
+	}
+}
+
+func TestHandedOverModulesAreNotPurged(t *testing.T) {
+	s := newServer(t)
+	m := manifest()
+	m.Annotations = map[string]string{v1beta2.AnnotationIsUnmanaged: v1beta2.ValueTrue}
+	r, _ := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
+	if r.pass(t); s.take() != nil {
+		t.Error("objects of the user were deleted")
+	}
+}
+
+func TestUnlock(t *testing.T) {
+	s := newServer(t)
+	cases := map[string]struct {
+		reason string
+		have   []string
+		want   []string
+	}{
+		"Waits":  {"the Kyma controller goes first", []string{v1beta2.FinalizerKyma, v1beta2.FinalizerPurge}, []string{v1beta2.FinalizerKyma, v1beta2.FinalizerPurge}},
+		"Unlock": {"nobody else removes it", []string{"example.com/other", v1beta2.FinalizerPurge}, []string{"example.com/other"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r, _ := newReconciler(t, s, Options{}, kyma(time.Hour, c.have...))
+			r.pass(t)
+			var k v1beta2.Kyma
+			if err := r.Client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "k"}, &k); err != nil {
+				t.Fatal(err)
+			}
+			if !slices.Equal(k.Finalizers, c.want) {
+				t.Errorf("%s: got %q, want %q", c.reason, k.Finalizers, c.want)
+			}
+		})
+	}
+	r, _ := newReconciler(t, s, Options{}, kyma(time.Hour, v1beta2.FinalizerPurge))
+	r.pass(t)
+	r.pass(t) // it is gone
+}
+
+func TestNewChecksItsOptions(t *testing.T) {
+	s := newServer(t)
+	good, _ := newReconciler(t, s, Options{})
+	for name, edit := range map[string]func(*Options){
+		"Client":  func(o *Options) { o.Client = nil },
+		"Grace":   func(o *Options) { o.Grace = -1 },
+		"Pattern": func(o *Options) { o.Skip = []string{"[a"} },
+	} {
+		o := good.Options
+		edit(&o)
+		if _, err := New(o); err == nil {
+			t.Errorf("%s: got no error", name)
+		}
+	}
+}
