@@ -21,6 +21,16 @@ const (
 	// AnnotationBaseDigest is on the Kyma in a runtime: the digest of what the runtime got before its first module (namespace,
 	// CRDs). Ours; the reference does not have it.
 	AnnotationBaseDigest = "operator.kyma-project.io/base-digest"
+	// AnnotationCatalogDigest is on the Kyma in a runtime: the digest of the catalog that the runtime got. Ours; the reference does not
+	// have it.
+	AnnotationCatalogDigest = "operator.kyma-project.io/catalog-digest"
+	// AnnotationLastWish is on the Kyma in the control plane: channel and modules that the Kyma in the runtime asked for last, as JSON,
+	// if they are not those of the Kyma in the control plane. With it the Kyma in the runtime is restored when it was deleted. Ours;
+	// the reference does not have it.
+	AnnotationLastWish = "operator.kyma-project.io/last-wish"
+	// AnnotationStartOver with ValueTrue on the Kyma in a runtime says that it is not restored when it is deleted, but created from the
+	// one in the control plane. Ours; the reference does not have it.
+	AnnotationStartOver = "operator.kyma-project.io/start-over"
 	// AnnotationDisclaimer on the objects of modules in a runtime tells people not to edit them. Its value is Disclaimer.
 	AnnotationDisclaimer = "operator.kyma-project.io/managed-by-reconciler-disclaimer"
 	// AnnotationDrift on a Manifest with DriftReport says that what others change in the module's objects is told and left alone.
@@ -33,7 +43,8 @@ const (
 	AnnotationInjectData = "operator.kyma-project.io/inject-data-from-kcp"
 	// AnnotationPaused on a Kyma pauses its runtime: nothing but deletion proceeds until the annotation is gone. Its value is the
 	// reason, for people; "false" means not paused. On the Kyma in the control plane it counts for all modules, on the one in
-	// the runtime for those that were asked for, not for mandatory ones. Ours; the reference does not have it.
+	// the runtime for those that were asked for, not for mandatory ones. The Manifests that it concerns carry it too, with a sentence
+	// that says who paused them. Ours; the reference does not have it.
 	AnnotationPaused = "operator.kyma-project.io/paused"
 	// AnnotationPausedModule, followed by the name of a module, is AnnotationPaused for this module alone.
 	AnnotationPausedModule = "paused.operator.kyma-project.io/"

@@ -8,6 +8,12 @@ const (
 	ConditionModules = "Modules"
 	// ConditionModuleCatalog: the runtime has its catalog.
 	ConditionModuleCatalog = "ModuleCatalog"
+	// ConditionMandatoryModules: every mandatory module is Ready. In the control plane only, and only if there are mandatory modules; it
+	// does not count for the state of the Kyma. Ours; the reference does not have it.
+	ConditionMandatoryModules = "MandatoryModules"
+	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the policy was changed to something that
+	// cannot be read. Otherwise it is not there. Ours; the reference does not have it.
+	ConditionMaintenancePolicy = "MaintenancePolicy"
 	// ConditionSKRWebhook: the runtime reports changes. Present if the watcher is on.
 	ConditionSKRWebhook = "SKRWebhook"
 	// ConditionSKRImagePullSecretSync: the runtime has the Secret to pull images with. Present if one is configured.
@@ -60,6 +66,9 @@ const (
 	MessageModuleCatalogTrue    = "module templates are synchronized"
 	MessageModuleCatalogFalse   = "module templates are out of sync and need to be resynchronized"
 	MessageModuleCatalogUnknown = "module templates synchronization state is unknown"
+
+	MessageMandatoryModulesTrue  = "all mandatory modules are in ready state"
+	MessageMandatoryModulesFalse = "not all mandatory modules are in ready state"
 
 	MessageSKRWebhookTrue  = "skrwebhook is synchronized"
 	MessageSKRWebhookFalse = "skrwebhook is out of sync and needs to be resynchronized"

@@ -1,9 +1,11 @@
 package v1beta2
 
-// Reasons of events about a Kyma.
+// Reasons of events about a Kyma. The reason of what keeps a module from moving on is the reason of an event, too, once when it begins.
 const (
 	// EventRemoteInstallation: the Kyma was created in the runtime.
 	EventRemoteInstallation = "RemoteInstallation"
+	// EventWishRestored: the Kyma in the runtime was deleted, and created again with its last wish.
+	EventWishRestored = "WishRestored"
 	// EventMetadataSynchronization: labels or annotations of the Kyma in the runtime could not be written.
 	EventMetadataSynchronization = "MetadataSynchronization"
 	// EventStatusSynchronization: the status of the Kyma in the runtime could not be written.

@@ -27,6 +27,9 @@ const (
 	LabelInternal = "operator.kyma-project.io/internal"
 	// LabelBeta with ValueTrue marks a ModuleTemplate as beta, or allows a Kyma to have beta modules.
 	LabelBeta = "operator.kyma-project.io/beta"
+	// LabelCatalogHash on ModuleTemplates and ModuleReleaseMetas in a runtime identifies the content that we wrote. Ours; the reference
+	// does not have it.
+	LabelCatalogHash = "operator.kyma-project.io/catalog-hash"
 	// LabelPurpose says what a Secret is for. See PurposeWatcherCertificate.
 	LabelPurpose = "operator.kyma-project.io/purpose"
 	// LabelWatcherGateway is the label by which Watchers usually select Istio gateways. Its value is WatcherGatewayDefault.

@@ -186,6 +186,8 @@ const (
 	ReasonUnmanaged = "Unmanaged"
 	// ReasonOrphaned: the Kyma of the Manifest is gone, or does not know it. Delete the Manifest if the module shall go.
 	ReasonOrphaned = "Orphaned"
+	// ReasonOrphanDeleted, of an event: this belonged to nobody and was deleted, as --orphan-cleanup says.
+	ReasonOrphanDeleted = "OrphanDeleted"
 )
 
 // ReasonInternalError says that something failed that has no reason of its own. The message has the whole error; it is tried

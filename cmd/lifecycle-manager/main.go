@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	_ "time/tzdata" // maintenance policies name time zones, and an image may have no database of them
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"

@@ -104,6 +104,20 @@ type Manager struct {
 	// CustomStateCheck says that a module is Ready only when its custom resource is, where the Manifest does not say otherwise. Default true.
 	CustomStateCheck bool
 
+	// RestrictedDefaultModules are modules that are only for Kymas that spec.kymaSelector of their ModuleReleaseMeta selects. Default none.
+	RestrictedDefaultModules []string
+	// MaintenancePolicyConfigmap names a ConfigMap in Namespace with the maintenance policy under the key policy.json. Default empty: the
+	// policy is in MaintenancePolicyFile.
+	MaintenancePolicyConfigmap string
+	// MaintenancePolicyFile has the maintenance policy; it is read again when it changes. It may be missing: then there is none, and updates that
+	// need a downtime have to be told not to wait. Default /etc/maintenance-policy/policy.json.
+	MaintenancePolicyFile string
+	// MinMaintenanceWindowSize is how much of a maintenance window has to be left for an update to start. Default 20 m.
+	MinMaintenanceWindowSize time.Duration
+	// CatalogSpread is the time over which a change that concerns many runtimes, such as a new version in the catalog, is spread. The change
+	// reaches runtimes that use it at once, and few runtimes are done sooner. Default 30 s.
+	CatalogSpread time.Duration
+
 	// PurgeGracePeriod is how long the deletion of a Kyma may take before what was deployed to its runtime is purged; 0 is never. Default 5 m.
 	PurgeGracePeriod time.Duration
 	// SkipFinalizerPurgingFor are patterns for kinds whose custom resources are never purged: plural.group or kind.group, with * for any
@@ -125,6 +139,10 @@ type Manager struct {
 	RuntimeTimeout time.Duration
 	// RuntimeConcurrency is the number of requests to one runtime at the same time. Default 8.
 	RuntimeConcurrency int
+
+	// ExitAfterStep is for tests of faults, and hidden: CONTROLLER/STEP[:N] ends the process at once, as a kill would, after the N-th time (1)
+	// that this step of controller kyma or manifest ran. Default empty: never.
+	ExitAfterStep string
 }
 
 // NewManager returns the defaults.
@@ -149,6 +167,9 @@ func NewManager() *Manager {
 		RegistryCacheBytes:              256 << 20,
 		BundleCacheBytes:                128 << 20,
 		CustomStateCheck:                true,
+		MaintenancePolicyFile:           "/etc/maintenance-policy/policy.json",
+		MinMaintenanceWindowSize:        20 * time.Minute,
+		CatalogSpread:                   30 * time.Second,
 		PurgeGracePeriod:                5 * time.Minute,
 		OrphanSweepInterval:             24 * time.Hour,
 		WatchMode:                       WatchHub,
@@ -191,6 +212,11 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.LocalSources, "local-sources", m.LocalSources, "folder of which Manifests may name folders as sources of type kustomize; empty: none")
 	f.StringVar(&m.SKRImagePullSecret, "skr-image-pull-secret", m.SKRImagePullSecret, "Secret in --namespace that every runtime gets, and that modules pull images with")
 	f.BoolVar(&m.CustomStateCheck, "custom-state-check", m.CustomStateCheck, "a module is Ready only when its custom resource is; an annotation of the Manifest goes before")
+	f.StringSliceVar(&m.RestrictedDefaultModules, "restricted-default-modules", m.RestrictedDefaultModules, "modules that are only for Kymas that their ModuleReleaseMeta selects, separated by commas")
+	f.StringVar(&m.MaintenancePolicyConfigmap, "maintenance-policy-configmap", m.MaintenancePolicyConfigmap, "ConfigMap in --namespace with the maintenance policy, key policy.json; empty: --maintenance-policy-file")
+	f.StringVar(&m.MaintenancePolicyFile, "maintenance-policy-file", m.MaintenancePolicyFile, "file with the maintenance policy; it may be missing")
+	f.DurationVar(&m.MinMaintenanceWindowSize, "min-maintenance-window-size", m.MinMaintenanceWindowSize, "how much of a maintenance window has to be left for an update to start")
+	f.DurationVar(&m.CatalogSpread, "catalog-spread", m.CatalogSpread, "time over which a change that concerns many runtimes is spread; few runtimes are done sooner")
 	f.DurationVar(&m.PurgeGracePeriod, "purge-grace-period", m.PurgeGracePeriod, "how long the deletion of a Kyma may take before its runtime is purged; 0 is never")
 	f.StringSliceVar(&m.SkipFinalizerPurgingFor, "skip-finalizer-purging-for", m.SkipFinalizerPurgingFor, "kinds whose custom resources are never purged: plural.group or kind.group, * is any text")
 	f.DurationVar(&m.OrphanSweepInterval, "orphan-sweep-interval", m.OrphanSweepInterval, "how often it is looked for what belongs to nobody; spread over the fleet; 0 is never")
@@ -200,9 +226,17 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.AuditInterval, "audit-interval", m.AuditInterval, "how often every object of a module is compared with what it should be; spread over the fleet")
 	f.DurationVar(&m.RuntimeTimeout, "runtime-timeout", m.RuntimeTimeout, "deadline of one request to a runtime")
 	f.IntVar(&m.RuntimeConcurrency, "runtime-concurrency", m.RuntimeConcurrency, "requests to one runtime at the same time")
+	f.StringVar(&m.ExitAfterStep, "exit-after-step", m.ExitAfterStep, "for tests of faults: CONTROLLER/STEP[:N] ends the process after the N-th time that this step ran")
+	_ = f.MarkHidden("exit-after-step") // it was added one line above
 }
 
+var moduleName = regexp.MustCompile(`^[a-z]{3,}(-[a-z]{3,})*$`)
+
+var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
+
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+var stepName = regexp.MustCompile(`^(kyma|manifest)/[a-z]+(:[1-9][0-9]*)?$`)
 
 // Validate fills in what depends on other fields and returns every mistake, each naming its flag.
 func (m *Manager) Validate() error {
@@ -231,6 +265,12 @@ func (m *Manager) Validate() error {
 	check(m.FailureBaseDelay > 0 && m.FailureBaseDelay <= m.FailureMaxDelay, "failure-base-delay", "must be positive and at most --failure-max-delay")
 	check(m.K8sClientQPS >= 0, "k8s-client-qps", "must not be negative")
 	check(m.RegistryCacheBytes > 0, "registry-cache-bytes", "must be positive")
+	for _, name := range m.RestrictedDefaultModules {
+		check(moduleName.MatchString(name), "restricted-default-modules", "%q is no name of a module", name)
+	}
+	check(m.MaintenancePolicyConfigmap == "" || dnsName.MatchString(m.MaintenancePolicyConfigmap), "maintenance-policy-configmap", "%q is no name of a ConfigMap", m.MaintenancePolicyConfigmap)
+	check(m.MinMaintenanceWindowSize >= 0, "min-maintenance-window-size", "must not be negative")
+	check(m.CatalogSpread >= 0, "catalog-spread", "must not be negative")
 	check(m.PurgeGracePeriod >= 0, "purge-grace-period", "must not be negative")
 	for _, pattern := range m.SkipFinalizerPurgingFor {
 		_, err := path.Match(pattern, "")
@@ -242,6 +282,7 @@ func (m *Manager) Validate() error {
 	check(m.RuntimeTimeout >= time.Second, "runtime-timeout", "must be at least 1s")
 	check(m.BundleCacheBytes > 0, "bundle-cache-bytes", "must be at least 1")
 	check(m.RuntimeConcurrency > 0, "runtime-concurrency", "must be at least 1")
+	check(m.ExitAfterStep == "" || stepName.MatchString(m.ExitAfterStep), "exit-after-step", "%q is not CONTROLLER/STEP[:N]", m.ExitAfterStep)
 	check(isAddress(m.MetricsBindAddress), "metrics-bind-address", "%q is neither host:port nor 0", m.MetricsBindAddress)
 	check(isAddress(m.HealthProbeBindAddress), "health-probe-bind-address", "%q is neither host:port nor 0", m.HealthProbeBindAddress)
 	if m.EnableWebhooks {

@@ -51,6 +51,11 @@ func TestValidate(t *testing.T) {
 		"Retry":         {"and tries more than once", func(m *Manager) { m.LeaderElectionRetryPeriod = time.Hour }, "--leader-election-retry-period"},
 		"Workers":       {"somebody has to work", func(m *Manager) { m.MaxConcurrentKymaReconciles = 0 }, "--max-concurrent-kyma-reconciles"},
 		"Backoff":       {"a back-off grows", func(m *Manager) { m.FailureBaseDelay = time.Hour }, "--failure-base-delay"},
+		"Restricted":    {"a module has a name", func(m *Manager) { m.RestrictedDefaultModules = []string{"keda", ""} }, "--restricted-default-modules"},
+		"Policy":        {"a ConfigMap has a name", func(m *Manager) { m.MaintenancePolicyConfigmap = "a b" }, "--maintenance-policy-configmap"},
+		"PolicyNamed":   {"dots are fine", func(m *Manager) { m.MaintenancePolicyConfigmap = "maintenance.policy" }, ""},
+		"Window":        {"no window is shorter than nothing", func(m *Manager) { m.MinMaintenanceWindowSize = -1 }, "--min-maintenance-window-size"},
+		"Spread":        {"nothing is done before it happened", func(m *Manager) { m.CatalogSpread = -1 }, "--catalog-spread"},
 		"Purge":         {"a deletion does not end before it begins", func(m *Manager) { m.PurgeGracePeriod = -1 }, "--purge-grace-period"},
 		"PurgeOff":      {"off is fine", func(m *Manager) { m.PurgeGracePeriod = 0 }, ""},
 		"Skip":          {"stars are fine", func(m *Manager) { m.SkipFinalizerPurgingFor = []string{"*.cattle.io", "things.example.com"} }, ""},
@@ -60,6 +65,8 @@ func TestValidate(t *testing.T) {
 		"Poll":          {"polling has a floor", func(m *Manager) { m.PollInterval = 0 }, "--poll-interval"},
 		"Metrics":       {"an address or off", func(m *Manager) { m.MetricsBindAddress = "here" }, "--metrics-bind-address"},
 		"TrustPolicy":   {"a policy may be given", func(m *Manager) { m.TrustPolicy = "/etc/trust/policy.yaml" }, ""},
+		"Exit":          {"a step and how often", func(m *Manager) { m.ExitAfterStep = "kyma/install:2" }, ""},
+		"ExitNowhere":   {"other controllers have no steps", func(m *Manager) { m.ExitAfterStep = "orphan/sweep" }, "--exit-after-step"},
 		"MetricsOff":    {"off is fine", func(m *Manager) { m.MetricsBindAddress = "0" }, ""},
 	}
 	for name, c := range cases {

@@ -70,6 +70,9 @@ type Pass struct {
 	// Publish, if set, is called after the status was saved, also when a step failed: it carries the status elsewhere.
 	// Its error counts like one of a last step, but never hides that of an earlier step.
 	Publish func(context.Context) error
+	// After, if set, is called with the name of each step that ran, however it ended, once what it asked to save is saved; Publish
+	// is a step too, "publish". It is for tests of faults: nothing else happens between two steps.
+	After func(step string)
 }
 
 // Outcome is how the steps of a pass ended.
@@ -141,9 +144,11 @@ func Run(ctx context.Context, p Pass, steps ...Step) (reconcile.Result, error) {
 		return reconcile.Result{}, errors.Join(err, saveErr)
 	}
 	if p.Publish != nil && !apierrors.IsNotFound(err) {
-		if pubErr := r.do(ctx, Step{Name: "publish", Do: p.Publish}); pubErr != nil && err == nil {
+		publish := Step{Name: "publish", Do: p.Publish}
+		if pubErr := r.do(ctx, publish); pubErr != nil && err == nil {
 			err = pubErr
 		}
+		r.after(publish)
 	}
 	return r.result(ctx, err)
 }
@@ -163,6 +168,7 @@ func (r *runner) walk(ctx context.Context, steps []Step) (Outcome, error) {
 		if err == nil && step.Save {
 			err = r.save(ctx)
 		}
+		r.after(step)
 		if err == nil {
 			continue
 		}
@@ -202,6 +208,13 @@ func (r *runner) do(ctx context.Context, step Step) error {
 	}
 	metrics.Steps.WithLabelValues(r.Controller, step.Name, result).Observe(time.Since(start).Seconds())
 	return err
+}
+
+// after tells that a step ran.
+func (r *runner) after(step Step) {
+	if r.After != nil {
+		r.After(step.Name)
+	}
 }
 
 // save patches the status if it differs from what the control plane knows. An object that is gone needs no status.

@@ -73,6 +73,7 @@ func TestRun(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			var got want
+			var after []string
 			var steps []Step
 			for _, step := range []string{"a", "b", "c"} {
 				steps = append(steps, Step{Name: step, Do: func(context.Context) error {
@@ -80,10 +81,16 @@ func TestRun(t *testing.T) {
 					return c.steps[step]
 				}})
 			}
-			result, err := Run(t.Context(), Pass{Client: b, Controller: "test", Object: b.kyma, Report: func(o Outcome) { got.Outcome = o }}, steps...)
+			result, err := Run(t.Context(), Pass{
+				Client: b, Controller: "test", Object: b.kyma, Report: func(o Outcome) { got.Outcome = o },
+				After: func(step string) { after = append(after, step) },
+			}, steps...)
 			got.After, got.Failed = result.RequeueAfter, err != nil
 			if diff := cmp.Diff(c.want, got, cmp.Comparer(func(x, y error) bool { return errors.Is(x, y) })); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+			if diff := cmp.Diff(got.Ran, after); diff != "" {
+				t.Errorf("the end of each step is told of (-ran +told):\n%s", diff)
 			}
 		})
 	}

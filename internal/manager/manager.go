@@ -22,6 +22,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -43,6 +44,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/orphan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/purge"
 	"github.com/kyma-fleet/lifecycle-manager/internal/conversion"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -161,6 +164,9 @@ func managerOptions(c *config.Manager) (ctrl.Options, error) {
 		RetryPeriod:                   &c.LeaderElectionRetryPeriod,
 		GracefulShutdownTimeout:       &stop,
 	}
+	if c.MaintenancePolicyConfigmap != "" {
+		options.Cache.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", c.MaintenancePolicyConfigmap)}
+	}
 	if c.MetricsSecure {
 		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
@@ -184,6 +190,33 @@ func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest
 	return runtimes.New(ctx, o)
 }
 
+// early is a cache that starts before the controllers.
+type early struct{ cache.Cache }
+
+// GetCache is what the manager knows caches by.
+func (e early) GetCache() cache.Cache { return e.Cache }
+
+// newPullSecrets returns a cache of the one Secret that every runtime gets, with its data, nil if there is none. The manager's own cache
+// cannot have it: there is one filter for a kind, and of Secrets it lets those pass that give access, and their metadata.
+func newPullSecrets(c *config.Manager, mgr ctrl.Manager) (cache.Cache, error) {
+	if c.SKRImagePullSecret == "" || c.Mode == config.ModeInCluster {
+		return nil, nil
+	}
+	held, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultNamespaces:    map[string]cache.Config{c.Namespace: {}},
+		DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", c.SKRImagePullSecret),
+		DefaultTransform:     cache.TransformStripManagedFields(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the cache of the pull Secret: %w", err)
+	}
+	if err := mgr.Add(early{held}); err != nil {
+		return nil, fmt.Errorf("adding the cache of the pull Secret: %w", err)
+	}
+	return held, nil
+}
+
 // addControllers registers the controllers and their metrics.
 func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, artefacts *registry.Registry) error {
 	base, err := Base()
@@ -197,19 +230,28 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	backoff := func() workqueue.TypedRateLimiter[reconcile.Request] {
 		return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](c.FailureBaseDelay, c.FailureMaxDelay)
 	}
+	pullSecrets, err := newPullSecrets(c, mgr)
+	if err != nil {
+		return err
+	}
 	k, err := kyma.New(kyma.Options{
 		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, Namespace: c.Namespace,
-		InCluster: c.Mode == config.ModeInCluster, Base: base, LookInterval: look,
+		InCluster: c.Mode == config.ModeInCluster, Base: base, PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
+		LookInterval: look, AuditInterval: c.AuditInterval,
+		Events: mgr.GetEventRecorder("lifecycle-manager"), Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread,
+		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, LeastWindow: c.MinMaintenanceWindowSize,
 		Concurrency: c.MaxConcurrentKymaReconciles, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
+		After: exitAfter(c.ExitAfterStep, "kyma"),
 	})
 	if err != nil {
 		return err
 	}
 	m, err := manifest.New(manifest.Options{
-		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval,
+		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval, LookInterval: look,
 		Secrets: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("lifecycle-manager"),
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck, BundleBytes: int(c.BundleCacheBytes),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: backoff(),
+		After: exitAfter(c.ExitAfterStep, "manifest"),
 	})
 	if err != nil {
 		return err
@@ -220,7 +262,39 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	if err := m.Register(mgr); err != nil {
 		return fmt.Errorf("registering the Manifest controller: %w", err)
 	}
+	p, err := purge.New(purge.Options{
+		Client: mgr.GetClient(), Runtimes: pool, Events: mgr.GetEventRecorder("lifecycle-manager"),
+		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, RateLimiter: backoff(),
+	})
+	if err != nil {
+		return err
+	}
+	if err := p.Register(ctx, mgr); err != nil {
+		return fmt.Errorf("registering the purge controller: %w", err)
+	}
+	if err := addOrphans(c, mgr, pool, backoff()); err != nil {
+		return err
+	}
 	metrics.Register(ctrlmetrics.Registry)
+	return nil
+}
+
+// addOrphans registers the controller that looks for what belongs to nobody, if there is to be one.
+func addOrphans(c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, backoff workqueue.TypedRateLimiter[reconcile.Request]) error {
+	if c.OrphanSweepInterval == 0 {
+		return nil
+	}
+	o, err := orphan.New(orphan.Options{
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: pool, Events: mgr.GetEventRecorder("lifecycle-manager"),
+		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
+		Interval: c.OrphanSweepInterval, Cleanup: c.OrphanCleanup, RateLimiter: backoff,
+	})
+	if err != nil {
+		return err
+	}
+	if err := o.Register(mgr); err != nil {
+		return fmt.Errorf("registering the orphan controller: %w", err)
+	}
 	return nil
 }
 

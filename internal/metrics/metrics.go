@@ -4,7 +4,7 @@
 // Use: call [Register] once with the registry that is served, then add to the variables from where things happen.
 //
 // Cardinality: labels are controllers, steps, results, modules, versions and states; none of them grows with the number of
-// runtimes. Only the two gauges with the names of the Kyma project (lifecycle_mgr_kyma_state, lifecycle_mgr_module_state)
+// runtimes. Only the gauges with the names of the Kyma project (lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and that of mandatory modules)
 // carry a runtime, because existing dashboards join on it; flag --runtime-metrics=false switches them off.
 //
 // What it does not do: it never reads a registry back and it keeps no state of its own.
@@ -24,6 +24,16 @@ const (
 	ResultError = "error"
 	// ResultTerminal says that the step failed and nothing but a change will help.
 	ResultTerminal = "terminal"
+)
+
+// What the purge removes, the values of label "what" of [Purged].
+const (
+	// PurgedResource is a custom resource that was asked to go.
+	PurgedResource = "custom_resource"
+	// PurgedFinalizers are those of one custom resource.
+	PurgedFinalizers = "finalizers"
+	// PurgedObject is an object of an inventory.
+	PurgedObject = "object"
 )
 
 var (
@@ -47,6 +57,44 @@ var (
 		Help: "Objects applied to, deleted from, or refused by runtimes.",
 	}, []string{"action"})
 
+	// Purged counts what the purge of a runtime has removed, by what: custom_resource, finalizers (of a custom resource), object
+	// (of an inventory).
+	Purged = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_purged_objects_total",
+		Help: "Custom resources deleted or freed of finalizers, and objects of modules deleted, because a Kyma did not go in time.",
+	}, []string{"what"})
+
+	// Orphans counts what was found to belong to nobody when it was last looked for, by kind: manifest (without Kyma), access_secret
+	// (without Kyma), runtime_object (without Manifest), catalog_object (without source).
+	Orphans = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_orphans",
+		Help: "Objects that belong to nobody, as last looked for.",
+	}, []string{"kind"})
+
+	// Blocked counts how often something began to keep a module from moving on, by module and reason. Cardinality: modules x reasons.
+	Blocked = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_module_blocked_total",
+		Help: "How often something began to keep a module of a Kyma from its wish.",
+	}, []string{"module", "reason"})
+
+	// PolicyRead is 1 if the maintenance policy that was read last is in force, 0 if there is none or it could not be understood.
+	PolicyRead = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_maintenance_window_config_read_success",
+		Help: "1 if the maintenance policy that was read last is in force.",
+	})
+
+	// MandatoryModules is the number of mandatory modules.
+	MandatoryModules = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_mandatory_modules",
+		Help: "Number of mandatory modules.",
+	})
+
+	// CatalogWrites counts the objects of the catalog that were written to, or deleted from, runtimes. It does not move while nothing changes.
+	CatalogWrites = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_catalog_writes_total",
+		Help: "Objects of the catalog written to or deleted from runtimes.",
+	})
+
 	// Ready measures the time from a change of a Manifest's spec to the moment it was seen ready, in seconds.
 	Ready = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "lifecycle_mgr_module_ready_seconds",
@@ -66,6 +114,12 @@ var (
 		Help: "Current state of a Kyma: 1 for the state that holds.",
 	}, []string{"kyma_name", "state", "shoot", "instance_id"})
 
+	// MandatoryModuleState is ModuleState for mandatory modules. Cardinality: Kymas x mandatory modules x 5 states.
+	MandatoryModuleState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_mandatory_module_state",
+		Help: "Current state of a mandatory module of a Kyma: 1 for the state that holds.",
+	}, []string{"module_name", "kyma_name", "state"})
+
 	// ModuleState is 1 for the current state of a module of a Kyma and 0 for the others. Cardinality: Kymas x modules x 6 states.
 	ModuleState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_module_state",
@@ -76,5 +130,6 @@ var (
 // Register adds every metric of this package to the registry r. It panics when called twice with the same registry, as
 // [prometheus.Registerer.MustRegister] does.
 func Register(r prometheus.Registerer) {
-	r.MustRegister(Steps, StatusWrites, Objects, Ready, Runtimes, KymaState, ModuleState)
+	r.MustRegister(Steps, StatusWrites, Objects, Purged, Orphans, Blocked, PolicyRead, MandatoryModules, CatalogWrites,
+		Ready, Runtimes, KymaState, MandatoryModuleState, ModuleState)
 }

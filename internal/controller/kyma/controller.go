@@ -10,7 +10,8 @@
 // One pass reads the wish from the Kyma in the runtime, resolves each module to a version, writes one Manifest per module, removes
 // Manifests that nobody wants any more, and reports one state to both copies of the Kyma. The two stories, install and delete,
 // are the two lists in [Reconciler.Reconcile]. A pass is started by a change of the Kyma here or in the runtime, of one of its
-// Manifests, of a release or template it uses, of its access Secret, or by the connection to the runtime breaking or mending.
+// Manifests, of a release or template it uses, of its access Secret, or by the connection to the runtime breaking or mending. What
+// its runtime may see of the catalog is copied there; a change of that starts a pass too, spread over the fleet: see wake.go.
 //
 // # What it does not do
 //
@@ -30,14 +31,17 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -64,22 +68,42 @@ type Options struct {
 	InCluster bool
 	// Base is what every runtime gets first: its namespace and the CRDs of what its admin sees. Not needed with InCluster.
 	Base *render.Bundle
-	// PullSecret names a Secret in Namespace that every runtime gets a copy of. Client has to know it. "" means none.
+	// PullSecret names a Secret in Namespace that every runtime gets a copy of. "" means none.
 	PullSecret string
+	// PullSecrets holds that Secret. Needed with PullSecret, but not with InCluster.
+	PullSecrets cache.Cache
+	// Events tells people what has happened; nil tells nobody.
+	Events events.EventRecorder
+	// Restricted are the modules that are only for Kymas that their ModuleReleaseMeta selects.
+	Restricted []string
+	// PolicyConfigMap names a ConfigMap in Namespace with the maintenance policy. Client has to know it. "": the policy is in PolicyFile.
+	PolicyConfigMap string
+	// PolicyFile has the maintenance policy; it need not be there. "": there is none.
+	PolicyFile string
+	// LeastWindow is how much of a maintenance window has to be left for an update to start.
+	LeastWindow time.Duration
+	// CatalogSpread is the time over which a change that concerns many runtimes is spread.
+	CatalogSpread time.Duration
 	// LookInterval is how often a runtime is looked at without a reason. Looks of a fleet are spread over it.
 	LookInterval time.Duration
+	// AuditInterval is how often the catalog of a runtime that is not watched is compared with what it should be.
+	AuditInterval time.Duration
 	// Concurrency is the number of Kymas worked on at the same time.
 	Concurrency int
 	// RateLimiter spaces the tries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 	// RuntimeMetrics adds the metrics with one series per runtime and module.
 	RuntimeMetrics bool
+	// After is told of each step, see loop.Pass; nil in production.
+	After func(step string)
 }
 
 // Reconciler reconciles Kymas.
 type Reconciler struct {
 	Options
-	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
+	queue    atomic.Pointer[queue] // set when the controller starts
+	views    views
+	policies policies
 
 	mu         sync.Mutex
 	known      map[string]*memory // guarded by mu; by name of the Kyma
@@ -93,6 +117,7 @@ type memory struct {
 	deletion    apply.Deletion    // what was asked to go
 	fingerprint uint64            // of the Kyma in the runtime, as far as it is not ours to change
 	released    types.UID         // of the Kyma that was let go; the cache may still show it for a moment
+	catalog     sighting          // what is known of the catalog in the runtime
 }
 
 // New checks the options and returns a Reconciler.
@@ -100,40 +125,30 @@ func New(o Options) (*Reconciler, error) {
 	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.Namespace == "" || o.LookInterval <= 0 {
 		return nil, fmt.Errorf("making the Kyma controller: options need Client, Runtimes, Registry, Namespace and LookInterval")
 	}
-	if !o.InCluster && o.Base == nil {
-		return nil, fmt.Errorf("making the Kyma controller: options need Base, or InCluster")
+	if !o.InCluster && (o.Base == nil || o.PullSecret != "" && o.PullSecrets == nil) {
+		return nil, fmt.Errorf("making the Kyma controller: without InCluster, options need Base, and with PullSecret also PullSecrets")
 	}
-	return &Reconciler{Options: o, known: map[string]*memory{}}, nil
+	return &Reconciler{Options: o, known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)}}, nil
 }
-
-const (
-	// manifestIndex finds Manifests by the Kyma they belong to.
-	manifestIndex = "kyma.manifests"
-	// moduleIndex finds Kymas by the modules they have or want.
-	moduleIndex = "kyma.modules"
-)
 
 // Register adds the controller and its indexes to a manager.
 func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
-	index := mgr.GetFieldIndexer()
-	if err := index.IndexField(ctx, &v1beta2.Manifest{}, manifestIndex, func(o client.Object) []string {
-		return []string{o.GetLabels()[v1beta2.LabelKymaName]}
-	}); err != nil {
-		return fmt.Errorf("indexing Manifests: %w", err)
+	for _, i := range indexes {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, i.object, i.name, i.keys); err != nil {
+			return fmt.Errorf("making index %s: %w", i.name, err)
+		}
 	}
-	if err := index.IndexField(ctx, &v1beta2.Kyma{}, moduleIndex, func(o client.Object) []string {
-		return modulesOf(o.(*v1beta2.Kyma))
-	}); err != nil {
-		return fmt.Errorf("indexing Kymas: %w", err)
+	if err := r.addBackground(ctx, mgr); err != nil {
+		return err
 	}
 	secrets := &metav1.PartialObjectMetadata{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.Kyma{}, onUpdate(wishChanged)).
 		Watches(&v1beta2.Manifest{}, handler.EnqueueRequestsFromMapFunc(kymaOfLabel), onUpdate(manifestNews)).
-		Watches(&v1beta2.ModuleReleaseMeta{}, handler.EnqueueRequestsFromMapFunc(r.usersOf), onUpdate(wishChanged)).
-		Watches(&v1beta2.ModuleTemplate{}, handler.EnqueueRequestsFromMapFunc(r.usersOf), onUpdate(wishChanged)).
-		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(), onUpdate(wishChanged)).
+		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), onUpdate(wishChanged)).
+		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
 			r.queue.Store(&q)
 			return nil
 		})).
@@ -142,10 +157,28 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	if !r.InCluster {
 		b = b.WatchesMetadata(secrets, handler.EnqueueRequestsFromMapFunc(kymaOfLabel))
 		if r.PullSecret != "" {
-			b = b.Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.allKymas))
+			b = b.WatchesRawSource(source.Kind(r.PullSecrets, client.Object(&corev1.Secret{}), handler.EnqueueRequestsFromMapFunc(r.allKymas)))
 		}
 	}
+	if r.PolicyConfigMap != "" {
+		b = b.Watches(&corev1.ConfigMap{}, r.onPolicy())
+	}
 	return b.Complete(r)
+}
+
+// addBackground adds what runs next to the passes: the catalog that is handed out, and the file that is looked at.
+func (r *Reconciler) addBackground(ctx context.Context, mgr ctrl.Manager) error {
+	tasks := []manager.RunnableFunc{r.handOutCatalog}
+	if r.PolicyConfigMap == "" && r.PolicyFile != "" {
+		r.readPolicyFile(ctx)
+		tasks = append(tasks, r.followPolicyFile)
+	}
+	for _, task := range tasks {
+		if err := mgr.Add(task); err != nil {
+			return fmt.Errorf("adding a background task: %w", err)
+		}
+	}
+	return nil
 }
 
 // run is one pass over one Kyma.
@@ -154,15 +187,18 @@ type run struct {
 	kyma *v1beta2.Kyma // as read; steps change its status only through status.go
 	now  time.Time     // of the whole pass
 
-	runtime   *runtimes.Runtime            // set by connect; nil while there is none
-	base      *render.Bundle               // set by mirror: what the runtime gets first
-	abandoned bool                         // set by connect: no access Secret, so a deletion leaves the runtime as it is
-	remote    *v1beta2.Kyma                // set by mirror: the Kyma in the runtime; in-cluster the Kyma itself
-	mirrored  bool                         // set by mirror: the runtime has its namespace, CRDs and Kyma
-	manifests map[string]*v1beta2.Manifest // set by resolve: by name, all of this Kyma
-	modules   []module                     // set by resolve, completed by install: wanted ones in the order of spec, then leaving ones
-	known     bool                         // set by resolve: modules are all there are
-	first     bool                         // set by announce: the first pass of a deletion
+	runtime    *runtimes.Runtime            // set by connect; nil while there is none
+	base       *render.Bundle               // set by mirror: what the runtime gets first
+	paused     bool                         // set by mirror: nothing is done to the runtime but what a person deletes
+	abandoned  bool                         // set by connect: no access Secret, so a deletion leaves the runtime as it is
+	remote     *v1beta2.Kyma                // set by mirror: the Kyma in the runtime; in-cluster the Kyma itself
+	resent     bool                         // set by mirror: something of base was sent in this pass
+	mirrored   bool                         // set by mirror: the runtime has its namespace, CRDs and Kyma
+	manifests  map[string]*v1beta2.Manifest // set by resolve: by name, all of this Kyma
+	modules    []module                     // set by resolve, completed by install: wanted ones in the order of spec, then leaving ones
+	known      bool                         // set by resolve: modules are all there are
+	catalogued bool                         // set by catalog: the runtime has its catalog
+	first      bool                         // set by announce: the first pass of a deletion
 }
 
 // Reconcile is the whole life of a Kyma.
@@ -171,6 +207,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if err := r.Client.Get(ctx, req.NamespacedName, kyma); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Runtimes.Unfollow(req.Name, followKey(req.Name))
+			r.Runtimes.Unfollow(req.Name, catalogKey(req.Name))
 			r.forget(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -179,7 +216,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
 	}
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now()}
-	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Publish: n.publish}
+	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Publish: n.publish, After: r.After}
 	if !kyma.DeletionTimestamp.IsZero() {
 		return loop.Run(ctx, pass,
 			loop.Step{Name: "announce", Do: n.announce, Save: true},
@@ -189,15 +226,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			loop.Step{Name: "release", Do: n.release})
 	}
 	if kyma.SkipsReconciliation() {
-		return reconcile.Result{}, nil
+		return loop.Run(ctx, loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.reportSkipped})
 	}
 	return loop.Run(ctx, pass,
 		loop.Step{Name: "adopt", Do: n.adopt},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "mirror", Do: n.mirror},
+		loop.Step{Name: "remember", Do: n.rememberWish},
 		loop.Step{Name: "resolve", Do: n.resolve},
 		loop.Step{Name: "install", Do: n.install},
 		loop.Step{Name: "remove", Do: n.remove},
+		loop.Step{Name: "catalog", Do: n.syncCatalog},
+		loop.Step{Name: "settle", Do: n.settle},
 		loop.Step{Name: "watch", Do: n.lookAgain})
 }
 
@@ -250,6 +290,9 @@ func (n *run) lookAgain(context.Context) error {
 		if m.manifest != nil && m.manifest.Status.State == v1beta2.StateProcessing && !n.isSlow(m.manifest) {
 			after = min(after, busySince(m.manifest).Add(patience).Sub(n.now)+time.Second)
 		}
+		if b := m.decision.Blocker; b != nil && !b.Until.IsZero() { // when the window opens
+			after = min(after, max(time.Until(b.Until), time.Millisecond))
+		}
 	}
 	return loop.Look(after)
 }
@@ -260,7 +303,7 @@ func (r *Reconciler) memory(kyma string, rt *runtimes.Runtime) *memory {
 	defer r.mu.Unlock()
 	m := r.known[kyma]
 	if m == nil || m.runtime != rt {
-		m = &memory{runtime: rt}
+		m = &memory{runtime: rt, catalog: sighting{audited: time.Now()}}
 		r.known[kyma] = m
 	}
 	return m
@@ -340,7 +383,17 @@ func wishChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return before.GetGeneration() != after.GetGeneration() ||
 		before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
-		!maps.Equal(before.GetLabels(), after.GetLabels()) || !maps.Equal(before.GetAnnotations(), after.GetAnnotations())
+		!maps.Equal(before.GetLabels(), after.GetLabels()) || !maps.Equal(said(before), said(after))
+}
+
+// said returns the annotations that somebody else than this controller may have written.
+func said(o client.Object) map[string]string {
+	annotations := o.GetAnnotations()
+	if _, there := annotations[v1beta2.AnnotationLastWish]; there {
+		annotations = maps.Clone(annotations)
+		delete(annotations, v1beta2.AnnotationLastWish)
+	}
+	return annotations
 }
 
 // manifestNews accepts what the entry of a module is made of.

@@ -27,6 +27,7 @@ func (n *run) announce(context.Context) error {
 // connectToDelete finds the way to the runtime. No access Secret is the decision of whoever removed it: the runtime is left as it is.
 // Any other failure waits: the runtime may come back.
 func (n *run) connectToDelete(ctx context.Context) error {
+	n.Runtimes.Unfollow(n.kyma.Name, catalogKey(n.kyma.Name))
 	err := n.connect(ctx)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
 		n.abandoned = true
@@ -48,7 +49,7 @@ func (n *run) deleteModules(ctx context.Context) error {
 	var left []string
 	for _, name := range slices.Sorted(mapKeys(n.manifests)) {
 		m := n.manifests[name]
-		n.modules = append(n.modules, module{wish: v1beta2.Module{Name: m.Labels[v1beta2.LabelModuleName]}, manifest: m, former: formerEntry(n.kyma, m.Labels[v1beta2.LabelModuleName])})
+		n.modules = append(n.modules, module{wish: v1beta2.Module{Name: m.ModuleName()}, mandatory: m.IsMandatory(), manifest: m, former: formerEntry(n.kyma, m.ModuleName())})
 		left = append(left, m.Labels[v1beta2.LabelModuleName])
 		if !m.DeletionTimestamp.IsZero() {
 			continue

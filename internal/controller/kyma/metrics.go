@@ -33,10 +33,24 @@ func (n *run) reportMetrics() {
 	}
 }
 
+// reportMandatoryMetrics sets the gauges of the mandatory modules of this Kyma, and drops those of modules that are gone.
+func (n *run) reportMandatoryMetrics(modules []v1beta2.ModuleStatus) {
+	if !n.RuntimeMetrics {
+		return
+	}
+	metrics.MandatoryModuleState.DeletePartialMatch(prometheus.Labels{"kyma_name": n.kyma.Name})
+	for _, m := range modules {
+		for _, state := range kymaStates {
+			metrics.MandatoryModuleState.WithLabelValues(m.Name, n.kyma.Name, string(state)).Set(oneIf(m.State == state))
+		}
+	}
+}
+
 // forgetMetrics drops the gauges of a Kyma that is gone.
 func (r *Reconciler) forgetMetrics(kyma string) {
 	metrics.KymaState.DeletePartialMatch(prometheus.Labels{"kyma_name": kyma})
 	metrics.ModuleState.DeletePartialMatch(prometheus.Labels{"kyma_name": kyma})
+	metrics.MandatoryModuleState.DeletePartialMatch(prometheus.Labels{"kyma_name": kyma})
 }
 
 // shootOf is the first label of the runtime's domain, if it has at least three.

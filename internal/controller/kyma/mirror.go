@@ -5,17 +5,20 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
-	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -52,16 +55,16 @@ func (n *run) mirror(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if remote == nil || remote.Annotations[v1beta2.AnnotationBaseDigest] != n.base.Digest {
-		result, err := n.runtime.Apply(ctx, apply.Set{Bundle: n.base, Owner: v1beta2.FieldOwner}, &n.memory(n.kyma.Name, n.runtime).base)
-		if err == nil && len(result.Failed) > 0 {
-			err = result.Failed[0]
-		}
-		if err != nil {
-			return fmt.Errorf("preparing runtime %s: %w", n.kyma.Name, err)
-		}
-		if len(result.Waiting) > 0 {
-			return loop.Later(200*time.Millisecond, "the runtime to serve the kinds of "+v1beta2.GroupVersion.Group)
+	if b := channel.Paused(n.kyma, ""); b != nil {
+		return n.leavePaused(remote, b)
+	}
+	wrong := n.takeBaseNews()
+	if wrong || remote == nil || remote.Annotations[v1beta2.AnnotationBaseDigest] != n.base.Digest {
+		if err := n.applyBase(ctx); err != nil {
+			if wrong {
+				n.giveBaseNewsBack()
+			}
+			return err
 		}
 	}
 	switch {
@@ -74,11 +77,68 @@ func (n *run) mirror(ctx context.Context) error {
 		return err
 	}
 	if remote == nil {
-		return loop.Later(200*time.Millisecond, "the runtime to serve the kind Kyma")
+		return n.notServed("the runtime to serve the kind Kyma")
 	}
 	n.remote, n.mirrored = remote, true
 	n.noteRemote()
 	return nil
+}
+
+// notServed ends a pass because of a kind that is about to be served, and comes back: at once, and more slowly if it takes longer.
+func (n *run) notServed(what string) error {
+	since := n.now
+	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+		since = c.LastTransitionTime.Time
+	}
+	return loop.Later(loop.Wait(n.now, since), what)
+}
+
+// leavePaused takes the Kyma in the runtime as it is, and does nothing to the runtime.
+func (n *run) leavePaused(remote *v1beta2.Kyma, b *channel.Blocker) error {
+	if remote == nil {
+		return reconcile.TerminalError(b)
+	}
+	n.paused, n.remote = true, remote
+	n.mirrored = remote.Annotations[v1beta2.AnnotationBaseDigest] == n.base.Digest
+	n.noteRemote()
+	return nil
+}
+
+// applyBase sends what the runtime gets first, as far as it was not sent before.
+func (n *run) applyBase(ctx context.Context) error {
+	m := n.memory(n.kyma.Name, n.runtime)
+	result, err := n.runtime.Apply(ctx, apply.Set{Bundle: n.base, Owner: v1beta2.FieldOwner}, &m.base)
+	if err == nil && len(result.Failed) > 0 {
+		err = result.Failed[0]
+	}
+	if err != nil {
+		return fmt.Errorf("preparing runtime %s: %w", n.kyma.Name, err)
+	}
+	if len(result.Waiting) > 0 {
+		return n.notServed("the runtime to serve the kinds of " + v1beta2.GroupVersion.Group)
+	}
+	n.resent = len(result.Applied) > 0
+	return nil
+}
+
+// takeBaseNews tells whether somebody has changed or deleted a definition of ours. Then nothing is known of what was sent.
+func (n *run) takeBaseNews() bool {
+	m := n.memory(n.kyma.Name, n.runtime)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	wrong := m.catalog.base
+	if m.catalog.base = false; wrong {
+		m.base = apply.Progress{}
+		m.catalog.all = true // with a definition went its objects
+	}
+	return wrong
+}
+
+func (n *run) giveBaseNewsBack() {
+	m := n.memory(n.kyma.Name, n.runtime)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m.catalog.base = true
 }
 
 // readRemote returns the Kyma in the runtime, nil if there is none.
@@ -93,14 +153,16 @@ func (n *run) readRemote(ctx context.Context) (*v1beta2.Kyma, error) {
 	return asKyma(u)
 }
 
-// createRemote creates the Kyma in the runtime with the control plane's spec as the first wish; nil says that the kind is not served yet.
+// createRemote creates the Kyma in the runtime with what was wished there last, or with the control plane's spec as the first wish; nil
+// says that the kind is not served yet.
 func (n *run) createRemote(ctx context.Context) (*v1beta2.Kyma, error) {
+	spec, restored := firstWish(n.kyma)
 	first := &v1beta2.Kyma{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: "Kyma"},
 		ObjectMeta: metav1.ObjectMeta{
 			Name: remoteRef.Name, Namespace: remoteRef.Namespace, Labels: n.remoteLabels(), Annotations: n.remoteAnnotations(),
 		},
-		Spec: *n.kyma.Spec.DeepCopy(),
+		Spec: spec,
 	}
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(first)
 	if err != nil {
@@ -109,12 +171,20 @@ func (n *run) createRemote(ctx context.Context) (*v1beta2.Kyma, error) {
 	delete(fields, "status")
 	_, err = n.runtime.Create(ctx, &unstructured.Unstructured{Object: fields}, syncOwner)
 	if absent(err) {
+		if !n.resent { // what is known to have been sent is not there any more
+			n.giveBaseNewsBack()
+		}
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the Kyma in runtime %s: %w", n.kyma.Name, err)
 	}
 	first.Generation = 1 // as every new object
+	if restored {
+		n.event(corev1.EventTypeNormal, v1beta2.EventWishRestored, "the Kyma in the runtime was created again with its last wish")
+	} else {
+		n.event(corev1.EventTypeNormal, v1beta2.EventRemoteInstallation, "Kyma was installed to SKR")
+	}
 	return first, nil
 }
 

@@ -42,7 +42,6 @@ func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) *v1beta2.Manifest {
 				v1beta2.LabelKymaName:   k.Name,
 				v1beta2.LabelModuleName: m.wish.Name,
 				v1beta2.LabelManagedBy:  v1beta2.ManagedByLifecycleManager,
-				v1beta2.LabelChannel:    m.decision.Channel,
 			},
 			Annotations: map[string]string{
 				v1beta2.AnnotationFQDN:             m.decision.Component,
@@ -63,6 +62,12 @@ func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) *v1beta2.Manifest {
 			CustomStateCheck:     slices.Clone(t.Spec.CustomStateCheck),
 			StateExpression:      t.Spec.StateExpression,
 		},
+	}
+	if m.decision.Channel != "" {
+		want.Labels[v1beta2.LabelChannel] = m.decision.Channel
+	}
+	if m.mandatory {
+		want.Labels[v1beta2.LabelMandatoryModule] = v1beta2.ValueTrue
 	}
 	if value, annotated := t.Annotations[v1beta2.AnnotationCustomStateCheck]; annotated {
 		want.Annotations[v1beta2.AnnotationCustomStateCheck] = value
@@ -86,12 +91,21 @@ func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) *v1beta2.Manifest {
 	return want
 }
 
+// ourLabels and ourAnnotations on a Manifest go when they are no longer wanted. All others that somebody put there stay.
+var (
+	ourLabels      = []string{v1beta2.LabelChannel, v1beta2.LabelMandatoryModule}
+	ourAnnotations = []string{v1beta2.AnnotationPaused}
+)
+
 // withDesired returns a copy of a Manifest that says what it should, nil if it does already. Finalizers are the Manifest controller's.
 func withDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
-	if contains(is.Labels, want.Labels) && contains(is.Annotations, want.Annotations) && sameSpec(&is.Spec, &want.Spec) {
-		return nil
-	}
 	updated := is.DeepCopy()
+	for _, key := range ourLabels {
+		delete(updated.Labels, key)
+	}
+	for _, key := range ourAnnotations {
+		delete(updated.Annotations, key)
+	}
 	if updated.Labels == nil {
 		updated.Labels = map[string]string{}
 	}
@@ -100,6 +114,9 @@ func withDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
 	}
 	maps.Copy(updated.Labels, want.Labels)
 	maps.Copy(updated.Annotations, want.Annotations)
+	if equality.Semantic.DeepEqual(is.Labels, updated.Labels) && equality.Semantic.DeepEqual(is.Annotations, updated.Annotations) && sameSpec(&is.Spec, &want.Spec) {
+		return nil
+	}
 	updated.Spec = want.Spec
 	return updated
 }
@@ -124,7 +141,5 @@ func formerEntry(k *v1beta2.Kyma, module string) *v1beta2.ModuleStatus {
 	}
 	return nil
 }
-
-func isMandatory(m *v1beta2.Manifest) bool { return m.Labels[v1beta2.LabelMandatoryModule] == "true" }
 
 func mapKeys[V any](m map[string]V) iter.Seq[string] { return maps.Keys(m) }

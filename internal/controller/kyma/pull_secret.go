@@ -35,7 +35,7 @@ func (r *Reconciler) baseNow(ctx context.Context) (*render.Bundle, error) {
 		return r.Base, nil
 	}
 	var secret corev1.Secret
-	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.PullSecret}, &secret); err != nil {
+	if err := r.PullSecrets.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.PullSecret}, &secret); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil, pullSecretMissing{r.Namespace + "/" + r.PullSecret}
 		}

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
@@ -122,6 +123,11 @@ func (n *run) reportConditions(out loop.Outcome) {
 	reason, which := worst(n.kyma.Status.Modules)
 	modulesReady := ready == total && n.resolved()
 	set(v1beta2.ConditionModules, modulesReady, v1beta2.MessageModulesTrue, v1beta2.MessageModulesFalse, reason, which)
+	if !n.InCluster && !n.paused {
+		set(v1beta2.ConditionModuleCatalog, n.catalogued, v1beta2.MessageModuleCatalogTrue, v1beta2.MessageModuleCatalogFalse, cmp.Or(out.Reason(), v1beta2.ReasonApplying), "")
+	}
+	n.reportMandatory(set)
+	n.reportPolicy(set)
 	switch {
 	case out.Err != nil:
 		reason = out.Reason()
@@ -133,14 +139,78 @@ func (n *run) reportConditions(out loop.Outcome) {
 		detail = which
 	}
 	all := modulesReady && out.Err == nil && out.Waiting == "" && n.kyma.DeletionTimestamp.IsZero()
+	if b := channel.Paused(n.kyma, ""); b != nil && n.kyma.DeletionTimestamp.IsZero() && out.Err == nil {
+		reason, detail = b.Code, b.Message
+		if all {
+			meta.SetStatusCondition(&n.kyma.Status.Conditions, metav1.Condition{
+				Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: reason, Message: detail, ObservedGeneration: n.kyma.Generation,
+			})
+			return
+		}
+	}
 	set(v1beta2.ConditionReady, all, v1beta2.OperationReady, "not ready", reason, detail)
+}
+
+// setter sets a condition: True with a message, or False with another, a reason and what is in the way.
+type setter func(kind string, ok bool, yes, no, reason, detail string)
+
+// reportMandatory says how the mandatory modules are, if there are any.
+func (n *run) reportMandatory(set setter) {
+	if !n.resolved() || !n.kyma.DeletionTimestamp.IsZero() {
+		return
+	}
+	var entries []v1beta2.ModuleStatus
+	for i := range n.modules {
+		if m := &n.modules[i]; m.mandatory {
+			entries = append(entries, n.entry(m))
+		}
+	}
+	n.reportMandatoryMetrics(entries)
+	if len(entries) == 0 {
+		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMandatoryModules)
+		return
+	}
+	ready, total := countReady(entries)
+	reason, which := worst(entries)
+	set(v1beta2.ConditionMandatoryModules, ready == total, v1beta2.MessageMandatoryModulesTrue, v1beta2.MessageMandatoryModulesFalse, reason, which)
+}
+
+// mandatorySince is when a mandatory module was last seen not to be Ready, now if all are.
+func (n *run) mandatorySince() time.Time {
+	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionMandatoryModules); c != nil && c.Status != metav1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return n.now
+}
+
+// reportPolicy says that the maintenance policy cannot be read, to those who wait for a window.
+func (n *run) reportPolicy(set setter) {
+	problem := n.policies.problemNow()
+	if problem == nil || !slices.ContainsFunc(n.kyma.Status.Modules, waitsForWindow) {
+		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMaintenancePolicy)
+		return
+	}
+	set(v1beta2.ConditionMaintenancePolicy, false, "", "the maintenance policy cannot be read, the one before stays in force", v1beta2.ReasonInvalidPolicy, problem.Error())
+}
+
+// reportSkipped says that nobody looks at the Kyma; all else stays as it was.
+func (n *run) reportSkipped(loop.Outcome) {
+	c := metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionUnknown}
+	if was := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); was != nil {
+		c.Status = was.Status
+	}
+	c.Reason, c.Message = v1beta2.ReasonSkipReconciliation, fmt.Sprintf(
+		"the status is of before the label %s: remove it to go on; only a deletion goes on with it", v1beta2.LabelSkipReconciliation)
+	meta.SetStatusCondition(&n.kyma.Status.Conditions, c)
 }
 
 // moduleEntries returns the entries of the status: wanted modules in the order of spec, then those that are leaving.
 func (n *run) moduleEntries() []v1beta2.ModuleStatus {
 	var entries []v1beta2.ModuleStatus
 	for i := range n.modules {
-		entries = append(entries, n.entry(&n.modules[i]))
+		if m := &n.modules[i]; !m.mandatory {
+			entries = append(entries, n.entry(m))
+		}
 	}
 	return entries
 }
@@ -167,10 +237,44 @@ func (n *run) entry(m *module) v1beta2.ModuleStatus {
 	case m.err != nil:
 		e.State, e.Reason, e.Message = v1beta2.StateError, loop.Reason(m.err), m.err.Error()
 	case d.Blocker != nil:
-		// What runs goes on running: a warning. What never ran is one too: it needs the user, not another try.
-		e.State, e.Reason, e.Message = v1beta2.StateWarning, d.Blocker.Code, d.Blocker.Message
+		entryOfBlocker(&e, m)
+	}
+	if m.wanted && !m.wish.IsManaged() && m.err == nil && m.pause() == nil {
+		e.State, e.Manifest, e.Template, e.Resource = v1beta2.StateUnmanaged, nil, nil, nil
 	}
 	return e
+}
+
+// entryOfBlocker says what keeps a module from its wish. What runs goes on running:
+//
+//	WaitingForWindow               the state stays; maintenance says that an update waits
+//	KymaPaused, ModulePaused       the state stays, but a wish that is not fulfilled is a Warning
+//	WindowUnknown                  Error: somebody has to mend the maintenance policy
+//	any other                      Warning, also if it never ran: it needs a person, not another try
+func entryOfBlocker(e *v1beta2.ModuleStatus, m *module) {
+	b := m.decision.Blocker
+	state := v1beta2.StateWarning
+	switch b.Code {
+	case v1beta2.ReasonWaitingForWindow:
+		state, e.Maintenance = e.State, true
+	case v1beta2.ReasonKymaPaused, v1beta2.ReasonModulePaused:
+		if m.manifest != nil && (m.decision.Version == "" || m.decision.Version == e.Version) {
+			state = e.State
+		}
+	case v1beta2.ReasonWindowUnknown:
+		state = v1beta2.StateError
+	}
+	message := b.Message
+	if state == e.State && e.Message != "" {
+		message += "; " + e.Message
+	}
+	e.State, e.Reason, e.Message = state, b.Code, message
+	switch b.Code {
+	case v1beta2.ReasonWaitingForWindow, v1beta2.ReasonWindowUnknown, v1beta2.ReasonDowngradeRefused:
+		if m.former != nil && m.former.Channel != "" {
+			e.Channel = m.former.Channel // it is still that one whose version runs
+		}
+	}
 }
 
 // entryOfManifest fills in what the Manifest says.
@@ -231,6 +335,7 @@ func reasonOf(m *v1beta2.Manifest) string {
 func publicStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	s := *k.Status.DeepCopy()
 	s.ObservedGeneration = generation
+	meta.RemoveStatusCondition(&s.Conditions, v1beta2.ConditionMandatoryModules) // what the control plane wishes is not the admin's to mend
 	for i := range s.Conditions {
 		s.Conditions[i].ObservedGeneration = generation
 	}

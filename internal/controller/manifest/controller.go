@@ -7,7 +7,7 @@
 //
 // # How it works
 //
-// The two stories, install and delete, are the two lists in [Reconciler.Reconcile]. A pass first works out the digest of all that
+// The stories, install and delete, and handing a module over to its user, are the lists in [Reconciler.Reconcile]. A pass first works out the digest of all that
 // decides what the runtime should have. If the status says that this digest was applied, and nothing was seen to happen, the pass
 // is over without a request to anyone. Otherwise the artefact is rendered (once for all runtimes), the inventory is written, then
 // the objects, then the module's custom resource; what a former version had and this one has not is removed; and readiness
@@ -80,6 +80,8 @@ type Options struct {
 	Concurrency int
 	// RateLimiter spaces the tries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
+	// After is told of each step, see loop.Pass; nil in production.
+	After func(step string)
 }
 
 // Reconciler reconciles Manifests.
@@ -165,7 +167,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
 	}
 	n := &run{Reconciler: r, manifest: m, kyma: m.Labels[v1beta2.LabelKymaName], inst: inst}
-	pass := loop.Pass{Client: r.Client, Controller: "manifest", Object: m, Report: n.report}
+	pass := loop.Pass{Client: r.Client, Controller: "manifest", Object: m, Report: n.report, After: r.After}
+	if m.IsUnmanaged() {
+		return loop.Run(ctx, pass,
+			loop.Step{Name: "connect", Do: n.connectToDelete},
+			loop.Step{Name: "handover", Do: n.handOver},
+			loop.Step{Name: "release", Do: n.release})
+	}
 	if !m.DeletionTimestamp.IsZero() {
 		return loop.Run(ctx, pass,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
@@ -174,8 +182,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			loop.Step{Name: "teardown", Do: n.teardown},
 			loop.Step{Name: "release", Do: n.release})
 	}
-	if m.SkipsReconciliation() {
-		return reconcile.Result{}, nil
+	if reason, why := hold(m); reason != "" {
+		pass.Report = func(loop.Outcome) { n.reportHeld(reason, why) }
+		return loop.Run(ctx, pass)
 	}
 	return loop.Run(ctx, pass,
 		loop.Step{Name: "adopt", Do: n.adopt},

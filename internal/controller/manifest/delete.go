@@ -138,8 +138,13 @@ func (n *run) teardown(ctx context.Context) error {
 	return nil
 }
 
-// release lets the Manifest go.
+// release lets the Manifest go. One whose module is handed over is not being deleted yet.
 func (n *run) release(ctx context.Context) error {
+	if n.manifest.IsUnmanaged() && n.manifest.DeletionTimestamp.IsZero() {
+		if err := client.IgnoreNotFound(n.Client.Delete(ctx, n.manifest)); err != nil {
+			return fmt.Errorf("deleting Manifest %s: %w", n.manifest.Name, err)
+		}
+	}
 	old := n.manifest.DeepCopy()
 	changed := false
 	for _, f := range []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource} {

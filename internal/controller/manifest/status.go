@@ -57,10 +57,11 @@ func (n *run) report(out loop.Outcome) {
 
 // state is the one word for the Manifest, the reason, and the sentence next to it. The first row that fits wins:
 //
-//	1  it is being deleted   Deleting
-//	2  a step failed         Error
-//	3  a step waits          Processing
-//	4  else                  what was observed
+//	1  it was handed over    Unmanaged
+//	2  it is being deleted   Deleting
+//	3  a step failed         Error
+//	4  a step waits          Processing
+//	5  else                  what was observed
 func (n *run) state(out loop.Outcome) (state v1beta2.State, reason, operation string) {
 	detail := out.Waiting
 	if out.Err != nil {
@@ -69,6 +70,8 @@ func (n *run) state(out loop.Outcome) (state v1beta2.State, reason, operation st
 		detail = "waiting for " + detail
 	}
 	switch {
+	case n.manifest.IsUnmanaged() && out.Err == nil:
+		return v1beta2.StateUnmanaged, v1beta2.ReasonUnmanaged, "the module is handed over to the user"
 	case !n.manifest.DeletionTimestamp.IsZero():
 		if detail == "" {
 			detail = v1beta2.OperationDeleting

@@ -1,0 +1,105 @@
+package kyma
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+)
+
+// indexed answers what wakeIndexed asks from an index, as the cache of a manager does.
+type indexed struct {
+	client.Client // of which nothing else is used
+
+	kymas toolscache.Indexer
+}
+
+func (i indexed) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return fmt.Errorf("not in this benchmark")
+}
+
+func (i indexed) List(_ context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	o := client.ListOptions{}
+	o.ApplyOptions(opts)
+	of := o.FieldSelector.Requirements()[0]
+	found, err := i.kymas.ByIndex(of.Field, of.Value)
+	if err != nil {
+		return err
+	}
+	for _, k := range found {
+		list.(*v1beta2.KymaList).Items = append(list.(*v1beta2.KymaList).Items, *k.(*v1beta2.Kyma))
+	}
+	return nil
+}
+
+// BenchmarkRelease changes the release of one module of 100, which 500 of 10,000 Kymas have, and of one that 5 have: it costs by its users.
+func BenchmarkRelease(b *testing.B) {
+	kymas := toolscache.NewIndexer(toolscache.MetaNamespaceKeyFunc, toolscache.Indexers{
+		moduleIndex: func(o any) ([]string, error) { return modulesOf(o.(*v1beta2.Kyma)), nil },
+	})
+	for i := range 10000 {
+		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: fmt.Sprintf("runtime-%d", i)}}
+		for m := range 5 {
+			k.Status.Modules = append(k.Status.Modules, v1beta2.ModuleStatus{Name: fmt.Sprintf("module-%d", (i+m*20)%100)})
+		}
+		if i%2000 == 0 {
+			k.Status.Modules = append(k.Status.Modules, v1beta2.ModuleStatus{Name: "rare"})
+		}
+		if err := kymas.Add(k); err != nil {
+			b.Fatal(err)
+		}
+	}
+	r := &Reconciler{Options: Options{Client: indexed{kymas: kymas}, Namespace: "kcp-system"}}
+	for name, users := range map[string]int{"module-7": 500, "rare": 5} {
+		b.Run(fmt.Sprintf("users=%d", users), func(b *testing.B) {
+			b.ReportAllocs()
+			release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: name}}
+			for b.Loop() {
+				q := &counting{}
+				r.catalogChanged(b.Context(), q, release)
+				if q.woken != users {
+					b.Fatalf("%d Kymas are woken, want %d", q.woken, users)
+				}
+			}
+		})
+	}
+}
+
+// BenchmarkResolve resolves the modules of one Kyma in a catalog of 100 modules with 5 channels: it costs by the modules of the Kyma.
+func BenchmarkResolve(b *testing.B) {
+	releases, templates := map[string]*v1beta2.ModuleReleaseMeta{}, map[string]*v1beta2.ModuleTemplate{}
+	channels := []string{"regular", "fast", "slow", "edge", "trial"}
+	for m := range 100 {
+		r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("module-%d", m)}}
+		r.Spec.OCMComponentName = "example.com/module"
+		for c, name := range channels {
+			version := fmt.Sprintf("1.%d.0", c)
+			r.Spec.Channels = append(r.Spec.Channels, v1beta2.ChannelVersion{Channel: name, Version: version})
+			t := &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: channel.TemplateName(r.Name, version)}}
+			templates[t.Name] = t
+		}
+		releases[r.Name] = r
+	}
+	catalog := channel.Catalog{
+		Release:  func(name string) *v1beta2.ModuleReleaseMeta { return releases[name] },
+		Template: func(name string) *v1beta2.ModuleTemplate { return templates[name] },
+	}
+	k := &v1beta2.Kyma{Spec: v1beta2.KymaSpec{Channel: "fast"}}
+	for m := range 6 {
+		k.Spec.Modules = append(k.Spec.Modules, v1beta2.Module{Name: fmt.Sprintf("module-%d", m*10)})
+	}
+	b.ReportAllocs()
+	for b.Loop() {
+		for i := range k.Spec.Modules {
+			if d := channel.Resolve(catalog, channel.WishOf(k, k, &k.Spec.Modules[i])); d.Blocker != nil {
+				b.Fatal(d.Blocker)
+			}
+		}
+	}
+}
