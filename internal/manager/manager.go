@@ -22,6 +22,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/selection"
@@ -161,6 +162,9 @@ func managerOptions(c *config.Manager) (ctrl.Options, error) {
 		RetryPeriod:                   &c.LeaderElectionRetryPeriod,
 		GracefulShutdownTimeout:       &stop,
 	}
+	if c.SKRImagePullSecret != "" { // of Secrets with their data, the cache holds this one
+		options.Cache.ByObject[&corev1.Secret{}] = cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", c.SKRImagePullSecret)}
+	}
 	if c.MetricsSecure {
 		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
 	}
@@ -199,14 +203,14 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	}
 	k, err := kyma.New(kyma.Options{
 		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, Namespace: c.Namespace,
-		InCluster: c.Mode == config.ModeInCluster, Base: base, LookInterval: look,
+		InCluster: c.Mode == config.ModeInCluster, Base: base, PullSecret: c.SKRImagePullSecret, LookInterval: look,
 		Concurrency: c.MaxConcurrentKymaReconciles, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
 	})
 	if err != nil {
 		return err
 	}
 	m, err := manifest.New(manifest.Options{
-		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval,
+		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval, LookInterval: look,
 		Secrets: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("lifecycle-manager"),
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck, BundleBytes: int(c.BundleCacheBytes),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: backoff(),

@@ -10,7 +10,9 @@
 //
 // How it works: clusters are those of package cluster; the registry is go-containerregistry's, over HTTP on loopback, in memory; the
 // roles of the manager are those of folder deploy, so what works here works with these rights. Close stops everything and takes
-// it away. What goes wrong elsewhere can be played: a registry that fails or lies, any access Secret, a manager that is killed.
+// it away. Charts are served by a chart repository of our own. What goes wrong elsewhere can be played: a registry or chart repository that
+// fails, lies or asks for a login, any access Secret, API servers that fail at a certain request, webhooks that refuse or hang, a manager
+// that is killed.
 //
 // What it does not do: it never waits for a module; that is for who uses it.
 package landscape
@@ -64,17 +66,23 @@ type Landscape struct {
 	Clusters map[string]*cluster.Cluster
 	// Clients have all rights, by name of the cluster.
 	Clients map[string]client.WithWatch
-	// Registry is where modules are published; RegistryHost is its address for the manager.
-	Registry     *registry.Registry
-	RegistryHost string
+	// Registry is where modules are published; RegistryHost is its address for the manager. LockedRegistryHost is another
+	// address of the same registry, which asks for LoginUser and LoginPassword. Both begin with http://.
+	Registry                         *registry.Registry
+	RegistryHost, LockedRegistryHost string
+	// ChartsURL is a chart repository, and LockedChartsURL the same one behind the login.
+	ChartsURL, LockedChartsURL string
 	// Manager is the manager's process.
 	Manager *Process
 	// HealthAddress and MetricsAddress are where the manager serves, on loopback.
 	HealthAddress, MetricsAddress string
 
-	server  *httptest.Server // of the registry
-	counter counter          // of requests to the registry, and its faults
-	metrics *http.Client     // logged in to the metrics endpoint; made when first asked for
+	servers   []*httptest.Server // of registry, charts and gates
+	images    door               // to the registry
+	charts    *shelf             // the chart repository
+	chartDoor door               // to the chart repository
+	gates     map[string]*Gate   // by cluster
+	metrics   *http.Client       // logged in to the metrics endpoint; made when first asked for
 }
 
 // Namespace is where Kymas, templates and Secrets are.
@@ -102,6 +110,7 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	if err := l.startRegistry(); err != nil {
 		return l, err
 	}
+	l.startCharts()
 	bin, err := filepath.Abs(o.Bin)
 	if err != nil {
 		return l, fmt.Errorf("finding the binaries: %w", err)
@@ -137,8 +146,9 @@ func (l *Landscape) Close() error {
 	if l.metrics != nil {
 		l.metrics.CloseIdleConnections()
 	}
-	if l.server != nil {
-		l.server.Close()
+	for _, server := range l.servers {
+		server.CloseClientConnections() // some wait for somebody who does not come any more
+		server.Close()
 	}
 	return errors.Join(append(errs, os.RemoveAll(l.Dir))...)
 }

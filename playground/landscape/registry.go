@@ -1,6 +1,7 @@
 package landscape
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -9,42 +10,94 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/google/go-containerregistry/pkg/name"
 	ociregistry "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
-// counter stands in front of the registry: it notes requests and plays faults.
-type counter struct {
+// LoginUser and LoginPassword open what is locked: the registry's other address, and the other path of the chart repository.
+const (
+	LoginUser     = "robot"
+	LoginPassword = "open-sesame"
+)
+
+// door stands in front of a server: it notes requests and plays faults.
+type door struct {
 	next http.Handler
 
 	mu       sync.Mutex // guards what follows
 	requests []string
 	down     bool
-	swapped  map[string][]byte // by digest: what is served in place of the blob
+	swapped  map[string][]byte // by the last element of the path: what is served in its place
 }
 
-// ServeHTTP notes a request and answers it, unless the registry is to be down or to lie.
-func (c *counter) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	c.mu.Lock()
-	c.requests = append(c.requests, r.Method+" "+r.URL.Path)
-	down, lie := c.down, c.swapped[path.Base(r.URL.Path)]
-	c.mu.Unlock()
+// ServeHTTP notes a request and answers it, unless the server is to be down or to lie.
+func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	d.mu.Lock()
+	d.requests = append(d.requests, r.Method+" "+r.URL.Path)
+	down, lie := d.down, d.swapped[path.Base(r.URL.Path)]
+	d.mu.Unlock()
 	switch {
 	case down:
 		http.Error(w, "down for a test", http.StatusServiceUnavailable)
-	case lie != nil && r.Method == http.MethodGet && strings.Contains(r.URL.Path, "/blobs/"):
-		_, _ = w.Write(lie)
+	case lie != nil && r.Method == http.MethodGet:
+		_, _ = w.Write(lie) //nolint:gosec // the reader is a program of ours
 	default:
-		c.next.ServeHTTP(w, r)
+		d.next.ServeHTTP(w, r)
 	}
 }
 
-// startRegistry serves a registry on loopback.
+// since returns the requests without the first n.
+func (d *door) since(n int) []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return slices.Clone(d.requests[min(n, len(d.requests)):])
+}
+
+func (d *door) close(down bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.down = down
+}
+
+func (d *door) swap(file string, data []byte) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if data == nil {
+		delete(d.swapped, file)
+		return
+	}
+	if d.swapped == nil {
+		d.swapped = map[string][]byte{}
+	}
+	d.swapped[file] = data
+}
+
+// locked asks for the login before it lets a request pass.
+func locked(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != LoginUser || password != LoginPassword {
+			w.Header().Set("WWW-Authenticate", `Basic realm="landscape"`)
+			http.Error(w, "log in", http.StatusUnauthorized)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// startRegistry serves a registry on loopback, at an address that is open and at one that asks for the login.
 func (l *Landscape) startRegistry() error {
-	l.counter = counter{next: ociregistry.New(ociregistry.Logger(discard)), swapped: map[string][]byte{}}
-	l.server = httptest.NewServer(&l.counter)
-	l.RegistryHost = l.server.URL
+	l.images.next = ociregistry.New(ociregistry.Logger(discard))
+	open, login := httptest.NewServer(&l.images), httptest.NewServer(locked(&l.images))
+	l.servers = append(l.servers, open, login)
+	l.RegistryHost, l.LockedRegistryHost = open.URL, login.URL
 	var err error
 	if l.Registry, err = registry.New(registry.Options{Host: l.RegistryHost}); err != nil {
 		return fmt.Errorf("opening the registry of the landscape: %w", err)
@@ -53,28 +106,54 @@ func (l *Landscape) startRegistry() error {
 	return nil
 }
 
-// RegistryRequests returns the requests that reached the registry, each as method and path, without the first n. Those of [Landscape.Publish]
-// are among them.
-func (l *Landscape) RegistryRequests(n int) []string {
-	l.counter.mu.Lock()
-	defer l.counter.mu.Unlock()
-	return slices.Clone(l.counter.requests[min(n, len(l.counter.requests)):])
+// PushLayer pushes bytes as a layer of a repository and returns the layer's digest. With a tag, that stands for an image with this
+// one layer; without, the layer is found by its digest only.
+func (l *Landscape) PushLayer(ctx context.Context, repository, tag string, data []byte) (string, error) {
+	return l.pushLayer(ctx, repository, tag, empty.Image, static.NewLayer(data, "application/octet-stream"))
 }
+
+// PushChart pushes a packaged chart as Helm does. Its name is the last element of the repository, its version the tag.
+func (l *Landscape) PushChart(ctx context.Context, repository, version string, archive []byte) error {
+	config := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), "application/vnd.cncf.helm.config.v1+json")
+	layer := static.NewLayer(archive, "application/vnd.cncf.helm.chart.content.v1.tar+gzip")
+	_, err := l.pushLayer(ctx, repository, strings.ReplaceAll(version, "+", "_"), config, layer)
+	return err
+}
+
+func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base v1.Image, layer v1.Layer) (string, error) {
+	failed := func(err error) (string, error) {
+		return "", fmt.Errorf("pushing to repository %s: %w", repository, err)
+	}
+	digest, err := layer.Digest()
+	if err != nil {
+		return failed(err)
+	}
+	repo, err := name.NewRepository(strings.TrimPrefix(l.RegistryHost, "http://") + "/" + repository)
+	if err != nil {
+		return failed(err)
+	}
+	if tag == "" {
+		if err := remote.WriteLayer(repo, layer, remote.WithContext(ctx)); err != nil {
+			return failed(err)
+		}
+		return digest.String(), nil
+	}
+	image, err := mutate.AppendLayers(base, layer)
+	if err != nil {
+		return failed(err)
+	}
+	if err := remote.Write(repo.Tag(tag), image, remote.WithContext(ctx)); err != nil {
+		return failed(err)
+	}
+	return digest.String(), nil
+}
+
+// RegistryRequests returns the requests that reached the registry, each as method and path, without the first n. Those of
+// [Landscape.Publish] are among them, those that lacked the login are not.
+func (l *Landscape) RegistryRequests(n int) []string { return l.images.since(n) }
 
 // BreakRegistry lets the registry answer every request with 503 Service Unavailable, until it is called with false.
-func (l *Landscape) BreakRegistry(down bool) {
-	l.counter.mu.Lock()
-	defer l.counter.mu.Unlock()
-	l.counter.down = down
-}
+func (l *Landscape) BreakRegistry(down bool) { l.images.close(down) }
 
 // SwapBlob lets the registry serve other bytes for the blob with the digest, as a registry that was broken into would. nil ends it.
-func (l *Landscape) SwapBlob(digest string, data []byte) {
-	l.counter.mu.Lock()
-	defer l.counter.mu.Unlock()
-	if data == nil {
-		delete(l.counter.swapped, digest)
-		return
-	}
-	l.counter.swapped[digest] = data
-}
+func (l *Landscape) SwapBlob(digest string, data []byte) { l.images.swap(digest, data) }

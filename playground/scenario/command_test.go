@@ -27,6 +27,7 @@ type scenario struct {
 
 	marks  map[string]cluster.Mark // set by mark: where counting begins, by cluster
 	pulls  int                     // set by mark: requests to the registry so far
+	orders int                     // set by mark: requests to the chart repository so far
 	passes map[string]float64      // set by mark: passes so far, by controller
 }
 
@@ -41,7 +42,7 @@ func (s *scenario) close() error {
 }
 
 // commands are what a script can say, next to the commands of package testscript (cmp, stdout, cp, …). A line that begins with # is a
-// phase; a failure shows the lines of its phase.
+// phase; a failure shows the lines of its phase. A command with ! before it has to fail, and prints why.
 //
 // OBJECT is [CLUSTER:]KIND/[NAMESPACE/]NAME. Without CLUSTER it is in the control plane. Without NAMESPACE it is in kcp-system there, and
 // in kyma-system elsewhere. KIND is one of those in object_test.go.
@@ -51,21 +52,31 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 
 	// The landscape.
 
-	// up [-in-cluster] [-manager=FLAG…] RUNTIME… starts a control plane, the runtimes, a registry, and the manager with further flags.
+	// up [-in-cluster] [-manager=FLAG…] RUNTIME… starts a control plane, the runtimes, a registry, a chart repository, and the manager with further
+	// flags. It sets REGISTRY and CHARTS to the addresses, LOCKED_REGISTRY and LOCKED_CHARTS to those that ask for a login, and REGISTRY_HOST and
+	// LOCKED_REGISTRY_HOST to host:port only.
 	"up": command((*scenario).up),
 	// register RUNTIME CHANNEL makes a runtime known: access Secret, and Kyma with the channel. It waits until the Kyma is in the runtime.
 	"register": command((*scenario).register),
 	// kyma NAME CHANNEL creates a Kyma without an access Secret.
 	"kyma": command((*scenario).kyma),
 	// access RUNTIME KUBECONFIG writes the access Secret of a Kyma: good, empty, garbage, exec, file, bad-token, bad-ca; user=NAME is a
-	// good one of a new user; other=RUNTIME is the good one of another runtime.
+	// good one of a new user; other=RUNTIME is the good one of another runtime; gate is one that leads through the runtime's gate.
 	"access": command((*scenario).access),
 	// withdraw CLUSTER USER takes all rights from a user made by access, and waits until the API server knows.
 	"withdraw": command((*scenario).withdraw),
 	// runtime stop|start|slow|mend NAME does that to a cluster. A slow one delays all data by 200 ms each way.
 	"runtime": command((*scenario).cluster),
-	// manager kill|stop|start ends the manager at once (SIGKILL) or asks it to end, and starts it again.
+	// manager kill|stop ends the manager at once (SIGKILL) or asks it to end; manager start [FLAG…] starts it again, with these further flags if
+	// there are any instead of those that it had.
 	"manager": command((*scenario).manager),
+	// gate RUNTIME FAULT REGEXP [N] makes the next N requests through the gate (all without N) whose "METHOD PATH" matches meet a fault: 429, 500, 502, 503 (the answer), cut
+	// (the connection is broken before), lose (it is broken in place of the answer), hold (it waits until the gate is opened).
+	// gate RUNTIME met N waits until so many have met one; gate RUNTIME open ends all faults and lets go what was held; with drop
+	// the runtime never hears of that.
+	"gate": command((*scenario).gate),
+	// webhook RUNTIME allow|refuse|hang makes the runtime ask a webhook about ConfigMaps whose name begins with guarded, and that say so; none takes it away.
+	"webhook": command((*scenario).webhook),
 
 	// The catalog.
 
@@ -83,6 +94,18 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"archive": command((*scenario).archive),
 	// bomb FILE MIB writes a gzip file that unpacks to so many MiB of YAML comments.
 	"bomb": command((*scenario).bomb),
+	// expand FROM TO writes the file FROM with variables of the script replaced.
+	"expand": command((*scenario).expand),
+	// pack [-gzip] [-top=NAME] FILE FOLDER writes a tar archive of a folder; its files are in a folder NAME of the archive.
+	"pack": command((*scenario).pack),
+	// layer [-tag=TAG] VARIABLE REPOSITORY FILE pushes a file as a layer and sets the variable to its digest.
+	"layer": command((*scenario).layer),
+	// chart [-version=VERSION] [-registry=PATH] FOLDER packs a chart, in this version, into the chart repository, or pushes it to PATH/NAME in the registry.
+	"chart": command((*scenario).chart),
+	// charts down|up lets the chart repository fail with 503; charts swap|restore FILE lets it serve other bytes for a file, such as index.yaml.
+	"charts": command((*scenario).playCharts),
+	// login NAME docker|basic [USER PASSWORD] creates a Secret with the label login=NAME and the login, by default the right one.
+	"login": command((*scenario).login),
 
 	// What people do.
 
@@ -90,8 +113,10 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"enable": command((*scenario).enable),
 	// disable RUNTIME MODULE takes it out again.
 	"disable": command((*scenario).disable),
-	// apply CLUSTER FILE creates or changes the objects of a file.
+	// apply [-expand] CLUSTER FILE creates or changes the objects of a file, in which variables of the script are replaced if asked to.
 	"apply": command((*scenario).apply),
+	// manifest RUNTIME NAME FILE creates or changes a Manifest of a runtime. FILE has its spec, in which variables of the script are replaced.
+	"manifest": command((*scenario).manifest),
 	// patch [-status] OBJECT JSON merges.
 	"patch": command((*scenario).patch),
 	// delete OBJECT… asks for deletion and does not wait.
@@ -106,6 +131,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// gone OBJECT… waits until none of them is there. never OBJECT… fails if one is there now.
 	"gone":  command((*scenario).gone),
 	"never": command((*scenario).never),
+	// event OBJECT REGEXP waits until there is an event of the object whose "TYPE REASON MESSAGE" matches.
+	"event": command((*scenario).event),
 	// show OBJECT [PATH…] prints the object, or these parts of it, as YAML without what differs from run to run.
 	"show": command((*scenario).show),
 	// ours [-unrecorded] CLUSTER prints every object of a cluster with the label of what the manager made; with -unrecorded only
@@ -125,7 +152,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"users":    command((*scenario).users),
 	// underway CLUSTER N REGEXP waits until so many requests of the manager since the mark match, as requests prints them.
 	"underway": command((*scenario).underway),
-	// pulls prints the requests to the registry since the mark.
+	// pulls [-charts] prints the requests to the registry, or to the chart repository, since the mark.
 	"pulls": command((*scenario).printPulls),
 	// order REGEXP… fails unless in the last output every line that matches an expression comes before all that match the next; each has to match.
 	"order": command((*scenario).order),
@@ -181,16 +208,19 @@ func (c *call) output() []string {
 // command makes a command of a script out of a method. Arguments that begin with a dash, before all others, are flags.
 func command(do func(*scenario, *call) error) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, negated bool, args []string) {
-		if negated {
-			ts.Fatalf("this command cannot be negated")
-		}
 		c := &call{script: ts, flags: map[string][]string{}}
 		for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 			name, v, _ := strings.Cut(args[0][1:], "=")
 			c.flags[name], args = append(c.flags[name], v), args[1:]
 		}
 		c.args = args
-		if err := do(ts.Value(key{}).(*scenario), c); err != nil {
+		err := do(ts.Value(key{}).(*scenario), c)
+		switch {
+		case negated && err == nil:
+			ts.Fatalf("this was to fail")
+		case negated:
+			c.print(err.Error())
+		case err != nil:
 			ts.Fatalf("%v", err)
 		}
 	}
@@ -245,7 +275,7 @@ func (s *scenario) mark(c *call) error {
 	for name, cluster := range s.land.Clusters {
 		s.marks[name] = cluster.Mark()
 	}
-	s.pulls = len(s.land.RegistryRequests(0))
+	s.pulls, s.orders = len(s.land.RegistryRequests(0)), len(s.land.ChartRequests(0))
 	return nil
 }
 

@@ -149,6 +149,10 @@ func (s *scenario) underway(c *call) error {
 }
 
 func (s *scenario) printPulls(c *call) error {
+	if c.has("charts") {
+		c.print(s.land.ChartRequests(s.orders)...)
+		return nil
+	}
 	c.print(s.land.RegistryRequests(s.pulls)...)
 	return nil
 }

@@ -35,6 +35,7 @@ func (s *scenario) up(c *call) error {
 		s.land = nil // it was stopped again
 		return err
 	}
+	s.setAddresses(c)
 	return nil
 }
 
@@ -85,6 +86,13 @@ func (s *scenario) kubeconfig(name, sort string) ([]byte, error) {
 	runtime := s.land.Clusters[name]
 	if runtime == nil {
 		return nil, fmt.Errorf("there is no cluster %q", name)
+	}
+	if sort == "gate" {
+		gate, err := s.land.Gate(name)
+		if err != nil {
+			return nil, err
+		}
+		return gate.Kubeconfig()
 	}
 	if sort == "user" {
 		return s.land.Grant(s.ctx, name, of)
@@ -158,7 +166,7 @@ func (s *scenario) cluster(c *call) error {
 }
 
 func (s *scenario) manager(c *call) error {
-	if err := c.want(1, 1, "manager kill|stop|start"); err != nil {
+	if err := c.want(1, 10, "manager kill|stop|start [FLAG…]"); err != nil {
 		return err
 	}
 	switch c.args[0] {
@@ -167,9 +175,12 @@ func (s *scenario) manager(c *call) error {
 	case "stop":
 		return s.land.Manager.Stop()
 	case "start":
+		if len(c.args) > 1 {
+			s.land.ManagerArgs = c.args[1:]
+		}
 		return s.land.StartManager(s.ctx)
 	}
-	return fmt.Errorf("usage: manager kill|stop|start")
+	return fmt.Errorf("usage: manager kill|stop|start [FLAG…]")
 }
 
 // component is the name in the registry of the modules that scripts bring.
@@ -361,10 +372,14 @@ func without(modules []v1beta2.Module, name string) []v1beta2.Module {
 }
 
 func (s *scenario) apply(c *call) error {
-	if err := c.want(2, 2, "apply CLUSTER FILE"); err != nil {
+	if err := c.want(2, 2, "apply [-expand] CLUSTER FILE"); err != nil {
 		return err
 	}
-	objects, err := render.Parse([]byte(c.script.ReadFile(c.args[1])))
+	data := []byte(c.script.ReadFile(c.args[1]))
+	if c.has("expand") {
+		data = expanded(c, c.args[1])
+	}
+	objects, err := render.Parse(data)
 	if err != nil {
 		return err
 	}

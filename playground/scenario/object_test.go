@@ -36,6 +36,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	"configmap":          corev1.SchemeGroupVersion.WithKind("ConfigMap"),
 	"secret":             corev1.SchemeGroupVersion.WithKind("Secret"),
 	"serviceaccount":     corev1.SchemeGroupVersion.WithKind("ServiceAccount"),
+	"service":            corev1.SchemeGroupVersion.WithKind("Service"),
 	"deployment":         {Group: "apps", Version: "v1", Kind: "Deployment"},
 	"role":               {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role"},
 	"rolebinding":        {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
@@ -70,6 +71,9 @@ func (s *scenario) object(text string) (object, error) {
 	}
 	parts := strings.Split(rest, "/")
 	gvk, known := kinds[parts[0]]
+	if full, _ := schema.ParseKindArg(parts[0]); full != nil {
+		gvk, known = *full, true
+	}
 	if !known || len(parts) < 2 || len(parts) > 3 {
 		return object{}, fmt.Errorf("%q is no object: write [CLUSTER:]KIND/[NAMESPACE/]NAME with a kind of %s", text, strings.Join(slices.Sorted(maps.Keys(kinds)), ", "))
 	}

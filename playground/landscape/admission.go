@@ -1,0 +1,86 @@
+package landscape
+
+import (
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+)
+
+// AdmissionWebhook is the name of the webhook that [Landscape.Admit] makes.
+const AdmissionWebhook = "admission.landscape.example.com"
+
+// Admission is what a webhook says.
+type Admission string
+
+// What a webhook can say.
+const (
+	// Allow admits everything.
+	Allow Admission = "allow"
+	// Refuse admits nothing.
+	Refuse Admission = "refuse"
+	// Hang never answers. API servers wait for a second.
+	Hang Admission = "hang"
+)
+
+// Admit makes a cluster ask a webhook about ConfigMaps whose name begins with "guarded", and the webhook say that. "" takes the
+// webhook away.
+func (l *Landscape) Admit(ctx context.Context, cluster string, says Admission) error {
+	config := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: AdmissionWebhook}}
+	c := l.Clients[cluster]
+	if says == "" {
+		if err := client.IgnoreNotFound(c.Delete(ctx, config)); err != nil {
+			return fmt.Errorf("taking the webhook of %s away: %w", cluster, err)
+		}
+		return nil
+	}
+	server := httptest.NewUnstartedServer(says)
+	server.Config.ErrorLog = discard
+	server.StartTLS()
+	l.servers = append(l.servers, server)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	_, err := controllerutil.CreateOrUpdate(ctx, c, config, func() error {
+		config.Webhooks = []admissionregistrationv1.ValidatingWebhook{{
+			Name: AdmissionWebhook, AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: new(int32(1)),
+			SideEffects:   new(admissionregistrationv1.SideEffectClassNone),
+			FailurePolicy: new(admissionregistrationv1.Fail),
+			ClientConfig:  admissionregistrationv1.WebhookClientConfig{URL: &server.URL, CABundle: authority},
+			Rules: []admissionregistrationv1.RuleWithOperations{{
+				Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+				Rule:       admissionregistrationv1.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"configmaps"}},
+			}},
+			MatchConditions: []admissionregistrationv1.MatchCondition{{Name: "guarded", Expression: `object.metadata.name.startsWith("guarded")`}},
+		}}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("making a webhook for %s: %w", cluster, err)
+	}
+	return nil
+}
+
+// ServeHTTP answers a review.
+func (a Admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if a == Hang {
+		_, _ = io.Copy(io.Discard, r.Body) // only then the server notices that the client has gone
+		<-r.Context().Done()
+		return
+	}
+	review := &admissionv1.AdmissionReview{}
+	if err := json.NewDecoder(r.Body).Decode(review); err != nil || review.Request == nil {
+		http.Error(w, "no review", http.StatusBadRequest)
+		return
+	}
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: a == Allow, Result: &metav1.Status{Message: "refused for a test"}}
+	review.Request = nil
+	_ = json.NewEncoder(w).Encode(review) // the API server may have gone
+}

@@ -1,0 +1,211 @@
+package landscape
+
+import (
+	"context"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/yaml"
+)
+
+// Fault is what a Gate does to a request: one of the constants, or an HTTP status such as 429 to answer with.
+type Fault string
+
+// What can happen to a request.
+const (
+	// Cut breaks the connection before the API server hears of the request.
+	Cut Fault = "cut"
+	// Lose lets the API server do what it is asked, and breaks the connection in place of the answer.
+	Lose Fault = "lose"
+	// Hold keeps the request until the gate is opened; the API server hears of it then, unless it is dropped.
+	Hold Fault = "hold"
+)
+
+// Gate is another address of a cluster, at which single requests can be made to fail. Whoever comes through it has all rights.
+type Gate struct {
+	name   string
+	server *httptest.Server
+	proxy  *httputil.ReverseProxy
+
+	mu     sync.Mutex // guards what follows
+	faults []*fault
+	now    *era
+	met    int // requests that met a fault since it was opened
+}
+
+// era is the time until the gate is opened.
+type era struct {
+	end     chan struct{} // closed when the gate is opened
+	dropped bool          // what was held is not to go on; read after end
+}
+
+// fault says what happens to which requests.
+type fault struct {
+	like *regexp.Regexp
+	what Fault
+	left int // requests; negative: any number
+}
+
+// connection is the key of a request's connection in its context.
+type connection struct{}
+
+// Gate returns the gate of a cluster, which is made when it is first asked for.
+func (l *Landscape) Gate(name string) (*Gate, error) {
+	if g := l.gates[name]; g != nil {
+		return g, nil
+	}
+	config := l.Clusters[name].Config()
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making a gate of %s: %w", name, err)
+	}
+	target, err := url.Parse(config.Host)
+	if err != nil {
+		return nil, fmt.Errorf("making a gate of %s: %w", name, err)
+	}
+	g := &Gate{name: name, now: &era{end: make(chan struct{})}}
+	g.proxy = &httputil.ReverseProxy{
+		Transport: transport, ErrorLog: discard, FlushInterval: -1, // answers of watches have no end
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Header.Del("Authorization") // the transport has the rights
+		},
+	}
+	g.server = httptest.NewUnstartedServer(g)
+	g.server.EnableHTTP2 = true
+	g.server.Config.ErrorLog = discard
+	g.server.Config.ConnContext = func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connection{}, c) }
+	g.server.StartTLS()
+	l.servers = append(l.servers, g.server)
+	if l.gates == nil {
+		l.gates = map[string]*Gate{}
+	}
+	l.gates[name] = g
+	return g, nil
+}
+
+// Kubeconfig returns the way through the gate.
+func (g *Gate) Kubeconfig() ([]byte, error) {
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.server.Certificate().Raw})
+	data, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{g.name: {Server: g.server.URL, CertificateAuthorityData: authority}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{g.name: {Token: "gate"}},
+		Contexts:       map[string]*clientcmdapi.Context{g.name: {Cluster: g.name, AuthInfo: g.name}},
+		CurrentContext: g.name,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing the kubeconfig of the gate of %s: %w", g.name, err)
+	}
+	return data, nil
+}
+
+// Play lets the next requests of which METHOD PATH is like that meet a fault; times 0 means all of them.
+func (g *Gate) Play(what Fault, like *regexp.Regexp, times int) {
+	if times == 0 {
+		times = -1
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.faults = append(g.faults, &fault{like: like, what: what, left: times})
+}
+
+// Met returns how many requests have met a fault since the gate was opened.
+func (g *Gate) Met() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.met
+}
+
+// Open ends all faults. Requests that were held go on, or are dropped: the API server never hears of them.
+func (g *Gate) Open(drop bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.faults, g.met = nil, 0
+	g.now.dropped = drop
+	close(g.now.end)
+	g.now = &era{end: make(chan struct{})}
+}
+
+// fault returns what happens to a request, "" for nothing, and the time that it is.
+func (g *Gate) fault(r *http.Request) (Fault, *era) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	line := r.Method + " " + r.URL.Path
+	i := slices.IndexFunc(g.faults, func(f *fault) bool { return f.left != 0 && f.like.MatchString(line) })
+	if i < 0 {
+		return "", g.now
+	}
+	g.faults[i].left--
+	g.met++
+	return g.faults[i].what, g.now
+}
+
+// ServeHTTP passes a request on, or plays a fault.
+func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	what, now := g.fault(r)
+	switch what {
+	case "":
+		g.proxy.ServeHTTP(w, r)
+	case Cut:
+		hangUp(r)
+	case Lose:
+		g.proxy.ServeHTTP(httptest.NewRecorder(), r)
+		hangUp(r)
+	case Hold:
+		select {
+		case <-now.end:
+			if now.dropped {
+				hangUp(r)
+			}
+			g.proxy.ServeHTTP(w, r)
+		case <-r.Context().Done():
+		}
+	default:
+		refuse(w, string(what))
+	}
+}
+
+// hangUp breaks the connection of a request, and with it all other requests on that connection.
+func hangUp(r *http.Request) {
+	if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
+		_ = c.Close()
+	}
+	panic(http.ErrAbortHandler)
+}
+
+// refuse answers as an API server would; with 502 as what stands before it would.
+func refuse(w http.ResponseWriter, what string) {
+	code, err := strconv.Atoi(what)
+	if err != nil || code == http.StatusBadGateway {
+		http.Error(w, "<html>down for a test</html>", http.StatusBadGateway)
+		return
+	}
+	status := metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Message: "refused for a test"} //nolint:gosec // three digits
+	if code == http.StatusTooManyRequests {
+		w.Header().Set("Retry-After", "1")
+		status.Reason = metav1.StatusReasonTooManyRequests
+	}
+	body, err := yaml.Marshal(status)
+	if err == nil {
+		body, err = yaml.YAMLToJSON(body)
+	}
+	if err != nil {
+		panic(err) // plain data always encodes
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(body) // the client may have gone
+}

@@ -1,0 +1,104 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+)
+
+func (s *scenario) gate(c *call) error {
+	const usage = "gate RUNTIME FAULT REGEXP [N], gate RUNTIME met N, or gate RUNTIME open|drop"
+	if err := c.want(2, 4, usage); err != nil {
+		return err
+	}
+	if s.land.Clusters[c.args[0]] == nil {
+		return fmt.Errorf("there is no cluster %q", c.args[0])
+	}
+	g, err := s.land.Gate(c.args[0])
+	if err != nil {
+		return err
+	}
+	n := 0
+	switch what := c.args[1]; {
+	case len(c.args) == 2 && (what == "open" || what == "drop"):
+		g.Open(what == "drop")
+		return nil
+	case what == "met" && len(c.args) == 3:
+		if n, err = strconv.Atoi(c.args[2]); err != nil {
+			return err
+		}
+		return s.poll(func(context.Context) (bool, string) {
+			return g.Met() >= n, fmt.Sprintf("%d requests met a fault", g.Met())
+		})
+	case len(c.args) < 3:
+		return fmt.Errorf("usage: %s", usage)
+	}
+	like, err := regexp.Compile(c.args[2])
+	if err == nil && len(c.args) == 4 {
+		n, err = strconv.Atoi(c.args[3])
+	}
+	if err != nil {
+		return err
+	}
+	g.Play(landscape.Fault(c.args[1]), like, n)
+	return nil
+}
+
+func (s *scenario) webhook(c *call) error {
+	const usage = "webhook RUNTIME allow|refuse|hang|none"
+	if err := c.want(2, 2, usage); err != nil {
+		return err
+	}
+	if s.land.Clusters[c.args[0]] == nil {
+		return fmt.Errorf("there is no cluster %q", c.args[0])
+	}
+	says := landscape.Admission(strings.TrimSuffix(c.args[1], "none"))
+	if err := s.land.Admit(s.ctx, c.args[0], says); err != nil || says == landscape.Hang {
+		return err
+	}
+	// The API server hears of it a moment later. Until then it may ask or not.
+	probe := &corev1.ConfigMap{}
+	probe.Name, probe.Namespace = "guarded-probe", "default"
+	return s.poll(func(ctx context.Context) (bool, string) {
+		err := s.land.Clients[c.args[0]].Create(ctx, probe.DeepCopy(), client.DryRunAll)
+		return (err != nil) == (says == landscape.Refuse), fmt.Sprint(err)
+	})
+}
+
+func (s *scenario) event(c *call) error {
+	if err := c.want(2, 2, "event OBJECT REGEXP"); err != nil {
+		return err
+	}
+	o, err := s.object(c.args[0])
+	if err != nil {
+		return err
+	}
+	like, err := regexp.Compile(c.args[1])
+	if err != nil {
+		return err
+	}
+	return s.poll(func(ctx context.Context) (bool, string) {
+		list := &corev1.EventList{}
+		if err := o.client.List(ctx, list, client.InNamespace(o.key.Namespace)); err != nil {
+			return false, err.Error()
+		}
+		var all []string
+		for _, e := range list.Items {
+			if e.InvolvedObject.Kind == o.gvk.Kind && e.InvolvedObject.Name == o.key.Name {
+				line := e.Type + " " + e.Reason + " " + e.Message
+				if like.MatchString(line) {
+					return true, ""
+				}
+				all = append(all, line)
+			}
+		}
+		return false, fmt.Sprintf("events of it: %q", all)
+	})
+}
