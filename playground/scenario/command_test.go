@@ -2,6 +2,7 @@ package scenario
 
 import (
 	"context"
+	"crypto/ecdsa"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,6 +25,8 @@ type scenario struct {
 	ctx  context.Context
 	dir  string
 	land *landscape.Landscape // set by up
+
+	signer *ecdsa.PrivateKey // set by trust
 
 	marks  map[string]cluster.Mark // set by mark: where counting begins, by cluster
 	pulls  int                     // set by mark: requests to the registry so far
@@ -104,6 +107,9 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"chart": command((*scenario).chart),
 	// charts down|up lets the chart repository fail with 503; charts swap|restore FILE lets it serve other bytes for a file, such as index.yaml.
 	"charts": command((*scenario).playCharts),
+	// trust FILE enforce|warn|off writes a trust policy with one key for all artefacts; sign COMPONENT VERSION signs with that key, as cosign does.
+	"trust": command((*scenario).trust),
+	"sign":  command((*scenario).sign),
 	// login NAME docker|basic [USER PASSWORD] creates a Secret with the label login=NAME and the login, by default the right one.
 	"login": command((*scenario).login),
 
