@@ -15,8 +15,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// capable is how long Cluster believes what the API server said about itself.
-const capable = 10 * time.Minute
+// capable is how long Cluster believes what the API server said about itself: enough for all charts of one pass, and short enough
+// that a kind which another module has just brought is seen.
+const capable = 10 * time.Second
 
 // abilities is what an API server said about itself.
 type abilities struct {
@@ -28,7 +29,7 @@ type abilities struct {
 const discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
 // Capabilities answers what a chart asks about the cluster, see [render.Artefact.Asks]: nothing is asked of the API server for no
-// questions, /version for its version, and discovery if it matters what it serves. Answers are remembered for ten minutes.
+// questions, /version for its version, and discovery if it matters what it serves. Answers are remembered for ten seconds.
 func (c *Cluster) Capabilities(ctx context.Context, asks []string) (render.Capabilities, error) {
 	c.mu.Lock()
 	known := c.able

@@ -7,11 +7,13 @@
 //
 // # How it works
 //
-// The stories, install and delete, and handing a module over to its user, are the lists in [Reconciler.Reconcile]. A pass first works out the digest of all that
-// decides what the runtime should have. If the status says that this digest was applied, and nothing was seen to happen, the pass
-// is over without a request to anyone. Otherwise the artefact is rendered (once for all runtimes), the inventory is written, then
-// the objects, then the module's custom resource; what a former version had and this one has not is removed; and readiness
-// is observed.
+// The stories, install and delete, and handing a module over to its user, are the lists in [Reconciler.Reconcile]. A pass first finds the sources of the module and
+// works out the digest of all that decides what the runtime should have. If the status says that this digest was applied, and nothing
+// was seen to happen, the pass is over without a request to anyone. Otherwise what the sources hold is verified and rendered (once for
+// all runtimes that answer a chart's questions alike), the inventory is written, then the objects, one source after the other, then the
+// module's custom resource; what a former version had and this one has not is removed; and readiness is observed.
+//
+// A source that is slow holds up nobody: after two seconds the pass ends, and the answer is there when it comes back.
 //
 // Between passes the controller remembers, per Manifest, what was sent and what the runtime answered, so that an object is sent once per
 // change and its echo in a watch is recognised. Losing that memory costs reads, never correctness.

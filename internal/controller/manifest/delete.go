@@ -45,7 +45,7 @@ func (n *run) findBlockers(ctx context.Context) error {
 	}
 	var users []apply.Ref
 	for _, found := range all {
-		if n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !found.Ref.SameObject(n.resourceRef()) {
+		if n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !found.SameObject(n.resourceRef()) {
 			users = append(users, found.Ref)
 		}
 	}
