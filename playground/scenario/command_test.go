@@ -97,6 +97,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"archive": command((*scenario).archive),
 	// bomb FILE MIB writes a gzip file that unpacks to so many MiB of YAML comments.
 	"bomb": command((*scenario).bomb),
+	// soon VARIABLE SECONDS sets the variable to the moment in so many seconds from now.
+	"soon": command((*scenario).soon),
 	// expand FROM TO writes the file FROM with variables of the script replaced.
 	"expand": command((*scenario).expand),
 	// pack [-gzip] [-top=NAME] FILE FOLDER writes a tar archive of a folder; its files are in a folder NAME of the archive.
@@ -143,8 +145,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"event": command((*scenario).event),
 	// show OBJECT [PATH…] prints the object, or these parts of it, as YAML without what differs from run to run.
 	"show": command((*scenario).show),
-	// ours [-unrecorded] CLUSTER prints every object of a cluster with the label of what the manager made; with -unrecorded only
-	// those that no Manifest has in its inventory.
+	// ours [-unrecorded] [-catalog] CLUSTER prints every object of a cluster with the label of what the manager made; with -unrecorded only
+	// those that no Manifest has in its inventory, and only with -catalog those of the catalog.
 	"ours": command((*scenario).ours),
 
 	// What is counted.

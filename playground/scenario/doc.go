@@ -5,6 +5,7 @@
 //	go test ./scenario                                  # all of them, two at a time
 //	go test ./scenario -run 'TestScenarios/install' -v  # one, with all that it says
 //	go test ./scenario -update                          # write what was seen into the scripts' expectations
+//	go test ./scenario -run '^$' -bench . -benchtime 1x -timeout 20m   # what it costs and how long it takes; see bench_test.go
 //
 // # How it works
 //
@@ -16,7 +17,11 @@
 // registry. It never measures time. What takes its time is waited for, with a deadline far beyond what is needed. When a scenario fails,
 // it shows what was seen last: Kymas, Manifests and the end of the manager's log.
 //
+// Two stories are Go tests: one enables and disables a module many times and looks for what is left (leak_test.go), the other kills the manager
+// after each of its steps (kill_test.go).
+//
 // # What it does not do
 //
-// It measures no speed and simulates no fleet. It imports nothing of the manager but its API: what it knows, an administrator could know.
+// Its scripts measure no speed, and nothing here simulates a fleet. It imports nothing of the manager but its API: what it knows, an
+// administrator could know.
 package scenario

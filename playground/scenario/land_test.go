@@ -27,6 +27,8 @@ import (
 )
 
 func (s *scenario) up(c *call) error {
+	starting <- struct{}{}
+	defer func() { <-starting }()
 	var err error
 	s.land, err = landscape.Up(s.ctx, landscape.Options{
 		Dir: s.dir, Bin: bin, Runtimes: c.args, InCluster: c.has("in-cluster"), ManagerArgs: c.flags["manager"],

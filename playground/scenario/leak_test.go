@@ -91,7 +91,7 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 	if err := s.land.Register(ctx, "runtime-a", v1beta2.DefaultChannel); err != nil {
 		return err
 	}
-	if err := s.seeKyma(v1beta2.StateReady, "0/0"); err != nil {
+	if err := s.seeReady("0/0"); err != nil {
 		return err
 	}
 	var before usage
@@ -102,13 +102,13 @@ func (s *scenario) cycle(ctx context.Context, t *testing.T) error {
 		if err := s.land.Edit(ctx, "runtime-a", func(k *v1beta2.KymaSpec) { k.Modules = []v1beta2.Module{{Name: m.Name}} }); err != nil {
 			return err
 		}
-		if err := s.seeKyma(v1beta2.StateReady, "1/1"); err != nil {
+		if err := s.seeReady("1/1"); err != nil {
 			return fmt.Errorf("enabling, cycle %d: %w", i+1, err)
 		}
 		if err := s.land.Edit(ctx, "runtime-a", func(k *v1beta2.KymaSpec) { k.Modules = nil }); err != nil {
 			return err
 		}
-		if err := s.seeKyma(v1beta2.StateReady, "0/0"); err != nil {
+		if err := s.seeReady("0/0"); err != nil {
 			return fmt.Errorf("disabling, cycle %d: %w", i+1, err)
 		}
 		if i+1 == warm {
@@ -144,15 +144,15 @@ func (s *scenario) rotate(ctx context.Context, i int) error {
 	return s.land.SetAccess(ctx, "runtime-a", kubeconfig)
 }
 
-// seeKyma waits until both copies of the Kyma are in a state and have so many modules.
-func (s *scenario) seeKyma(state v1beta2.State, modules string) error {
+// seeReady waits until the Kyma in the runtime is Ready and has so many modules, as in 1/1.
+func (s *scenario) seeReady(modules string) error {
 	where, key := s.land.WishKey("runtime-a")
 	return s.poll(func(ctx context.Context) (bool, string) {
 		k := &v1beta2.Kyma{}
 		if err := s.land.Clients[where].Get(ctx, key, k); err != nil {
 			return false, err.Error()
 		}
-		return k.Status.State == state && k.Status.ModulesReady == modules, text(k.Status)
+		return k.Status.State == v1beta2.StateReady && k.Status.ModulesReady == modules, text(k.Status)
 	})
 }
 

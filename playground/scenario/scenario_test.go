@@ -19,9 +19,12 @@ var update = flag.Bool("update", false, "write what was seen into the expectatio
 // bin is the folder with the programs under test; set by TestMain.
 var bin string
 
-// slots bounds the number of landscapes to one: each has two or three API servers, which fill two cores while they start, and an API
-// server that cannot start in half a minute ends the process.
-var slots = make(chan struct{}, 1)
+// slots bounds the number of landscapes to two, which mostly wait. starting lets one start at a time: each has two or three API servers, which
+// fill two cores while they start, and an API server that cannot start in half a minute ends the process.
+var (
+	slots    = make(chan struct{}, 2)
+	starting = make(chan struct{}, 1)
+)
 
 func TestMain(m *testing.M) {
 	flag.Parse()

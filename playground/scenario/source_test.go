@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,6 +41,18 @@ func (s *scenario) expand(c *call) error {
 		return err
 	}
 	return os.WriteFile(c.script.MkAbs(c.args[1]), expanded(c, c.args[0]), 0o600)
+}
+
+func (s *scenario) soon(c *call) error {
+	if err := c.want(2, 2, "soon VARIABLE SECONDS"); err != nil {
+		return err
+	}
+	after, err := strconv.Atoi(c.args[1])
+	if err != nil {
+		return err
+	}
+	c.script.Setenv(c.args[0], time.Now().Add(time.Duration(after)*time.Second).UTC().Format(time.RFC3339))
+	return nil
 }
 
 func (s *scenario) pack(c *call) error {
