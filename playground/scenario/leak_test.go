@@ -3,7 +3,6 @@ package scenario
 import (
 	"context"
 	"fmt"
-	"path/filepath"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -59,21 +58,7 @@ type usage struct {
 // what was in use after the first few times.
 func TestNothingLeaks(t *testing.T) {
 	t.Parallel()
-	slots <- struct{}{}
-	defer func() { <-slots }()
-	s := &scenario{ctx: context.Background(), dir: filepath.Join(t.TempDir(), "landscape")}
-	var err error
-	if s.land, err = landscape.Up(t.Context(), landscape.Options{Dir: s.dir, Bin: bin, Runtimes: []string{"runtime-a"}}); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if t.Failed() {
-			t.Log(s.describe())
-		}
-		if err := s.close(); err != nil {
-			t.Errorf("stopping the landscape: %v", err)
-		}
-	}()
+	s := bringUp(t)
 	if err := s.cycle(t.Context(), t); err != nil {
 		t.Fatal(err)
 	}

@@ -155,7 +155,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, fmt.Errorf("reading Kyma %s: %w", req.Name, err)
 	}
 	m := r.remember(req.Name)
-	m.missing = time.Time{}
+	if !m.missing.IsZero() { // it has come after its access Secret, for which somebody meant to look soon
+		m.missing, m.due = time.Time{}, time.Time{}
+	}
 	r.count(m, manifestOrphan, 0)
 	r.count(m, secretOrphan, 0)
 	if m.due.IsZero() {
