@@ -400,6 +400,67 @@ func TestMakefile(t *testing.T) {
 	}
 }
 
+// TestLives holds the lists of steps in docs/reference/lives.md against those of the controllers.
+func TestLives(t *testing.T) {
+	const page = "docs/reference/lives.md"
+	data, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := map[string]bool{}
+	for line := range strings.Lines(string(data)) {
+		if strings.Contains(line, " → ") && strings.HasPrefix(line, "    ") {
+			told[strings.TrimSpace(line)] = true
+		}
+	}
+	for _, s := range mustSources(t) {
+		if !isOf(s.folder, "internal/controller") || s.isTest() {
+			continue
+		}
+		ast.Inspect(s.File, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			var steps []string
+			for _, arg := range call.Args {
+				if name := stepName(arg); name != "" {
+					steps = append(steps, name)
+				}
+			}
+			if list := strings.Join(steps, " → "); len(steps) > 1 && !told[list] {
+				t.Errorf("%s: %s does not have the list %q", s.path(), page, list)
+			} else {
+				delete(told, list)
+			}
+			return true
+		})
+	}
+	for list := range told {
+		t.Errorf("%s has the list %q, which no controller has", page, list)
+	}
+}
+
+// stepName returns the name in a literal loop.Step{Name: "…", …}, "" for anything else.
+func stepName(e ast.Expr) string {
+	lit, ok := e.(*ast.CompositeLit)
+	if !ok || len(lit.Elts) == 0 {
+		return ""
+	}
+	if of, ok := lit.Type.(*ast.SelectorExpr); !ok || of.Sel.Name != "Step" {
+		return ""
+	}
+	field, ok := lit.Elts[0].(*ast.KeyValueExpr)
+	if !ok {
+		return ""
+	}
+	text, _ := field.Value.(*ast.BasicLit)
+	if text == nil {
+		return ""
+	}
+	return strings.Trim(text.Value, `"`)
+}
+
 // TestLinks: links from our pages to files of ours lead somewhere.
 func TestLinks(t *testing.T) {
 	link := regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
