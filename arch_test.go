@@ -39,7 +39,6 @@ var rooms = []struct {
 	{3, "manifest", "the door to the libraries, for use without the manager"},
 	{3, "internal/runtimes", "knows many clusters, not what is done there"},
 	{3, "internal/backchannel", "knows who calls, not what follows from it"},
-	{3, "internal/conversion", "knows two versions of a kind, not what it is for"},
 	{3, "internal/conversion", "knows the versions of our kinds, not what they are for"},
 	{4, "internal/controller/*", "one life each; they meet in the API server only"},
 	{4, "internal/agent", "runs in the runtime, without the controllers"},

@@ -259,7 +259,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	if err := k.Register(ctx, mgr); err != nil {
 		return fmt.Errorf("registering the Kyma controller: %w", err)
 	}
-	if err := m.Register(mgr); err != nil {
+	if err := m.Register(ctx, mgr); err != nil {
 		return fmt.Errorf("registering the Manifest controller: %w", err)
 	}
 	p, err := purge.New(purge.Options{

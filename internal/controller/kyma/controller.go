@@ -157,7 +157,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	if !r.InCluster {
 		b = b.WatchesMetadata(secrets, handler.EnqueueRequestsFromMapFunc(kymaOfLabel))
 		if r.PullSecret != "" {
-			b = b.WatchesRawSource(source.Kind(r.PullSecrets, client.Object(&corev1.Secret{}), handler.EnqueueRequestsFromMapFunc(r.allKymas)))
+			b = b.WatchesRawSource(source.Kind(r.PullSecrets, client.Object(&corev1.Secret{}), r.onPullSecret()))
 		}
 	}
 	if r.PolicyConfigMap != "" {

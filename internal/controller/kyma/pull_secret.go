@@ -16,7 +16,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -99,18 +100,20 @@ func (e pullSecretMissing) Error() string {
 // Reason returns ReasonPullSecretNotFound.
 func (pullSecretMissing) Reason() string { return v1beta2.ReasonPullSecretNotFound }
 
-// allKymas maps the pull Secret to all who get it. It is the one object whose change concerns the whole fleet.
-func (r *Reconciler) allKymas(ctx context.Context, o client.Object) []reconcile.Request {
-	if o.GetName() != r.PullSecret || o.GetNamespace() != r.Namespace {
-		return nil
+// onPullSecret wakes all who get the pull Secret when it changes, one after the other.
+func (r *Reconciler) onPullSecret() handler.EventHandler {
+	wake := func(ctx context.Context, o client.Object, q queue) {
+		if o.GetName() == r.PullSecret && o.GetNamespace() == r.Namespace {
+			r.wakeFleet(ctx, q)
+		}
 	}
-	var kymas v1beta2.KymaList
-	if err := r.Client.List(ctx, &kymas, client.InNamespace(r.Namespace)); err != nil {
-		return nil // the cache answers as long as the program lives
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList { // then all Kymas are in the queue anyway
+				wake(ctx, e.Object, q)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { wake(ctx, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
 	}
-	var requests []reconcile.Request
-	for i := range kymas.Items {
-		requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&kymas.Items[i])})
-	}
-	return requests
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -60,9 +61,19 @@ type sources struct {
 	registries   map[string]*registry.Registry  // guarded by mu; by login
 	logins       map[string]login               // guarded by mu; by namespace and selector
 	repositories map[string]*library.Repository // guarded by mu; by URL and login
+	fetched      map[string]fetched             // guarded by mu; by what was downloaded
 	failures     map[string]failure             // guarded by mu; by what was looked for
 	configs      map[string][]render.Config     // guarded by mu; by digest of the layer
 }
+
+// fetched is a chart that was downloaded a moment ago: it has to be rendered yet.
+type fetched struct {
+	chart *render.Artefact
+	until time.Time
+}
+
+// maxFetched bounds the charts that are kept so, each of which may be large.
+const maxFetched = 8
 
 type failure struct {
 	err   error
@@ -186,11 +197,7 @@ func (s *sources) findChart(ctx context.Context, of origin, chart *v1beta2.HelmC
 		a.digest = "sha256:" + hex.EncodeToString(sum[:])
 	}
 	a.load = func(ctx context.Context) (*render.Artefact, error) {
-		data, err := repository.Fetch(ctx, found)
-		if err != nil {
-			return nil, err
-		}
-		return render.Load(data, render.Limits{})
+		return s.fetchChart(ctx, repository, found, "fetch "+l.version+found.URL+" "+a.digest)
 	}
 	a.verify = func(context.Context) (registry.Signature, error) {
 		_, location, _ := strings.Cut(redacted(chart.URL), "://")
@@ -229,6 +236,52 @@ func (s *sources) findVersion(ctx context.Context, from *library.Repository, key
 		return library.ChartVersion{}, loop.Later(notYet, fmt.Sprintf("the repository of chart %s to answer", chart))
 	case <-ctx.Done():
 		return library.ChartVersion{}, ctx.Err()
+	}
+}
+
+// fetchChart downloads a chart, for all who want it at the same time. A worker waits for it like for an answer of findVersion; what has
+// come meanwhile is kept for a moment.
+func (s *sources) fetchChart(ctx context.Context, from *library.Repository, chart library.ChartVersion, key string) (*render.Artefact, error) {
+	s.mu.Lock()
+	failed, kept := s.failures[key], s.fetched[key]
+	s.mu.Unlock()
+	switch {
+	case time.Now().Before(failed.until):
+		return nil, failed.err
+	case time.Now().Before(kept.until):
+		return kept.chart, nil
+	}
+	answers := s.finds.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), findTimeout)
+		defer cancel()
+		data, err := from.Fetch(ctx, chart)
+		var artefact *render.Artefact
+		if err == nil {
+			artefact, err = render.Load(data, render.Limits{})
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if err != nil {
+			put(&s.failures, key, failure{err, time.Now().Add(failureTime)})
+			return nil, err
+		}
+		maps.DeleteFunc(s.fetched, func(_ string, f fetched) bool { return time.Now().After(f.until) })
+		if len(s.fetched) >= maxFetched {
+			s.fetched = nil
+		}
+		put(&s.fetched, key, fetched{artefact, time.Now().Add(loginTime)})
+		return artefact, nil
+	})
+	select {
+	case answer := <-answers:
+		if answer.Err != nil {
+			return nil, answer.Err
+		}
+		return answer.Val.(*render.Artefact), nil
+	case <-time.After(patience):
+		return nil, loop.Later(notYet, fmt.Sprintf("chart %s %s to be downloaded", chart.Name, chart.Version))
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
 }
 

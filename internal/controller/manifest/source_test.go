@@ -1,0 +1,61 @@
+package manifest
+
+import (
+	"archive/tar"
+	"bytes"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	library "github.com/kyma-fleet/lifecycle-manager/manifest"
+)
+
+// TestSlowChartHoldsNobodyUp: a worker does not wait for a slow host, many workers share one download, and what has come meanwhile is there.
+func TestSlowChartHoldsNobodyUp(t *testing.T) {
+	var packed bytes.Buffer
+	w := tar.NewWriter(&packed)
+	about := "apiVersion: v2\nname: c\nversion: 1.0.0\n"
+	if err := w.WriteHeader(&tar.Header{Name: "c/Chart.yaml", Mode: 0o600, Size: int64(len(about))}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := w.Write([]byte(about)); err != nil || w.Close() != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int32
+	slow := make(chan struct{})
+	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		<-slow
+		_, _ = w.Write(packed.Bytes())
+	}))
+	defer host.Close()
+
+	s := &sources{}
+	from := &library.Repository{URL: host.URL}
+	fetch := func() error {
+		_, err := s.fetchChart(t.Context(), from, library.ChartVersion{Name: "c", Version: "1.0.0", URL: host.URL + "/c.tgz"}, "c")
+		return err
+	}
+	for range 2 {
+		start := time.Now()
+		if err := fetch(); err == nil || !strings.Contains(err.Error(), "chart c 1.0.0 to be downloaded") || time.Since(start) < patience {
+			t.Errorf("a slow host: got %v, want to hear what is waited for", err)
+		}
+	}
+	close(slow)
+	for deadline := time.Now().Add(20 * time.Second); ; {
+		err := fetch()
+		if err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("the host has answered: %v", err)
+		}
+	}
+	if err := fetch(); err != nil || asked.Load() != 1 {
+		t.Errorf("again: %v after %d downloads, want one for all", err, asked.Load())
+	}
+}
