@@ -101,6 +101,21 @@ func (e *Error) Reason() string { return e.reason }
 // Unwrap returns the error of the connection, nil if the API server answered.
 func (e *Error) Unwrap() error { return e.err }
 
+// Webhook returns the name of the admission webhook that could not be called, if that is the Reason; "" if it is not, or if the API
+// server does not name it.
+func (e *Error) Webhook() string {
+	_, rest, found := strings.Cut(e.Message, "failed calling webhook ")
+	if e.reason != WebhookFailed || !found {
+		return ""
+	}
+	quoted, err := strconv.QuotedPrefix(rest)
+	if err != nil {
+		return ""
+	}
+	name, _ := strconv.Unquote(quoted) // it is quoted
+	return name
+}
+
 // Error names the object, the API server's own words, and what to do.
 func (e *Error) Error() string {
 	var b strings.Builder

@@ -253,6 +253,45 @@ func TestResolve(t *testing.T) {
 	}
 }
 
+// TestClockIsSet asks twice, and sets the clock in between: what it says now is all that counts, and an update under way is not stopped.
+func TestClockIsSet(t *testing.T) {
+	open := time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC) // until 5:00, and so every Sunday
+	cases := map[string]struct {
+		reason   string
+		from, to time.Time
+		next     string    // the answer then
+		until    time.Time // or until when it waits
+	}{
+		"OnIntoIt":      {"put forwards into the window", at, open.Add(time.Hour), "5.0.0", time.Time{}},
+		"OnOver":        {"put forwards over the window: the next one", at, open.Add(24 * time.Hour), "", open.AddDate(0, 0, 7)},
+		"OnYears":       {"put forwards by years", at, at.AddDate(10, 0, 0), "", time.Date(2036, 7, 6, 3, 0, 0, 0, time.UTC)},
+		"OnToTheEnd":    {"put forwards to where too little of it is left", at, open.Add(2*time.Hour - time.Minute), "", open.AddDate(0, 0, 7)},
+		"BackNotBegun":  {"put back while it waits: it does not begin early", at, at.AddDate(0, 0, -1), "", open},
+		"BackByAWeek":   {"put back before another window", at, at.AddDate(0, 0, -7), "", open.AddDate(0, 0, -7)},
+		"BackToTheTime": {"put back into a window", open.Add(24 * time.Hour), open.Add(time.Hour), "5.0.0", time.Time{}},
+		"BackUnderWay":  {"put back before the window while the update is under way: it goes on", open, open.Add(-time.Hour), "5.0.0", time.Time{}},
+		"OnUnderWay":    {"put forwards over its end: it goes on too", open, open.Add(24 * time.Hour), "5.0.0", time.Time{}},
+		"BackToZero":    {"a clock that was never set", at, time.Unix(0, 0), "", time.Date(1970, 1, 4, 3, 0, 0, 0, time.UTC)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: c.from}
+			shop := shop()
+			shop.Policy.Least = 20 * time.Minute
+			w.Ordered = Resolve(shop, w).Next
+			w.Now = c.to
+			d := Resolve(shop, w)
+			var until time.Time
+			if d.Blocker != nil {
+				until = d.Blocker.Until
+			}
+			if d.Next != c.next || !until.Equal(c.until) {
+				t.Errorf("%s: got version %q, %v, want %q, until %s", c.reason, d.Next, d.Blocker, c.next, c.until)
+			}
+		})
+	}
+}
+
 // TestMessages: a message says what to do, and offers only what the runtime may have.
 func TestMessages(t *testing.T) {
 	many := Catalog{Release: func(string) *v1beta2.ModuleReleaseMeta {

@@ -48,6 +48,13 @@ const (
 	AnnotationPaused = "operator.kyma-project.io/paused"
 	// AnnotationPausedModule, followed by the name of a module, is AnnotationPaused for this module alone.
 	AnnotationPausedModule = "paused.operator.kyma-project.io/"
+	// AnnotationOrderedVersion on a Manifest is the version that its Kyma has led to: spec.version, unless somebody has edited that. Ours;
+	// the reference does not have it.
+	AnnotationOrderedVersion = "operator.kyma-project.io/ordered-version"
+	// AnnotationPurged is on a Manifest that is being deleted, and from whose module the purge has taken what nobody serves any more,
+	// such as a webhook that blocked it. Its value names what was taken last, for people. The operator of such a module is not looked
+	// after any more. Ours; the reference does not have it.
+	AnnotationPurged = "operator.kyma-project.io/purged"
 	// AnnotationAllowDowngrade on a Kyma, in the control plane or the runtime, names the modules that may go to a lower version,
 	// separated by commas; DowngradeAll is all. On the ModuleReleaseMeta of a mandatory module ValueTrue allows it to every
 	// runtime; for mandatory modules only the Kyma in the control plane counts. It is for as long as it is there. Ours; the
@@ -55,6 +62,18 @@ const (
 	AnnotationAllowDowngrade = "operator.kyma-project.io/allow-downgrade"
 	// AnnotationCAAddedAt on the Secret of the gateway is when the newest CA was added to its bundle (RFC 3339).
 	AnnotationCAAddedAt = "caAddedToBundleAt"
+	// AnnotationCertificatesNotBefore on a Kyma in the control plane is a time (RFC 3339). Certificates that were issued to the runtime
+	// before it are revoked, and replaced. A time in the future counts when it has come. Ours; the reference does not have it.
+	AnnotationCertificatesNotBefore = "operator.kyma-project.io/certificates-not-before"
+	// AnnotationRotate on the Secret with the roots of our own authority asks for a new root, with any value that differs from that of
+	// AnnotationRotated. People set it. Ours; the reference does not have it.
+	AnnotationRotate = "operator.kyma-project.io/rotate"
+	// AnnotationRotated on that Secret is the value of AnnotationRotate that was done last.
+	AnnotationRotated = "operator.kyma-project.io/rotated"
+	// AnnotationListenerRoot on that Secret is the fingerprint of the root that signs the certificate of the listener, in every replica.
+	AnnotationListenerRoot = "operator.kyma-project.io/listener-root"
+	// AnnotationListenerRootSince on that Secret is since when it does so (RFC 3339).
+	AnnotationListenerRootSince = "operator.kyma-project.io/listener-root-since"
 )
 
 // DriftReport is the value of AnnotationDrift that leaves drift alone.

@@ -232,7 +232,8 @@ type ManifestList struct {
 
 // ManifestName returns the name of the Manifest of a module on a runtime: the name of the Kyma, the last path segment of
 // the OCM component name, and the FNV-1 hash (32 bit, decimal) of component and module, joined by dashes. A result of 63
-// characters or more is cut to 62; it then ends in neither a dash nor a dot.
+// characters or more is cut to 62; it then ends in neither a dash nor a dot. It is the name that a Manifest is created with: it keeps that when a
+// later version of the module comes from another component, so clients find it by status.modules[].manifest or by its labels.
 func ManifestName(kyma, component, module string) string {
 	hash := fnv.New32()
 	hash.Write([]byte(component + module)) // a hash never returns an error

@@ -879,6 +879,8 @@ func TestDescriptors(t *testing.T) {
 		"YAML":          {[]byte(descriptorV2), "", &v2, "", ""},
 		"YAMLGzip":      {zipped([]byte(descriptorV2)), "", &v2, "", ""},
 		"V3":            {tarred(t, descriptorFile, descriptorV3), "", &v3, "", ""},
+		"NoContexts":    {[]byte(strings.Replace(descriptorV2, "  version: 1.0.0", "  version: 1.0.0\n  repositoryContexts: []", 1)), "", &v2, "", ""},
+		"OtherContexts": {[]byte(strings.Replace(descriptorV2, "  version: 1.0.0", "  version: 1.0.0\n  repositoryContexts: [{type: S3, bucket: b}]", 1)), "", &v2, "", ""},
 		"V3JSON":        {[]byte(descriptorV3), "", &v3, "", ""},
 		"NoFile":        {tarred(t, "other.yaml", descriptorV2), "", nil, InvalidDescriptor, descriptorFile},
 		"Escaping":      {tarred(t, "../"+descriptorFile, descriptorV2, "/"+descriptorFile, descriptorV2), "", nil, InvalidDescriptor, descriptorFile},

@@ -1,6 +1,7 @@
 package kyma
 
 import (
+	"cmp"
 	"encoding/json"
 	"iter"
 	"maps"
@@ -12,29 +13,39 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// installedVersion returns the version that a runtime has of a module, "" if none.
+// installedVersion returns the version that a runtime has of a module, "" if none. A version that somebody has written into the Manifest
+// is not what is installed, even if its controller has taken it at its word.
 func installedVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
 	}
-	if m.Status.Version != "" {
-		return m.Status.Version
+	if v := m.Status.Version; v != "" && v != m.Spec.Version {
+		return v
 	}
-	return m.Spec.Version
+	return orderedVersion(m)
 }
 
-// orderedVersion returns the version that a Manifest asks for, "" if there is none or it is leaving.
+// orderedVersion returns the version that was asked for in a Manifest, "" if there is none or it is leaving.
 func orderedVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
 	}
-	return m.Spec.Version
+	return cmp.Or(m.Annotations[v1beta2.AnnotationOrderedVersion], m.Spec.Version)
+}
+
+// manifestName returns the name of the Manifest of a decided module. One that there is keeps its name: the module may have another
+// component by now, of which the name is made, but all that is in the runtime is still the same module's.
+func manifestName(k *v1beta2.Kyma, m *module) string {
+	if m.manifest != nil && isOurs(m.manifest) {
+		return m.manifest.Name
+	}
+	return v1beta2.ManifestName(k.Name, m.decision.Component, m.wish.Name)
 }
 
 // desiredManifest returns the Manifest that a decided module should have.
 func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) *v1beta2.Manifest {
 	t := m.decision.Template
-	name := v1beta2.ManifestName(k.Name, m.decision.Component, m.wish.Name)
+	name := manifestName(k, m)
 	want := &v1beta2.Manifest{
 		ObjectMeta: metav1.ObjectMeta{
 			Name: name, Namespace: k.Namespace,
@@ -46,6 +57,7 @@ func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) *v1beta2.Manifest {
 			Annotations: map[string]string{
 				v1beta2.AnnotationFQDN:             m.decision.Component,
 				v1beta2.AnnotationOCMComponentName: m.decision.Component,
+				v1beta2.AnnotationOrderedVersion:   m.decision.Version,
 			},
 			Finalizers:      []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(k, v1beta2.GroupVersion.WithKind("Kyma"))},

@@ -182,10 +182,54 @@ func TestDesiredManifest(t *testing.T) {
 	if healed := withDesired(edited, want); healed == nil || healed.Spec.Version != "2.0.0" {
 		t.Error("an edited version is not put right")
 	}
+	m.manifest = want.DeepCopy()
+	m.manifest.Labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
+	m.decision.Component = "example.com/renamed"
+	if renamed := desiredManifest(k, m, a); renamed.Name != want.Name || renamed.Spec.Resource.GetName() != want.Name || renamed.Annotations[v1beta2.AnnotationFQDN] != "example.com/renamed" {
+		t.Errorf("with another component it is %s with %s, want the Manifest that is there", renamed.Name, renamed.Spec.Resource.GetName())
+	}
+	m.manifest.OwnerReferences, m.manifest.Labels = nil, nil
+	if theirs := desiredManifest(k, m, a); theirs.Name == want.Name {
+		t.Error("a Manifest that a person has written is taken over")
+	}
 	reordered := want.DeepCopy()
 	reordered.Spec.Install.Source.Raw = []byte(`{"type":"oci-dir","ref":"sha256:x","name":"n","repo":"r"}`)
 	if withDesired(reordered, want) != nil {
 		t.Error("another order of keys in raw JSON counts as a change")
+	}
+}
+
+func TestVersions(t *testing.T) {
+	cases := map[string]struct {
+		reason                  string
+		spec, status, annotated string
+		installed, ordered      string
+		deleting                bool
+	}{
+		"New":         {reason: "nobody has looked at it", spec: "1.0.0", annotated: "1.0.0", installed: "1.0.0", ordered: "1.0.0"},
+		"Installed":   {reason: "all is well", spec: "1.0.0", status: "1.0.0", annotated: "1.0.0", installed: "1.0.0", ordered: "1.0.0"},
+		"UnderWay":    {reason: "an update", spec: "2.0.0", status: "1.0.0", annotated: "2.0.0", installed: "1.0.0", ordered: "2.0.0"},
+		"Edited":      {reason: "what somebody writes is no order", spec: "9.9.9", status: "1.0.0", annotated: "1.0.0", installed: "1.0.0", ordered: "1.0.0"},
+		"TakenAtWord": {reason: "nor what is installed", spec: "9.9.9", status: "9.9.9", annotated: "1.0.0", installed: "1.0.0", ordered: "1.0.0"},
+		"OfOthers":    {reason: "of a Manifest of another manager its spec is all that is known", spec: "2.0.0", status: "1.0.0", installed: "1.0.0", ordered: "2.0.0"},
+		"Leaving":     {reason: "nothing is left to compare with", spec: "1.0.0", status: "1.0.0", annotated: "1.0.0", deleting: true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			m := &v1beta2.Manifest{Spec: v1beta2.ManifestSpec{Version: c.spec}, Status: v1beta2.ManifestStatus{Version: c.status}}
+			if c.annotated != "" {
+				m.Annotations = map[string]string{v1beta2.AnnotationOrderedVersion: c.annotated}
+			}
+			if c.deleting {
+				m.DeletionTimestamp = new(metav1.Now())
+			}
+			if installed, ordered := installedVersion(m), orderedVersion(m); installed != c.installed || ordered != c.ordered {
+				t.Errorf("%s: installed is %q and ordered %q, want %q and %q", c.reason, installed, ordered, c.installed, c.ordered)
+			}
+		})
+	}
+	if installedVersion(nil) != "" || orderedVersion(nil) != "" {
+		t.Error("what is not there has a version")
 	}
 }
 

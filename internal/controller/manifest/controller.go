@@ -28,11 +28,13 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -76,8 +78,6 @@ type Options struct {
 	BundleBytes int
 	// AuditInterval is how often every object is compared with what it should be. Audits of a fleet are spread over it.
 	AuditInterval time.Duration
-	// LookInterval is how often readiness is looked at where Runtimes holds no watches; 0 means AuditInterval.
-	LookInterval time.Duration
 	// Concurrency is the number of Manifests worked on at the same time.
 	Concurrency int
 	// RateLimiter spaces the tries after an error.
@@ -137,7 +137,17 @@ func wishChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return before.GetGeneration() != after.GetGeneration() ||
 		before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
-		!sameStrings(before.GetLabels(), after.GetLabels()) || !sameStrings(before.GetAnnotations(), after.GetAnnotations())
+		!sameStrings(before.GetLabels(), after.GetLabels()) || !sameStrings(said(before), said(after))
+}
+
+// said returns the annotations that somebody else than this controller may have written.
+func said(o client.Object) map[string]string {
+	annotations := o.GetAnnotations()
+	if _, there := annotations[v1beta2.AnnotationSyncOCIRef]; there {
+		annotations = maps.Clone(annotations)
+		delete(annotations, v1beta2.AnnotationSyncOCIRef)
+	}
+	return annotations
 }
 
 // run is one pass over one Manifest.
@@ -150,8 +160,9 @@ type run struct {
 	runtime    *runtimes.Runtime      // set by connect
 	abandoned  bool                   // set by connectToDelete: no access Secret, so the runtime is left as it is
 	plan       plan                   // set by decide
-	news       map[apply.Ref]sighting // taken by decide from what watches told, like the next two
+	news       map[apply.Ref]sighting // taken by decide from what was heard, like the next two
 	stirred    bool
+	missed     bool
 	signatures []signed      // set by render: of all artefacts
 	rendered   bool          // set by render: there is something to apply or compare
 	sets       []apply.Set   // set by render, one for each part of the plan
@@ -196,6 +207,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		pass.Report = func(loop.Outcome) { n.reportHeld(reason, why) }
 		return loop.Run(ctx, pass)
 	}
+	pass.Publish = n.publishRef
 	return loop.Run(ctx, pass,
 		loop.Step{Name: "adopt", Do: n.adopt},
 		loop.Step{Name: "connect", Do: n.connect},
@@ -232,6 +244,18 @@ func (n *run) patchMetadata(ctx context.Context, old *v1beta2.Manifest) error {
 	return nil
 }
 
+// publishRef says in an annotation which ref of the source was applied completely, for clients that wait for that.
+func (n *run) publishRef(ctx context.Context) error {
+	source, err := v1beta2.DecodeImageSpec(n.manifest.Spec.Install.Source)
+	if err != nil || source.Ref == "" || n.plan.digest == "" || n.manifest.Status.AppliedDigest != n.plan.digest ||
+		n.manifest.Annotations[v1beta2.AnnotationSyncOCIRef] == source.Ref {
+		return nil // of other sources there is no ref to tell
+	}
+	old := n.manifest.DeepCopy()
+	metav1.SetMetaDataAnnotation(&n.manifest.ObjectMeta, v1beta2.AnnotationSyncOCIRef, source.Ref)
+	return n.patchMetadata(ctx, old)
+}
+
 // connect finds the way to the runtime. It makes no request to it. Every failure waits for a change, of which the pool tells us.
 func (n *run) connect(ctx context.Context) error {
 	n.follow()
@@ -248,10 +272,7 @@ func (n *run) connect(ctx context.Context) error {
 
 // nextAudit asks for the next look without a reason. Those of a fleet are spread.
 func (n *run) nextAudit(context.Context) error {
-	interval := n.AuditInterval
-	if n.LookInterval > 0 && !n.Runtimes.Watches() {
-		interval = min(interval, n.LookInterval)
-	}
+	interval := min(n.AuditInterval, n.Runtimes.LookInterval(n.kyma))
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(n.manifest.Namespace + "/" + n.manifest.Name))
 	return loop.Look(interval - interval/8 + interval/4*time.Duration(h.Sum32()%1024)/1024)

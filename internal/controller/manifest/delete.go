@@ -103,9 +103,10 @@ func (n *run) deleteResource(ctx context.Context) error {
 const goodbye = 2 * time.Second
 
 // sustain keeps the module's operator as it was installed while custom resources wait for it: who else would let them go? It is a
-// favour: if it fails, say because the registry is down, the deletion waits as before.
+// favour: if it fails, say because the registry is down, the deletion waits as before. Once the purge has begun to take the operator
+// apart, it is over.
 func (n *run) sustain(ctx context.Context) {
-	if time.Since(n.since()) < goodbye {
+	if time.Since(n.since()).Abs() < goodbye || n.manifest.Annotations[v1beta2.AnnotationPurged] != "" {
 		return
 	}
 	err := n.decide(ctx)

@@ -27,11 +27,13 @@ func (n *run) decide(ctx context.Context) error {
 	if n.plan, err = n.planOf(ctx); err != nil {
 		return err
 	}
-	n.news, n.stirred = n.inst.take()
-	n.stirred = n.stirred || !n.Runtimes.Watches() // nobody would tell
+	n.news, n.stirred, n.missed = n.inst.take()
+	n.stirred = n.stirred || !n.Runtimes.Watches(n.kyma) // nobody would tell
 	n.plan.whole = n.manifest.Status.AppliedDigest != n.plan.digest
 	n.plan.drifted = n.inst.drifted(n.news)
 	n.plan.audit = time.Since(n.inst.audited) >= n.AuditInterval*7/8
+	// What was compared a moment ago, such as while it was installed, need not be again.
+	n.plan.audit = n.plan.audit || n.missed && time.Since(n.inst.audited) > time.Minute
 	switch {
 	case reportsDrift(n.manifest):
 		n.plan.audit = n.plan.audit || !n.inst.compared // what was reported before a restart still has to be
@@ -267,7 +269,7 @@ func (n *run) tellLeftOut() {
 
 // listen follows the kinds of the inventory, so that what happens to them is heard.
 func (n *run) listen(ctx context.Context) error {
-	if !n.Runtimes.Watches() {
+	if !n.Runtimes.Listens() {
 		return nil
 	}
 	kinds, err := n.interests(ctx)

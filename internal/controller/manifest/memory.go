@@ -34,6 +34,7 @@ type installation struct {
 	inventory []apply.Ref            // guarded by mu: what should be there once all is applied
 	news      map[apply.Ref]sighting // guarded by mu: objects seen to change since the last pass
 	stir      bool                   // guarded by mu: something that readiness depends on has changed
+	missed    bool                   // guarded by mu: changes of objects may have been missed
 }
 
 // sighting is what a watch told of one object.
@@ -96,10 +97,24 @@ func (i *installation) note(s runtimes.Seen, owner string, resource apply.Ref) b
 	if s.Connection {
 		return true
 	}
+	if s.Missed {
+		return i.noteMissedLocked(s.Interest, resource)
+	}
 	if s.Listed {
 		return i.noteAllLocked(s, owner, resource)
 	}
 	return s.Object != nil && i.noteOneLocked(s, s.Object, owner, resource)
+}
+
+// noteMissedLocked records that changes may have been missed, and tells whether that concerns this Manifest. The caller holds mu.
+func (i *installation) noteMissedLocked(in runtimes.Interest, resource apply.Ref) bool {
+	concerns := func(ref apply.Ref) bool {
+		return in.Kind == "" || refIn(in, ref.Namespace, ref.Name).SameObject(ref)
+	}
+	missed := slices.ContainsFunc(i.inventory, concerns)
+	i.missed = i.missed || missed
+	i.stir = i.stir || missed || concerns(resource)
+	return missed || concerns(resource)
 }
 
 // noteOneLocked records what was seen of one object. The caller holds mu.
@@ -162,16 +177,16 @@ func (i *installation) expect(refs []apply.Ref) {
 }
 
 // take returns what was seen since the last call.
-func (i *installation) take() (news map[apply.Ref]sighting, stir bool) {
+func (i *installation) take() (news map[apply.Ref]sighting, stir, missed bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	news, stir = i.news, i.stir
-	i.news, i.stir = nil, false
-	return news, stir
+	news, stir, missed = i.news, i.stir, i.missed
+	i.news, i.stir, i.missed = nil, false, false
+	return news, stir, missed
 }
 
 // giveBack puts back what a pass took and could not deal with.
-func (i *installation) giveBack(news map[apply.Ref]sighting, stir bool) {
+func (i *installation) giveBack(news map[apply.Ref]sighting, stir, missed bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.news == nil {
@@ -182,7 +197,7 @@ func (i *installation) giveBack(news map[apply.Ref]sighting, stir bool) {
 			i.news[ref] = s
 		}
 	}
-	i.stir = i.stir || stir
+	i.stir, i.missed = i.stir || stir, i.missed || missed
 }
 
 // drifted returns the objects that somebody else changed or deleted, in stable order. An echo of our own write is none, nor is a change of status.

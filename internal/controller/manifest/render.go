@@ -159,7 +159,14 @@ func (emptyArtefact) Reason() string { return v1beta2.ReasonInvalidObject }
 func (n *run) bundle(ctx context.Context, p part) (*render.Bundle, error) {
 	ctx, cancel := context.WithTimeout(ctx, renderTimeout)
 	defer cancel()
-	asks, err := n.rendering.asks(p, func() (*render.Artefact, error) { return p.artefact.load(ctx) })
+	load := func() (*render.Artefact, error) {
+		a, err := p.artefact.load(ctx)
+		if err != nil && p.name == v1beta2.RawManifest {
+			err = fmt.Errorf("%s: %w", v1beta2.OperationManifestLayerFailed, err)
+		}
+		return a, err
+	}
+	asks, err := n.rendering.asks(p, load)
 	if err != nil {
 		return nil, err
 	}
@@ -172,7 +179,7 @@ func (n *run) bundle(ctx context.Context, p part) (*render.Bundle, error) {
 		options.Digest = settings.Digest(options.Digest, asks)
 	}
 	return n.rendering.bundles.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
-		a, err := p.artefact.load(ctx)
+		a, err := load()
 		if err != nil {
 			return nil, err
 		}

@@ -40,7 +40,7 @@ func (n *run) report(out loop.Outcome) {
 		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
 	}
 	if out.Step != "" { // what this pass took notice of and did not deal with is still news
-		n.inst.giveBack(n.news, n.stirred)
+		n.inst.giveBack(n.news, n.stirred, n.missed)
 	}
 	s.ObservedGeneration = n.manifest.Generation
 	before := s.State

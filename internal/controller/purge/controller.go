@@ -15,11 +15,12 @@
 //	1  reads what the inventory names, to know what there is
 //	2  deletes the custom resources of the definitions in the inventories, and the module's own
 //	3  removes the finalizers of those that have had a last chance (see farewell) and are still there
-//	4  deletes the inventory, once no custom resource is left
+//	4  deletes webhook configurations of the inventories that nobody answers, and that keep the runtime from accepting 2 or 3
+//	5  deletes the inventory, once no custom resource is left
 //
 // Until 4 it touches nothing of the operator: as long as there are custom resources the Manifest controller keeps their operator
-// alive, and both would undo each other's work. From 4 on both delete the same list, which does no harm, because deleting twice is
-// deleting once. An object of the inventory that lingers, say because a finalizer of somebody else holds it, no longer
+// alive, and both would undo each other's work. With 4 it says so on the Manifest, whose controller then leaves off
+// (v1beta2.AnnotationPurged). In 5 both delete the same list, which does no harm, because deleting twice is deleting once. An object of the inventory that lingers, say because a finalizer of somebody else holds it, no longer
 // holds up what comes after it.
 //
 // What was removed is told in events of the Kyma, counted in lifecycle_mgr_purged_objects_total, and named in the log.
@@ -91,11 +92,12 @@ type Reconciler struct {
 
 // memory is what is known of one purge between passes. Losing it costs reads, and events that say less.
 type memory struct {
-	kyma     *v1beta2.Kyma      // as last seen
-	runtime  *runtimes.Runtime  // the connection that the rest belongs to; nil while there is none
-	targets  map[string]*target // by name of the Manifest
-	deletion apply.Deletion     // what was asked to go
-	told     map[string]bool    // what stood in the way at the last pass, and was told
+	kyma     *v1beta2.Kyma        // as last seen
+	runtime  *runtimes.Runtime    // the connection that the rest belongs to; nil while there is none
+	targets  map[string]*target   // by name of the Manifest
+	deletion apply.Deletion       // what was asked to go
+	told     map[string]bool      // what stood in the way at the last pass, and was told
+	unhooked map[string]time.Time // when a webhook was taken out of the runtime, by its name
 }
 
 // New checks the options and returns a Reconciler.
@@ -157,13 +159,14 @@ type run struct {
 	kyma *v1beta2.Kyma
 	now  time.Time // of the whole pass
 
-	runtime  *runtimes.Runtime // set by connect
-	memory   *memory           // set by connect; this pass alone uses it
-	targets  []*target         // set by survey: Manifests that are being deleted, sorted by name
-	kinds    []*kind           // set by survey: whose custom resources are to go
-	blockers []blocker         // set by all steps: what stands in the way, for people
-	next     time.Time         // set by resources: when a custom resource has had its last chance; zero if none has to wait
-	more     bool              // set by resources: there was more to do than one pass does
+	runtime   *runtimes.Runtime // set by connect
+	memory    *memory           // set by connect; this pass alone uses it
+	targets   []*target         // set by survey: Manifests that are being deleted, sorted by name
+	kinds     []*kind           // set by survey: whose custom resources are to go
+	blockers  []blocker         // set by all steps: what stands in the way, for people
+	obstacles []obstacle        // set by resources: what webhooks that do not answer keep
+	next      time.Time         // set by resources and webhooks: when to look again; zero if nothing has to wait
+	more      bool              // set by resources: there was more to do than one pass does
 }
 
 // Reconcile is the whole purge of a Kyma.
@@ -185,6 +188,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "survey", Do: n.survey},
 		loop.Step{Name: "resources", Do: n.purgeResources},
+		loop.Step{Name: "webhooks", Do: n.purgeWebhooks},
 		loop.Step{Name: "inventory", Do: n.purgeInventories},
 		loop.Step{Name: "watch", Do: n.lookAgain})
 }
@@ -211,7 +215,7 @@ func (n *run) due(context.Context) error {
 		return loop.Done()
 	}
 	if left := n.kyma.DeletionTimestamp.Add(n.Grace).Sub(n.now); left > 0 {
-		return loop.Later(left, "the grace period to end")
+		return loop.Later(min(left, n.Grace), "the grace period to end") // more is left if our clock was put back: it may be put right
 	}
 	return nil
 }
@@ -238,6 +242,13 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
+// lookAt asks for another pass at that time. The earliest wins.
+func (n *run) lookAt(at time.Time) {
+	if n.next.IsZero() || at.Before(n.next) {
+		n.next = at
+	}
+}
+
 // lookAgain comes back while anything of the Kyma is there. Nobody tells when a finalizer is gone, or a Manifest asked to go.
 func (n *run) lookAgain(context.Context) error {
 	n.tell()
@@ -261,7 +272,7 @@ func (n *run) remember(rt *runtimes.Runtime) *memory {
 		if m != nil {
 			told = m.told
 		}
-		m = &memory{runtime: rt, targets: map[string]*target{}, told: told}
+		m = &memory{runtime: rt, targets: map[string]*target{}, told: told, unhooked: map[string]time.Time{}}
 		n.known[n.kyma.Name] = m
 	}
 	m.kyma = n.kyma

@@ -31,6 +31,7 @@ type server struct {
 	objects map[string]map[string]any
 	writes  []string
 	refuse  string // a request line that is answered with 403
+	hook    string // the name of a webhook that nobody answers, and that is asked about Things while its configuration is there
 }
 
 const (
@@ -38,6 +39,7 @@ const (
 	configPath = "/api/v1/namespaces/a/configmaps/settings"
 	keptPath   = "/api/v1/namespaces/a/configmaps/kept"
 	thingPath  = "/apis/example.com/v1/namespaces/a/things/"
+	hookPath   = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/things"
 )
 
 func newServer(t *testing.T) *server {
@@ -83,6 +85,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true}}})
 	case line == s.refuse:
 		answer(w, http.StatusForbidden, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Message: "no", Reason: metav1.StatusReasonForbidden})
+	case s.hook != "" && r.Method != http.MethodGet && strings.HasPrefix(path, thingPath):
+		answer(w, http.StatusInternalServerError, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Reason: metav1.StatusReasonInternalError,
+			Message: `Internal error occurred: failed calling webhook "` + s.hook + `": failed to call webhook: service "nobody" not found`})
 	case path == "/apis/example.com/v1/things":
 		items := []any{}
 		for p, o := range s.objects {
@@ -98,6 +103,9 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m["deletionTimestamp"] = time.Now().UTC().Format(time.RFC3339)
 		if m["finalizers"] == nil {
 			delete(s.objects, path)
+			if path == hookPath {
+				s.hook = ""
+			}
 			answer(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Status: metav1.StatusSuccess})
 			return
 		}
@@ -284,6 +292,90 @@ func TestWhatIsInTheWayIsToldOnce(t *testing.T) {
 	r.pass(t)
 	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "is on the skip list: Thing.example.com a/own") || s.take() != nil {
 		t.Errorf("told %q, want that the kind is left alone", e)
+	}
+}
+
+// addHook adds a webhook configuration with a webhook that nobody answers, to the runtime and to the inventory of a Manifest.
+func (s *server) addHook(m *v1beta2.Manifest, owner string, keep bool) {
+	s.hook = "hook.example.com"
+	s.add(hookPath, nil)
+	s.objects[hookPath]["webhooks"] = []any{map[string]any{"name": "other.example.com"}, map[string]any{"name": s.hook}}
+	s.objects[hookPath]["metadata"].(map[string]any)["annotations"] = map[string]any{v1beta2.AnnotationOwnedBy: owner}
+	m.Status.Synced = append(m.Status.Synced, v1beta2.Resource{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration", Name: "things", Keep: keep})
+}
+
+func TestWebhooksThatNobodyAnswersArePurged(t *testing.T) {
+	s := newServer(t)
+	s.add(thingPath+"own", []string{"example.com/nobody"})
+	m := manifest()
+	s.addHook(m, "n/m", false)
+	r, told := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
+	if after := r.pass(t).RequeueAfter; after > time.Second {
+		t.Errorf("comes back after %s, want that it goes on soon", after)
+	}
+	if got, want := s.take(), []string{"PATCH " + thingPath + "own", "DELETE " + hookPath}; !slices.Equal(got, want) {
+		t.Errorf("wrote %q, want %q", got, want)
+	}
+	if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil || !strings.Contains(m.Annotations[v1beta2.AnnotationPurged], "things") {
+		t.Errorf("the Manifest is annotated %q, %v, want that it is being taken apart", m.Annotations, err)
+	}
+	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "Normal Purged module things: deleted ValidatingWebhookConfiguration.admissionregistration.k8s.io things: "+
+		"nobody answers its webhook hook.example.com, which kept Thing.example.com a/own") {
+		t.Errorf("told %q, want what was deleted and why", e)
+	}
+	// The runtime has not noticed yet: that is not told.
+	s.hook = "hook.example.com"
+	r.pass(t)
+	if e := takeEvents(told); e != nil || s.has(hookPath) {
+		t.Errorf("told %q, want nothing", e)
+	}
+	// Then it goes on, and what is gone is not told again.
+	s.hook = ""
+	r.pass(t)
+	if e := takeEvents(told); len(e) != 2 || strings.Contains(e[1], "Webhook") || s.has(thingPath+"own") || s.has(configPath) {
+		t.Errorf("told %q, want that the rest is gone", e)
+	}
+	// Without a change of the runtime in time, it is told that something is in the way.
+	s.add(thingPath+"mine", []string{"example.com/nobody"})
+	s.hook = "hook.example.com"
+	r.known["k"].unhooked[s.hook] = time.Now().Add(-unhooking)
+	r.pass(t)
+	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "Warning PurgeBlocked") {
+		t.Errorf("told %q, want what is in the way", e)
+	}
+}
+
+func TestWebhooksOfOthersAreLeftAlone(t *testing.T) {
+	cases := map[string]struct {
+		reason, owner string
+		keep, record  bool
+	}{
+		"NotInTheInventory": {"it is none of ours", "n/m", false, false},
+		"TakenOver":         {"it belongs to another Manifest now", "n/other", false, true},
+		"Kept":              {"the module says to keep it", "n/m", true, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.add(thingPath+"own", []string{"example.com/nobody"})
+			m, owner := manifest(), manifest()
+			if c.record {
+				owner = m
+			}
+			s.addHook(owner, c.owner, c.keep)
+			r, told := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
+			r.pass(t)
+			r.pass(t)
+			if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], `Warning PurgeBlocked`) || !strings.Contains(e[0], `failed calling webhook "hook.example.com"`) {
+				t.Errorf("%s: told %q, want once that it is in the way", c.reason, e)
+			}
+			if !s.has(hookPath) || !s.has(thingPath+"own") || !s.has(configPath) {
+				t.Errorf("%s: something is gone", c.reason)
+			}
+			if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil || m.Annotations[v1beta2.AnnotationPurged] != "" {
+				t.Errorf("%s: the Manifest is annotated %q, %v", c.reason, m.Annotations, err)
+			}
+		})
 	}
 }
 

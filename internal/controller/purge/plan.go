@@ -48,6 +48,12 @@ func newTarget(m *v1beta2.Manifest) *target {
 	return t
 }
 
+// owns tells whether an object of the inventory is still the target's: somebody else may have taken it over.
+func (t *target) owns(u *unstructured.Unstructured) bool {
+	by := u.GetAnnotations()[v1beta2.AnnotationOwnedBy]
+	return by == "" || by == t.owner
+}
+
 // definition is what matters of a CustomResourceDefinition.
 type definition struct {
 	ref    apply.Ref

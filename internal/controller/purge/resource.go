@@ -138,8 +138,8 @@ type purging struct {
 // move does to one custom resource what is to be done, and returns 1 if that is anything. Its error concerns the cluster.
 func (p *purging) move(ctx context.Context, found *apply.Found) (int, error) {
 	do, until := p.kind.moveFor(found, p.now, p.Grace)
-	if !until.IsZero() && (p.next.IsZero() || until.Before(p.next)) {
-		p.next = until
+	if !until.IsZero() {
+		p.lookAt(until)
 	}
 	switch do {
 	case leave:
@@ -171,7 +171,7 @@ func (p *purging) release(ctx context.Context, found *apply.Found) error {
 	case concernsCluster(err):
 		return err
 	case err != nil:
-		p.blocked(found.Ref, err.Error())
+		p.obstructed(found.Ref, err)
 		p.kind.hold()
 		return nil
 	}
@@ -212,7 +212,7 @@ func (p *purging) end(ctx context.Context) error {
 	for _, r := range left.Remaining {
 		p.kind.hold()
 		if r.Err != nil {
-			p.blocked(r.Ref, r.Err.Error())
+			p.obstructed(r.Ref, r.Err)
 		}
 	}
 	if names != nil && err == nil {
