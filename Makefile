@@ -15,7 +15,7 @@ progress = (while sleep 5; do echo tick; done 2>/dev/null & go build -v $(1) 2>&
 	"go: downloading "*) m=$$((m+1));; *" "*) echo "$$line";; *) n=$$((n+1));; esac; done; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up build test check-generated generate manifests install uninstall run lint bench-apply fuzz clean
+.PHONY: help up build test check-generated generate manifests install uninstall run lint bench-apply bench-events fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -35,7 +35,7 @@ bin/kubectl: playground/go.mod
 test: bin/golangci-lint bin/controller-gen ## everything: generated files, linter, unit tests with -race, scenarios on real API servers
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; $(MAKE) -s lint || failed="$$failed lint"; \
 	CGO_ENABLED=1 go test -race -timeout 10m ./... || failed="$$failed unit-tests"; \
-	$(MAKE) -s fuzz FUZZTIME=3s FUZZPKGS="./api/... ./render" || failed="$$failed fuzz"; \
+	$(MAKE) -s fuzz FUZZTIME=3s FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
 	(cd playground && go test -timeout 18m ./...) || failed="$$failed scenarios"; \
 	if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
 
@@ -63,14 +63,15 @@ lint: bin/golangci-lint ## run the linter over both modules
 	@r=0; bin/golangci-lint run ./... || r=1; cd playground && ../bin/golangci-lint run --config ../.golangci.yml ./... || r=1; exit $$r
 
 bench-apply: ## the apply engine against a bare loop, kubectl and Helm on a real API server; OUT=file writes JSON
-	@cd playground && go run ./benchapply --out="$(if $(OUT),$(abspath $(OUT)))"
+bench-events: ## the listener under 1,000 client identities, and beside a flood; OUT=file writes JSON
+bench-apply bench-events:
+	@cd playground && go run ./$(subst -,,$@) --out="$(if $(OUT),$(abspath $(OUT)))"
 
 fuzz: ## run every fuzz test of FUZZPKGS (./...) for FUZZTIME (1m)
 	@for p in $$(go list $(FUZZPKGS)); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 	go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
 
-clean: ## remove bin/
-	@rm -rf bin
+clean: ; @rm -rf bin ## remove bin/
 
 bin/controller-gen: Makefile
 	@go install sigs.k8s.io/controller-tools/cmd/controller-gen@$(CONTROLLER_GEN_VERSION)

@@ -32,6 +32,7 @@ var rooms = []struct {
 	{1, "channel", "a pure library: a decision can be tested by a table"},
 	{1, "render", "a pure library: the same bytes in, the same bundle out"},
 	{1, "internal/config", "flags are values, not behaviour"},
+	{1, "internal/protocol", "what agent and listener say to each other, which is all that they know of each other"},
 	{1, "internal/metrics", "one list of all metrics, which anybody may count in"},
 	{2, "apply", "a library that knows one cluster and no kind of ours"},
 	{2, "internal/loop", "knows steps, not what they do"},
@@ -70,7 +71,7 @@ var bannedCalls = []struct {
 	{"os", "Getenv", []string{"internal/config"}, "one place reads the environment, so that one list names every setting"},
 	{"os", "LookupEnv", nil, "one place reads the environment, so that one list names every setting"},
 	{"time", "Sleep", nil, "a sleeping worker serves nobody: come back later, or select on a timer and the context"},
-	{"context", "Background", []string{"playground/cmd/playground"}, "take the caller's context; only main starts one"},
+	{"context", "Background", []string{"cmd/runtime-watcher", "playground/cmd/playground"}, "take the caller's context; only main starts one"},
 	{"context", "TODO", nil, "take the caller's context; only main starts one"},
 }
 

@@ -33,12 +33,19 @@ const (
 	ConditionModuleCR = "ModuleCR"
 )
 
-// ConditionReady is the condition of a Kyma and of a Manifest that sums up the others. Its reason is the code of what stands in
-// the way, its message says what that is and what to do. Ours; the reference does not have it.
+// ConditionReady is the condition of a Kyma, of a Manifest and of a Watcher that sums up the others. Its reason is the code of what
+// stands in the way, its message says what that is and what to do. Ours; the reference does not have it.
 const ConditionReady = "Ready"
 
-// ConditionVirtualService is the type of the condition of a Watcher: events have a way in.
-const ConditionVirtualService = "VirtualService"
+// Types of the conditions of a Watcher.
+const (
+	// ConditionVirtualService: events come in through Istio gateways. Present if the Watcher selects some. False without harm where
+	// Istio is not installed.
+	ConditionVirtualService = "VirtualService"
+	// ConditionHTTPRoute: events come in through Gateways of Gateway API. Present if the Watcher asks for a route. False without harm
+	// where Gateway API is not installed. Ours; the reference does not have it.
+	ConditionHTTPRoute = "HTTPRoute"
+)
 
 // Reasons of conditions whose status is True, or False without a known cause. What is in the way has a reason of its
 // own, see ReasonAccessSecretNotFound and those that follow it.
@@ -87,6 +94,9 @@ const (
 
 	MessageVirtualServiceTrue  = "VirtualService is configured"
 	MessageVirtualServiceFalse = "VirtualService is not configured"
+
+	MessageHTTPRouteTrue  = "HTTPRoute is configured"
+	MessageHTTPRouteFalse = "HTTPRoute is not configured"
 )
 
 // Texts of status.lastOperation.operation of a Kyma.
@@ -113,6 +123,8 @@ const (
 	OperationManifestReady = "resources are ready"
 	// OperationManifestDeletingCRs goes with StateDeleting while custom resources of the user are in the way.
 	OperationManifestDeletingCRs = "waiting for module crs deletion"
+	// OperationManifestLayerFailed is what a message contains, with StateError, if the layer of the raw manifest could not be had.
+	OperationManifestLayerFailed = "failed to extract raw manifest from layer digest"
 	// OperationManifestManagerError goes with StateError when the workload of the module failed.
 	OperationManifestManagerError = "manager is in error state"
 )

@@ -144,6 +144,77 @@ type KymaStatus struct {
 	// lastOperation says what was done or found last.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
+
+	// agent is what is known of the agent that tells what happens in the runtime. Absent: there is none, or none is wanted. An addition of
+	// this project, in the control plane only.
+	// +optional
+	Agent *AgentStatus `json:"agent,omitempty"`
+}
+
+// AgentStatus is what is known of the agent in a runtime. The condition SKRWebhook says the same for people.
+type AgentStatus struct {
+	// digest identifies what was delivered to the runtime, but for the certificate. Empty: not everything is there yet.
+	// +optional
+	Digest string `json:"digest,omitempty"`
+
+	// version is the version of the agent that speaks. Empty: it was never heard.
+	// +optional
+	Version string `json:"version,omitempty"`
+
+	// heard says whether the agent is heard, so that the runtime need not be looked at.
+	Heard bool `json:"heard"`
+
+	// since is when heard changed.
+	// +optional
+	Since metav1.Time `json:"since,omitzero"`
+
+	// lastHeartbeat is when the agent was last heard before it fell silent. Absent while it is heard: a metric has it then.
+	// +optional
+	LastHeartbeat metav1.Time `json:"lastHeartbeat,omitzero"`
+
+	// sequence is the number of the last event that was known when the agent fell silent. Zero while it is heard.
+	// +optional
+	Sequence int64 `json:"sequence,omitempty"`
+
+	// reason is the code of what is in the way, for programs, for example RuntimeSilent. Empty: nothing is.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// message says what is in the way and what to do, for people. Empty: nothing is.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// certificate is the one that was delivered last. Absent: none was.
+	// +optional
+	Certificate *AgentCertificate `json:"certificate,omitempty"`
+
+	// synced are the objects that were delivered, ordered as they were. They are removed with the Kyma.
+	// +optional
+	// +listType=atomic
+	Synced []Resource `json:"synced,omitempty"`
+}
+
+// AgentCertificate describes the certificate by which a runtime is known. Its key is in the runtime only.
+type AgentCertificate struct {
+	// serial is the serial number in hexadecimal digits.
+	Serial string `json:"serial"`
+
+	// issued is when the certificate was issued.
+	Issued metav1.Time `json:"issued"`
+
+	// notAfter is when it ends. A new one is delivered well before.
+	NotAfter metav1.Time `json:"notAfter"`
+
+	// root is the fingerprint of the root that signed it.
+	Root string `json:"root"`
+
+	// bundle is the digest of the roots that the runtime was told to trust.
+	Bundle string `json:"bundle"`
+
+	// seen is the root of the certificate that the agent used when it was last heard; it trusts the listener by roots up to this one.
+	// Empty: it was not heard.
+	// +optional
+	Seen string `json:"seen,omitempty"`
 }
 
 // ModuleStatus is what was found about one module of a runtime. All its fields belong to the same moment.

@@ -174,6 +174,22 @@ const (
 	ReasonFinalizersRemaining = "FinalizersRemaining"
 )
 
+// Reasons about certificates.
+const (
+	// ReasonAuthorityBroken: the Secret with the roots of the certificate authority cannot be understood, so the former roots stay in
+	// force, and none after a start. Restore it from a backup, or delete it: a manager that knows the roots writes them again.
+	ReasonAuthorityBroken = "AuthorityBroken"
+	// ReasonAuthorityNotReady: the roots of the certificate authority are not known yet. Wait; if it stays, look at the Secret that the
+	// message names.
+	ReasonAuthorityNotReady = "AuthorityNotReady"
+	// ReasonCertificateNotReady: cert-manager has not issued a certificate yet, or not yet renewed it. Wait; if it stays, look at the
+	// Certificate that the message names.
+	ReasonCertificateNotReady = "CertificateNotReady"
+	// ReasonCertificateRefused: nobody may have a certificate with these names. Correct the runtime ID, or the annotation skr-domain, of
+	// the Kyma.
+	ReasonCertificateRefused = "CertificateRefused"
+)
+
 // Reasons about being told not to act.
 const (
 	// ReasonKymaPaused: the annotation operator.kyma-project.io/paused is set on the Kyma. Remove it.
@@ -188,6 +204,41 @@ const (
 	ReasonOrphaned = "Orphaned"
 	// ReasonOrphanDeleted, of an event: this belonged to nobody and was deleted, as --orphan-cleanup says.
 	ReasonOrphanDeleted = "OrphanDeleted"
+)
+
+// Reasons about the agent of a runtime.
+const (
+	// ReasonAgentNotDelivered: the agent cannot be put into the runtime. The message says why.
+	ReasonAgentNotDelivered = "AgentNotDelivered"
+	// ReasonAgentSilent: the agent is not heard, so the runtime is looked at instead. Check that its Deployment is available, and that the
+	// listener can be reached from the runtime.
+	ReasonAgentSilent = "AgentSilent"
+	// ReasonAgentImpaired: the agent is heard and cannot watch all that it should. The message says what.
+	ReasonAgentImpaired = "AgentImpaired"
+)
+
+// Reasons about the way in for events of a Watcher.
+const (
+	// ReasonInvalidWatcher: a value of the Watcher is missing or cannot be used. Correct what the message names.
+	ReasonInvalidWatcher = "InvalidWatcher"
+	// ReasonIstioNotInstalled: the Watcher selects Istio gateways, and the API server does not serve Istio's kinds. That is no fault:
+	// events come in by another way.
+	ReasonIstioNotInstalled = "IstioNotInstalled"
+	// ReasonGatewayAPINotInstalled: the Watcher asks for a route, and the API server does not serve HTTPRoutes. That is no fault: events
+	// come in by another way.
+	ReasonGatewayAPINotInstalled = "GatewayAPINotInstalled"
+	// ReasonGatewayNotFound: spec.gateway.selector selects no Istio Gateway. Label one, or correct the selector.
+	ReasonGatewayNotFound = "GatewayNotFound"
+	// ReasonGatewayWithoutHosts: an Istio Gateway that is selected has no hosts. Add some to its servers, or select another.
+	ReasonGatewayWithoutHosts = "GatewayWithoutHosts"
+	// ReasonRouteNotAccepted: a Gateway has not accepted the HTTPRoute. The message has what it says.
+	ReasonRouteNotAccepted = "RouteNotAccepted"
+	// ReasonRouteConflict: a VirtualService or HTTPRoute of the name of the Watcher is there that is not ours. Delete or rename it.
+	ReasonRouteConflict = "RouteConflict"
+	// ReasonRouteRefused: the API server does not accept the VirtualService or HTTPRoute. The message says why.
+	ReasonRouteRefused = "RouteRefused"
+	// ReasonControlPlaneForbidden: Lifecycle Manager lacks a permission in the control plane. Grant the one that the message names.
+	ReasonControlPlaneForbidden = "ControlPlaneForbidden"
 )
 
 // ReasonInternalError says that something failed that has no reason of its own. The message has the whole error; it is tried

@@ -234,7 +234,7 @@ func TestMarks(t *testing.T) {
 			if tc.zero {
 				t.Error("a nil object says yes")
 			}
-			for value, want := range map[string]bool{"true": true, "True": !tc.exact, "false": false, "": false, "yes": false} {
+			for value, want := range map[string]bool{"true": true, "True": !tc.exact, "TRUE": !tc.exact, "false": false, "": false, "yes": false, "1": false, "true ": false} {
 				if got := tc.ask(marked(tc.key, value)); got != want {
 					t.Errorf("value %q: got %t, want %t", value, got, want)
 				}
@@ -327,5 +327,36 @@ func TestManagerName(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"from-spec", "from-label", "", ""}, got); diff != "" {
 		t.Errorf("names differ (-want +got):\n%s", diff)
+	}
+}
+
+func TestWatcherAsksFor(t *testing.T) {
+	type answers struct {
+		Mode              WatcherMode
+		Selector, Webhook string
+		Failed            bool
+	}
+	cases := map[string]struct {
+		reason  string
+		watcher *Watcher
+		want    answers
+	}{
+		"None":  {"nothing is a Watcher of all", nil, answers{Mode: WatcherModeWatch}},
+		"Empty": {"defaults", &Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}}, answers{Mode: WatcherModeWatch, Webhook: "ns.w.operator.kyma-project.io"}},
+		"Full": {"labels are in order", &Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}, Spec: WatcherSpec{
+			Mode: WatcherModeWebhook, LabelsToWatch: map[string]string{"b": "2", "a/x": "1"},
+		}}, answers{Mode: WatcherModeWebhook, Selector: "a/x=1,b=2", Webhook: "ns.w.operator.kyma-project.io"}},
+		"BadLabel": {"an agent could not read it", &Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "w"}, Spec: WatcherSpec{
+			LabelsToWatch: map[string]string{"a b": "1"},
+		}}, answers{Mode: WatcherModeWatch, Webhook: "ns.w.operator.kyma-project.io", Failed: true}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			selector, err := c.watcher.LabelSelector()
+			got := answers{Mode: c.watcher.Mode(), Selector: selector, Webhook: c.watcher.WebhookName(), Failed: err != nil}
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
 	}
 }

@@ -1,6 +1,11 @@
 package v1beta2
 
-import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+import (
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
 
 // Watcher says which objects of the runtimes are watched, and who in the control plane is told about changes.
 //
@@ -46,9 +51,70 @@ type WatcherSpec struct {
 	// field says which part of the object is watched: its spec, or its status subresource.
 	Field FieldName `json:"field"`
 
-	// gateway says through which Istio gateways events come in. Empty: none; events come in by the listener's own address.
+	// gateway says through which Istio gateways events come in. Empty: none. Where Istio is not installed it is of no effect.
+	// Without gateway and route, events come in at the listener's own address.
 	// +optional
 	Gateway *Gateway `json:"gateway,omitempty"`
+
+	// mode says how the agent in a runtime learns of changes: by a watch, or by an admission webhook of the runtime. Empty: watch.
+	// Ours; the reference does not have it and always uses a webhook.
+	// +optional
+	Mode WatcherMode `json:"mode,omitempty"`
+
+	// route asks for an HTTPRoute of Gateway API through which events come in. Empty: none. Where Gateway API is not installed it is
+	// of no effect. Ours; the reference does not have it.
+	// +optional
+	Route *Route `json:"route,omitempty"`
+}
+
+// WatcherMode is how the agent in a runtime learns of changes.
+// +kubebuilder:validation:Enum=watch;webhook
+type WatcherMode string
+
+const (
+	// WatcherModeWatch says that the agent watches the resource. It stands in nobody's way, and sees what has changed while it was away.
+	WatcherModeWatch WatcherMode = "watch"
+	// WatcherModeWebhook says that the API server of the runtime asks the agent about every change, as an admission webhook that allows all.
+	WatcherModeWebhook WatcherMode = "webhook"
+)
+
+// Route asks for an HTTPRoute of Gateway API.
+type Route struct {
+	// parentRefs are the Gateways of Gateway API that the route is attached to, 1 to 16. A Gateway that is named twice needs a different
+	// sectionName each time.
+	// +listType=atomic
+	// +kubebuilder:validation:MinItems:=1
+	// +kubebuilder:validation:MaxItems:=16
+	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.name == b.name && (has(a.__namespace__) ? a.__namespace__ : '') == (has(b.__namespace__) ? b.__namespace__ : '') && (!has(a.sectionName) || !has(b.sectionName) || a.sectionName == b.sectionName)))",message="a Gateway that is named twice needs a different sectionName each time"
+	ParentRefs []RouteParent `json:"parentRefs"`
+
+	// hostnames are the names that runtimes call, at most 16; the first label may be *. Empty: all names that the Gateways listen to.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems:=16
+	// +kubebuilder:validation:items:MaxLength:=253
+	// +kubebuilder:validation:items:Pattern:=`^(\*\.)?[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
+	Hostnames []string `json:"hostnames,omitempty"`
+}
+
+// RouteParent names a Gateway of Gateway API.
+type RouteParent struct {
+	// name is the name of the Gateway.
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=253
+	Name string `json:"name"`
+
+	// namespace is the namespace of the Gateway. Empty: that of the Watcher.
+	// +optional
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// sectionName is the name of the listener of the Gateway. Empty: all its listeners.
+	// +optional
+	// +kubebuilder:validation:MinLength:=1
+	// +kubebuilder:validation:MaxLength:=253
+	SectionName string `json:"sectionName,omitempty"`
 }
 
 // FieldName is the part of an object that is watched.
@@ -133,4 +199,33 @@ func (w *Watcher) ManagerName() string {
 		return w.Spec.Manager
 	}
 	return w.Labels[LabelManagedBy]
+}
+
+// Mode returns how the agent in a runtime learns of changes: spec.mode, WatcherModeWatch if that is empty.
+func (w *Watcher) Mode() WatcherMode {
+	if w == nil || w.Spec.Mode == "" {
+		return WatcherModeWatch
+	}
+	return w.Spec.Mode
+}
+
+// LabelSelector returns spec.labelsToWatch as a label selector in text form, with the labels in the order of their keys; "" selects everything.
+// The error names the label that is not valid.
+func (w *Watcher) LabelSelector() (string, error) {
+	if w == nil {
+		return "", nil
+	}
+	s, err := labels.ValidatedSelectorFromSet(w.Spec.LabelsToWatch)
+	if err != nil {
+		return "", fmt.Errorf("reading spec.labelsToWatch: %w", err)
+	}
+	return s.String(), nil
+}
+
+// WebhookName returns the name of the admission webhook in a runtime that belongs to the Watcher.
+func (w *Watcher) WebhookName() string {
+	if w == nil {
+		return ""
+	}
+	return w.Namespace + "." + w.Name + "." + GroupVersion.Group
 }

@@ -31,6 +31,8 @@ const (
 
 // Watch modes of the manager, values of --watch-mode.
 const (
+	// WatchAgent has an agent installed in each runtime, which tells of changes: nothing is asked of a runtime while nothing changes.
+	WatchAgent = "agent"
 	// WatchHub holds watches on each runtime from the control plane: changes are seen at once, one connection per runtime stays open.
 	WatchHub = "hub"
 	// WatchPoll holds no watch; each runtime is looked at every --poll-interval.
@@ -78,6 +80,8 @@ type Manager struct {
 	MaxConcurrentKymaReconciles int
 	// MaxConcurrentManifestReconciles is the number of Manifests worked on at the same time. Default 128.
 	MaxConcurrentManifestReconciles int
+	// MaxConcurrentWatcherReconciles is the number of Watchers worked on at the same time. Default 4.
+	MaxConcurrentWatcherReconciles int
 	// FailureBaseDelay and FailureMaxDelay bound the back-off after an error. Defaults 250 ms, 5 m.
 	FailureBaseDelay time.Duration
 	FailureMaxDelay  time.Duration
@@ -129,16 +133,54 @@ type Manager struct {
 	// OrphanCleanup deletes what certainly belongs to nobody, instead of telling only. Default false.
 	OrphanCleanup bool
 
-	// WatchMode is WatchHub (default) or WatchPoll.
+	// WatchMode is WatchAgent, WatchHub or WatchPoll. Default: WatchAgent if ListenerAddress is given, else WatchHub.
 	WatchMode string
-	// PollInterval is how often a runtime that is not watched is looked at. Default 1 m.
+	// PollInterval is how often a runtime that is not watched, or whose agent is not heard, is looked at. Default 1 m.
 	PollInterval time.Duration
+	// PollBudget is the number of such looks per second; if there are more runtimes, each is looked at less often. Default 500; 0 is no limit.
+	PollBudget int
+	// ListenInterval is how often a runtime that is watched, or whose agent is heard, is looked at all the same. Default 6 h.
+	ListenInterval time.Duration
 	// AuditInterval is how often every object of a module is compared with what it should be. Audits of a fleet are spread over it. Default 1 h.
 	AuditInterval time.Duration
 	// RuntimeTimeout is the deadline of one request to a runtime. Default 15 s.
 	RuntimeTimeout time.Duration
 	// RuntimeConcurrency is the number of requests to one runtime at the same time. Default 8.
 	RuntimeConcurrency int
+
+	// ListenerAddress is host:port by which agents reach the listener. Needed with WatchAgent.
+	ListenerAddress string
+	// ListenerBindAddress is where the listener is, over TLS with client certificates. Default :8445; "0" switches it off.
+	ListenerBindAddress string
+	// KymaSkrListenerBindAddress is where it is behind an ingress that ends TLS, over plain HTTP; needs ListenerForwardedFrom. Default "0": nowhere.
+	KymaSkrListenerBindAddress string
+	// ListenerForwardedFrom are the networks of that ingress, in CIDR notation: only from there a forwarded client certificate is believed.
+	ListenerForwardedFrom []string
+	// ListenerPeers are the common names in the certificates of ingresses that may forward client certificates over TLS. Default none.
+	ListenerPeers []string
+	// HeartbeatInterval is the time between two heartbeats of an agent. One that was not heard for three of them is not heard. Default 30 s.
+	HeartbeatInterval time.Duration
+	// IstioGatewayNamespace holds the Istio gateways that Watchers select. Default Namespace; another one needs rights there.
+	IstioGatewayNamespace string
+	// SkrWatcherImageRegistry, SkrWatcherImageName and SkrWatcherImageTag are the image of the agent. Defaults: none, runtime-watcher, the
+	// manager's own version.
+	SkrWatcherImageRegistry string
+	SkrWatcherImageName     string
+	SkrWatcherImageTag      string
+	// SkrWebhookMemoryLimits and SkrWebhookCpuLimits limit the agent. Defaults 200Mi, 100m.
+	SkrWebhookMemoryLimits string
+	SkrWebhookCPULimits    string
+	// CertManagement is empty for an authority of our own (default), or cert-manager.io/v1.
+	CertManagement string
+	// SelfSignedCertDuration is how long the certificate of an agent is valid. Default 168 h, with cert-manager 1440 h.
+	SelfSignedCertDuration time.Duration
+	// SelfSignedCertIssuerName names the Issuer in Namespace that cert-manager uses. Default klm-watcher-selfsigned.
+	SelfSignedCertIssuerName string
+	// AdditionalDNSNames are added to the certificates of agents. Default none.
+	AdditionalDNSNames []string
+
+	// PodIP is where other replicas reach this one. It is $POD_IP.
+	PodIP string
 
 	// ExitAfterStep is for tests of faults, and hidden: CONTROLLER/STEP[:N] ends the process at once, as a kill would, after the N-th time (1)
 	// that this step of controller kyma or manifest ran. Default empty: never.
@@ -150,6 +192,7 @@ func NewManager() *Manager {
 	return &Manager{
 		Mode:                            ModeControlPlane,
 		Kubeconfig:                      os.Getenv("KUBECONFIG"),
+		PodIP:                           os.Getenv("POD_IP"),
 		MetricsBindAddress:              ":8443",
 		MetricsSecure:                   true,
 		HealthProbeBindAddress:          ":8081",
@@ -162,6 +205,7 @@ func NewManager() *Manager {
 		LeaderElectionRetryPeriod:       2 * time.Second,
 		MaxConcurrentKymaReconciles:     64,
 		MaxConcurrentManifestReconciles: 128,
+		MaxConcurrentWatcherReconciles:  4,
 		FailureBaseDelay:                250 * time.Millisecond,
 		FailureMaxDelay:                 5 * time.Minute,
 		RegistryCacheBytes:              256 << 20,
@@ -172,11 +216,20 @@ func NewManager() *Manager {
 		CatalogSpread:                   30 * time.Second,
 		PurgeGracePeriod:                5 * time.Minute,
 		OrphanSweepInterval:             24 * time.Hour,
-		WatchMode:                       WatchHub,
+		PollBudget:                      500,
+		ListenInterval:                  6 * time.Hour,
 		PollInterval:                    time.Minute,
 		AuditInterval:                   time.Hour,
 		RuntimeTimeout:                  15 * time.Second,
 		RuntimeConcurrency:              8,
+		ListenerBindAddress:             ":8445",
+		KymaSkrListenerBindAddress:      "0",
+		HeartbeatInterval:               30 * time.Second,
+		SkrWatcherImageName:             "runtime-watcher",
+		SkrWatcherImageTag:              Version,
+		SkrWebhookMemoryLimits:          "200Mi",
+		SkrWebhookCPULimits:             "100m",
+		SelfSignedCertIssuerName:        "klm-watcher-selfsigned",
 	}
 }
 
@@ -200,6 +253,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.LeaderElectionRetryPeriod, "leader-election-retry-period", m.LeaderElectionRetryPeriod, "how often replicas try")
 	f.IntVar(&m.MaxConcurrentKymaReconciles, "max-concurrent-kyma-reconciles", m.MaxConcurrentKymaReconciles, "Kymas worked on at the same time")
 	f.IntVar(&m.MaxConcurrentManifestReconciles, "max-concurrent-manifest-reconciles", m.MaxConcurrentManifestReconciles, "Manifests worked on at the same time")
+	f.IntVar(&m.MaxConcurrentWatcherReconciles, "max-concurrent-watcher-reconciles", m.MaxConcurrentWatcherReconciles, "Watchers worked on at the same time")
 	f.DurationVar(&m.FailureBaseDelay, "failure-base-delay", m.FailureBaseDelay, "first delay after an error; it doubles")
 	f.DurationVar(&m.FailureMaxDelay, "failure-max-delay", m.FailureMaxDelay, "longest delay after an error")
 	f.Float32Var(&m.K8sClientQPS, "k8s-client-qps", m.K8sClientQPS, "requests per second to the control plane; 0 is no limit but the server's own")
@@ -221,8 +275,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringSliceVar(&m.SkipFinalizerPurgingFor, "skip-finalizer-purging-for", m.SkipFinalizerPurgingFor, "kinds whose custom resources are never purged: plural.group or kind.group, * is any text")
 	f.DurationVar(&m.OrphanSweepInterval, "orphan-sweep-interval", m.OrphanSweepInterval, "how often it is looked for what belongs to nobody; spread over the fleet; 0 is never")
 	f.BoolVar(&m.OrphanCleanup, "orphan-cleanup", m.OrphanCleanup, "delete what certainly belongs to nobody, instead of telling only")
-	f.StringVar(&m.WatchMode, "watch-mode", m.WatchMode, "hub: watch each runtime; poll: look at each runtime every --poll-interval")
 	f.DurationVar(&m.PollInterval, "poll-interval", m.PollInterval, "how often a runtime that is not watched is looked at")
+	m.registerBackChannel(f)
 	f.DurationVar(&m.AuditInterval, "audit-interval", m.AuditInterval, "how often every object of a module is compared with what it should be; spread over the fleet")
 	f.DurationVar(&m.RuntimeTimeout, "runtime-timeout", m.RuntimeTimeout, "deadline of one request to a runtime")
 	f.IntVar(&m.RuntimeConcurrency, "runtime-concurrency", m.RuntimeConcurrency, "requests to one runtime at the same time")
@@ -253,7 +307,7 @@ func (m *Manager) Validate() error {
 		}
 	}
 	check(m.Mode == ModeControlPlane || m.Mode == ModeInCluster, "mode", "%q is neither control-plane nor in-cluster", m.Mode)
-	check(m.WatchMode == WatchHub || m.WatchMode == WatchPoll, "watch-mode", "%q is neither hub nor poll", m.WatchMode)
+	m.validateBackChannel(check)
 	check(dnsLabel.MatchString(m.Namespace), "namespace", "%q is no name of a namespace", m.Namespace)
 	check(m.OCIRegistryHost == "" || m.OCIRegistryCredSecret == "", "oci-registry-host", "give either this or --oci-registry-cred-secret, not both")
 	check(m.OCIRegistryHost != "" || m.OCIRegistryCredSecret != "", "oci-registry-host", "say where modules are: this, or --oci-registry-cred-secret")
@@ -262,6 +316,7 @@ func (m *Manager) Validate() error {
 	check(m.LeaderElectionRenewDeadline < m.LeaderElectionLeaseDuration, "leader-election-renew-deadline", "must be less than the lease duration")
 	check(m.MaxConcurrentKymaReconciles > 0, "max-concurrent-kyma-reconciles", "must be at least 1")
 	check(m.MaxConcurrentManifestReconciles > 0, "max-concurrent-manifest-reconciles", "must be at least 1")
+	check(m.MaxConcurrentWatcherReconciles > 0, "max-concurrent-watcher-reconciles", "must be at least 1")
 	check(m.FailureBaseDelay > 0 && m.FailureBaseDelay <= m.FailureMaxDelay, "failure-base-delay", "must be positive and at most --failure-max-delay")
 	check(m.K8sClientQPS >= 0, "k8s-client-qps", "must not be negative")
 	check(m.RegistryCacheBytes > 0, "registry-cache-bytes", "must be positive")

@@ -46,6 +46,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/orphan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/purge"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/watcher"
 	"github.com/kyma-fleet/lifecycle-manager/internal/conversion"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -84,7 +85,11 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if err != nil {
 		return nil, err
 	}
-	pool, err := newPool(ctx, c, mgr, cfg)
+	back, err := newBackChannel(ctx, c, mgr, cfg)
+	if err != nil {
+		return nil, err
+	}
+	pool, err := newPool(ctx, c, mgr, cfg, back)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +98,7 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 			return nil, err
 		}
 	}
-	return mgr, addControllers(ctx, c, mgr, pool, artefacts)
+	return mgr, addControllers(ctx, c, mgr, pool, artefacts, back)
 }
 
 // addConversion adds the webhook that converts v1alpha1.
@@ -174,10 +179,14 @@ func managerOptions(c *config.Manager) (ctrl.Options, error) {
 }
 
 // newPool connects to runtimes by access Secrets, or to the manager's own cluster.
-func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest.Config) (*runtimes.Pool, error) {
+func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest.Config, back *backChannel) (*runtimes.Pool, error) {
 	o := runtimes.Options{
 		Namespace: c.Namespace, Watch: c.WatchMode == config.WatchHub,
 		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency,
+		Looks: runtimes.Looks{Heard: c.ListenInterval, Unheard: c.PollInterval, Budget: c.PollBudget},
+	}
+	if back != nil {
+		o.Agents, o.InterestsChanged = true, back.interestsChanged
 	}
 	if c.Mode == config.ModeInCluster {
 		o.Self = cfg
@@ -187,7 +196,11 @@ func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest
 		}
 		o.Cache, o.Live = mgr.GetClient(), mgr.GetAPIReader()
 	}
-	return runtimes.New(ctx, o)
+	pool, err := runtimes.New(ctx, o)
+	if back != nil {
+		back.pool = pool
+	}
+	return pool, err
 }
 
 // early is a cache that starts before the controllers.
@@ -218,14 +231,10 @@ func newPullSecrets(c *config.Manager, mgr ctrl.Manager) (cache.Cache, error) {
 }
 
 // addControllers registers the controllers and their metrics.
-func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, artefacts *registry.Registry) error {
+func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, artefacts *registry.Registry, back *backChannel) error {
 	base, err := Base()
 	if err != nil {
 		return err
-	}
-	look := c.AuditInterval
-	if c.WatchMode == config.WatchPoll {
-		look = c.PollInterval
 	}
 	backoff := func() workqueue.TypedRateLimiter[reconcile.Request] {
 		return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](c.FailureBaseDelay, c.FailureMaxDelay)
@@ -237,7 +246,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	k, err := kyma.New(kyma.Options{
 		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, Namespace: c.Namespace,
 		InCluster: c.Mode == config.ModeInCluster, Base: base, PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
-		LookInterval: look, AuditInterval: c.AuditInterval,
+		Agents: back.agents(), AuditInterval: c.AuditInterval,
 		Events: mgr.GetEventRecorder("lifecycle-manager"), Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread,
 		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, LeastWindow: c.MinMaintenanceWindowSize,
 		Concurrency: c.MaxConcurrentKymaReconciles, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
@@ -246,8 +255,11 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	if err != nil {
 		return err
 	}
+	if back != nil {
+		back.lives = k
+	}
 	m, err := manifest.New(manifest.Options{
-		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval, LookInterval: look,
+		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval,
 		Secrets: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("lifecycle-manager"),
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck, BundleBytes: int(c.BundleCacheBytes),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: backoff(),
@@ -271,6 +283,16 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	}
 	if err := p.Register(ctx, mgr); err != nil {
 		return fmt.Errorf("registering the purge controller: %w", err)
+	}
+	w, err := watcher.New(watcher.Options{
+		Client: mgr.GetClient(), Events: mgr.GetEventRecorder("lifecycle-manager"), Namespace: c.Namespace, RateLimiter: backoff(),
+		GatewayNamespace: c.IstioGatewayNamespace, Concurrency: c.MaxConcurrentWatcherReconciles,
+	})
+	if err != nil {
+		return err
+	}
+	if err := w.Register(ctx, mgr); err != nil {
+		return fmt.Errorf("registering the watcher controller: %w", err)
 	}
 	if err := addOrphans(c, mgr, pool, backoff()); err != nil {
 		return err

@@ -36,6 +36,28 @@ const (
 	PurgedObject = "object"
 )
 
+// ListenerName is the only value of the label server_name, which dashboards of the Kyma project know.
+const ListenerName = "listener"
+
+// What was heard from runtimes, the values of label "what" of [WatcherHeard].
+const (
+	// HeardEvent is a change of an object.
+	HeardEvent = "event"
+	// HeardHeartbeat is a heartbeat.
+	HeardHeartbeat = "heartbeat"
+)
+
+// Where the listener passes requests on to, the values of label "to" of [WatcherForwarded].
+const (
+	// ForwardedToLeader is the replica that works on runtimes.
+	ForwardedToLeader = "leader"
+	// ForwardedToManager is another manager.
+	ForwardedToManager = "manager"
+)
+
+// listenerLabels are those of all metrics that have the names of the Kyma project's listener.
+var listenerLabels = prometheus.Labels{"server_name": ListenerName}
+
 var (
 	// Steps measures the steps of every reconciler, in seconds, by controller, step and result.
 	// Cardinality: controllers (5) x steps (about 8 each) x 4 results.
@@ -108,6 +130,127 @@ var (
 		Help: "Connections to runtimes by state of their circuit breaker.",
 	}, []string{"state"})
 
+	// AuthorityRoots is the number of roots that are trusted: more than one during a rotation.
+	AuthorityRoots = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_authority_roots",
+		Help: "Roots of the certificate authority that are trusted.",
+	})
+
+	// AuthorityRootExpiry is when the newest root ends, in seconds since 1970.
+	AuthorityRootExpiry = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_authority_root_expiry_timestamp_seconds",
+		Help: "End of the newest root of the certificate authority, in seconds since 1970.",
+	})
+
+	// AuthorityStragglers is the number of runtimes that are not seen on the newest root. It is 0 while there is one root.
+	AuthorityStragglers = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_authority_stragglers",
+		Help: "Runtimes that are not seen with a certificate of the newest root, during a rotation.",
+	})
+
+	// AuthorityBroken is 1 while the roots cannot be read from where they are kept; the former ones stay in force.
+	AuthorityBroken = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_authority_broken",
+		Help: "1 while the Secret with the roots of the certificate authority cannot be understood.",
+	})
+
+	// CertificatesIssued counts the certificates that our own authority has issued to runtimes.
+	CertificatesIssued = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_certificates_issued_total",
+		Help: "Certificates issued to runtimes by the certificate authority of the manager.",
+	})
+
+	// AgentTroubles counts how often agents began not to be heard, by reason.
+	AgentTroubles = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_agent_troubles_total",
+		Help: "How often the agent of a runtime began not to be heard, or to watch less than it should.",
+	}, []string{"reason"})
+
+	// ListenerDuration is how long the last request to the listener took.
+	ListenerDuration = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "watcher_listener_request_duration", ConstLabels: listenerLabels,
+		Help: "Seconds that the last request of a runtime took.",
+	})
+
+	// ListenerRequests counts requests to the listener, answered in whatever way.
+	ListenerRequests = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "watcher_listener_requests_total", ConstLabels: listenerLabels,
+		Help: "Requests of runtimes.",
+	})
+
+	// ListenerErrors counts requests to the listener that had another answer than 200.
+	ListenerErrors = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "watcher_listener_request_errors_total", ConstLabels: listenerLabels,
+		Help: "Requests of runtimes that were refused, or could not be passed on.",
+	})
+
+	// ListenerInFlight is the number of requests to the listener at this moment.
+	ListenerInFlight = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "watcher_listener_inflight_requests", ConstLabels: listenerLabels,
+		Help: "Requests of runtimes that are being answered.",
+	})
+
+	// ListenerTooLarge counts requests to the listener with too large a body.
+	ListenerTooLarge = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "watcher_listener_exceeding_size_limit_requests_total", ConstLabels: listenerLabels,
+		Help: "Requests of runtimes that were refused because of the size of their body.",
+	})
+
+	// ListenerUnverified counts requests to the listener without a client certificate of a runtime. Cardinality: 3.
+	ListenerUnverified = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "watcher_listener_failed_verification_requests_total",
+		Help: "Requests that were refused because no client certificate of a runtime came with them.",
+	}, []string{"server_name", "request_uri_label"})
+
+	// WatcherRequestSeconds measures requests to the listener.
+	WatcherRequestSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "lifecycle_mgr_watcher_request_seconds",
+		Help:    "Seconds that a request of a runtime took.",
+		Buckets: []float64{0.0005, 0.002, 0.01, 0.05, 0.25, 1, 5},
+	})
+
+	// WatcherHeard counts what was heard from runtimes, by what: event, heartbeat.
+	WatcherHeard = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_watcher_heard_total",
+		Help: "Events and heartbeats that were heard from runtimes.",
+	}, []string{"what"})
+
+	// WatcherRefused counts requests and connections that the listener refused, by reason. Cardinality: the reasons (about 25).
+	WatcherRefused = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_watcher_refused_total",
+		Help: "Requests and connections to the listener that were refused.",
+	}, []string{"reason"})
+
+	// WatcherMissed counts how often it was found that a runtime may have changed unheard.
+	WatcherMissed = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_watcher_missed_total",
+		Help: "How often events of a runtime were found to be missing.",
+	})
+
+	// WatcherForwarded counts requests that the listener passed on, by to (leader, manager) and result (done, error).
+	WatcherForwarded = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_watcher_forwarded_total",
+		Help: "Requests of runtimes that were passed on to another replica or another manager.",
+	}, []string{"to", "result"})
+
+	// WatcherHeardRuntimes is the number of runtimes that send heartbeats.
+	WatcherHeardRuntimes = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_watcher_heard_runtimes",
+		Help: "Runtimes that are heard.",
+	})
+
+	// WatcherLostRuntimes is the number of runtimes that have sent heartbeats to this process and do not any more.
+	WatcherLostRuntimes = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_watcher_lost_runtimes",
+		Help: "Runtimes that were heard and are silent now.",
+	})
+
+	// WatcherLastHeartbeat is when the last heartbeat of a runtime came. Cardinality: Kymas. Off with --runtime-metrics=false.
+	WatcherLastHeartbeat = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds",
+		Help: "Time of the last heartbeat of a runtime, in seconds since 1970.",
+	}, []string{"kyma_name"})
+
 	// KymaState is 1 for the current state of a Kyma and 0 for the others. Cardinality: Kymas x 5 states.
 	KymaState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_kyma_state",
@@ -131,5 +274,8 @@ var (
 // [prometheus.Registerer.MustRegister] does.
 func Register(r prometheus.Registerer) {
 	r.MustRegister(Steps, StatusWrites, Objects, Purged, Orphans, Blocked, PolicyRead, MandatoryModules, CatalogWrites,
-		Ready, Runtimes, KymaState, MandatoryModuleState, ModuleState)
+		Ready, Runtimes, AgentTroubles, KymaState, MandatoryModuleState, ModuleState,
+		AuthorityRoots, AuthorityRootExpiry, AuthorityStragglers, AuthorityBroken, CertificatesIssued,
+		ListenerDuration, ListenerRequests, ListenerErrors, ListenerInFlight, ListenerTooLarge, ListenerUnverified,
+		WatcherRequestSeconds, WatcherHeard, WatcherRefused, WatcherMissed, WatcherForwarded, WatcherHeardRuntimes, WatcherLostRuntimes, WatcherLastHeartbeat)
 }

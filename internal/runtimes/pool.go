@@ -49,8 +49,14 @@ type Options struct {
 	Namespace string
 	// Self, if set, is the only runtime: the cluster that the manager runs on, whatever the name.
 	Self *rest.Config
-	// Watch holds watches for followers. Without it they are told of the connection only.
+	// Watch holds watches for followers.
 	Watch bool
+	// Agents says that agents in the runtimes tell what happens there, see Hear. Without it and Watch, followers are told of the connection only.
+	Agents bool
+	// InterestsChanged is told when the followers of a runtime want to hear of something else. It must not block. nil: nobody is told.
+	InterestsChanged func(kyma string)
+	// Looks say how often followers should look for themselves.
+	Looks Looks
 	// Timeout is the deadline of one request. Default 15 s.
 	Timeout time.Duration
 	// Concurrency is the number of requests to one runtime at the same time. Default 8.
@@ -64,8 +70,10 @@ type Pool struct {
 	base context.Context // ends all watches; kept because they outlive the call that starts them
 	opts Options
 
-	mu    sync.Mutex
-	links map[string]*link // guarded by mu; by name of the Kyma
+	mu        sync.Mutex
+	links     map[string]*link // guarded by mu; by name of the Kyma
+	lookers   int              // guarded by mu: followers who have to look, as counted at countedAt
+	countedAt time.Time        // guarded by mu
 }
 
 // Runtime is an open connection.
@@ -85,6 +93,7 @@ type Runtime struct {
 type link struct {
 	followers map[string]Follower
 	runtime   *Runtime
+	unheard   bool // its agent, if there are agents, was said not to be heard
 }
 
 // New returns an empty Pool. The end of ctx ends its watches.
@@ -259,9 +268,6 @@ func (p *Pool) brokeOrMended(kyma string, b *breaker) {
 	p.mu.Unlock()
 	p.wake(kyma, Seen{Connection: true})
 }
-
-// Watches tells whether the pool holds watches for followers, so that their interests matter.
-func (p *Pool) Watches() bool { return p.opts.Watch }
 
 // linkLocked returns the link of a runtime, made if needed. The caller holds mu.
 func (p *Pool) linkLocked(kyma string) *link {

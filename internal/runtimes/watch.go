@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,6 +43,9 @@ type Interest struct {
 type Seen struct {
 	// Connection says that the connection was made, replaced, broke or mended; nothing else is set then.
 	Connection bool
+	// Missed says that changes may have been missed, of the Resource of the Interest, or of anything if that is empty: whoever depends on
+	// that has to look. Nothing else is set then.
+	Missed bool
 	// Listed says that Objects are all there are of the Interest: a watch begins with that, and so it does again when changes were missed.
 	Listed  bool
 	Objects []metav1.PartialObjectMetadata
@@ -56,22 +60,37 @@ type Seen struct {
 // Follow registers f, whether or not the runtime can be reached. Following again with the same key and interests costs nothing.
 func (p *Pool) Follow(kyma string, f Follower) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
 	l := p.linkLocked(kyma)
+	news := !slices.Equal(l.followers[f.Key].Interests, f.Interests)
 	l.followers[f.Key] = f
 	if l.runtime != nil {
 		l.runtime.follow(f)
+	}
+	p.mu.Unlock()
+	p.tellInterests(kyma, news)
+}
+
+// tellInterests tells of other interests, if they are.
+func (p *Pool) tellInterests(kyma string, changed bool) {
+	if changed && p.opts.InterestsChanged != nil {
+		p.opts.InterestsChanged(kyma)
 	}
 }
 
 // Unfollow forgets the follower with the given key.
 func (p *Pool) Unfollow(kyma, key string) {
+	p.tellInterests(kyma, p.unfollow(kyma, key))
+}
+
+// unfollow tells whether the follower had interests.
+func (p *Pool) unfollow(kyma, key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.links[kyma]
 	if l == nil {
-		return
+		return false
 	}
+	had := len(l.followers[key].Interests) > 0
 	delete(l.followers, key)
 	if l.runtime != nil {
 		l.runtime.follow(Follower{Key: key})
@@ -79,6 +98,7 @@ func (p *Pool) Unfollow(kyma, key string) {
 	if len(l.followers) == 0 && l.runtime == nil {
 		delete(p.links, kyma)
 	}
+	return had
 }
 
 // wake tells all followers of a runtime.

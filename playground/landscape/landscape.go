@@ -46,7 +46,7 @@ const ControlPlane = "control-plane"
 type Options struct {
 	// Dir holds kubeconfigs, logs and data. It is made, and removed by Close.
 	Dir string
-	// Bin is the folder with the binaries lifecycle-manager and sample-operator.
+	// Bin is the folder with the binaries lifecycle-manager, runtime-watcher and sample-operator.
 	Bin string
 	// Runtimes are the names of the runtimes. None is right for InCluster.
 	Runtimes []string
@@ -76,6 +76,8 @@ type Landscape struct {
 	Manager *Process
 	// HealthAddress and MetricsAddress are where the manager serves, on loopback.
 	HealthAddress, MetricsAddress string
+	// ListenerAddress is where agents report to, if there are agents. It stays the same when the manager is started again.
+	ListenerAddress string
 
 	servers   []*httptest.Server // of registry, charts and gates
 	images    door               // to the registry
@@ -118,7 +120,10 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	l.Bin = bin
 	l.Host, err = cluster.Open(ctx, cluster.Options{
 		Dir: filepath.Join(o.Dir, "data"), Audit: true,
-		Images: map[string]cluster.Image{"sample-operator": {Command: filepath.Join(bin, "sample-operator")}},
+		Images: map[string]cluster.Image{
+			"sample-operator": {Command: filepath.Join(bin, "sample-operator")},
+			"runtime-watcher": {Command: filepath.Join(bin, "runtime-watcher")},
+		},
 	})
 	if err != nil {
 		return l, err
@@ -204,6 +209,14 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 	}
 	if l.InCluster {
 		args = append(args, "--mode=in-cluster")
+	}
+	if slices.Contains(l.ManagerArgs, "--watch-mode=agent") {
+		if l.ListenerAddress == "" {
+			if l.ListenerAddress, err = freeAddress(); err != nil {
+				return err
+			}
+		}
+		args = append(args, "--listener-address="+l.ListenerAddress, "--listener-bind-address="+l.ListenerAddress)
 	}
 	if slices.Contains(l.ManagerArgs, "--enable-webhooks") { // the manager is a process: there is no Service
 		address, err := freeAddress()

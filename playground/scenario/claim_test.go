@@ -24,6 +24,9 @@ var shortcuts = map[string]string{
 	"reason":    "status.conditions[type=Ready].reason",
 	"message":   "status.conditions[type=Ready].message",
 	"operation": "status.lastOperation.operation",
+	"heard":     "status.conditions[type=SKRWebhook].status",
+	"unheard":   "status.conditions[type=SKRWebhook].reason",
+	"because":   "status.conditions[type=SKRWebhook].message",
 }
 
 // moduleField is a field of a module's entry in the status of a Kyma, as in sample.version.

@@ -73,6 +73,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// manager kill|stop ends the manager at once (SIGKILL) or asks it to end; manager start [FLAG…] starts it again, with these further flags if
 	// there are any instead of those that it had.
 	"manager": command((*scenario).manager),
+	// agent RUNTIME kill ends the process of the agent in a runtime at once; its Deployment starts another.
+	"agent": command((*scenario).agent),
 	// gate RUNTIME FAULT REGEXP [N] makes the next N requests through the gate (all without N) whose "METHOD PATH" matches meet a fault: 429, 500, 502, 503 (the answer), cut
 	// (the connection is broken before), lose (it is broken in place of the answer), hold (it waits until the gate is opened).
 	// gate RUNTIME met N waits until so many have met one; gate RUNTIME open ends all faults and lets go what was held; with drop
@@ -114,6 +116,12 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// trust FILE enforce|warn|off writes a trust policy with one key for all artefacts; sign COMPONENT VERSION signs with that key, as cosign does.
 	"trust": command((*scenario).trust),
 	"sign":  command((*scenario).sign),
+	// install CLUSTER istio|gateway-api creates the definitions of gateways and routes as these projects release them, and waits until they are
+	// served; uninstall deletes them, and with them all objects.
+	"install":   command((*scenario).install),
+	"uninstall": command((*scenario).uninstall),
+	// guide CLUSTER PAGE creates or changes what is in the YAML blocks of a page of docs/guide.
+	"guide": command((*scenario).guide),
 	// login NAME docker|basic [USER PASSWORD] creates a Secret with the label login=NAME and the login, by default the right one.
 	"login": command((*scenario).login),
 
@@ -129,7 +137,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"manifest": command((*scenario).manifest),
 	// patch [-status] OBJECT JSON merges.
 	"patch": command((*scenario).patch),
-	// delete OBJECT… asks for deletion and does not wait.
+	// delete [-foreground] OBJECT… asks for deletion and does not wait. With -foreground what they own goes first.
 	"delete": command((*scenario).delete),
 
 	// What is seen.
@@ -141,6 +149,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// gone OBJECT… waits until none of them is there. never OBJECT… fails if one is there now.
 	"gone":  command((*scenario).gone),
 	"never": command((*scenario).never),
+	// remember VARIABLE OBJECT PATH sets the variable to a value of an object.
+	"remember": command((*scenario).remember),
 	// event OBJECT REGEXP waits until there is an event of the object whose "TYPE REASON MESSAGE" matches.
 	"event": command((*scenario).event),
 	// show OBJECT [PATH…] prints the object, or these parts of it, as YAML without what differs from run to run.
@@ -153,7 +163,7 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 
 	// mark waits until the manager has nothing to do, and begins to count anew.
 	"mark": command((*scenario).mark),
-	// passes CONTROLLER N waits until the controller (kyma, manifest) has worked so many times since the mark and has nothing to do any more.
+	// passes CONTROLLER N waits until the controller (kyma, manifest, watcher) has worked so many times since the mark and has nothing to do any more.
 	"passes": command((*scenario).awaitPasses),
 	// writes [-sort] CLUSTER [AGENT] prints the requests since the mark that change something, one a line, in the order of their answers; of
 	// the manager, or of whoever has that user agent. Leases and events are left out. requests prints reads too, users the names of the users.
@@ -168,6 +178,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"order": command((*scenario).order),
 	// once REGEXP fails if lines of the last output that match are the same, or none match.
 	"once": command((*scenario).once),
+	// metric VALUE NAME [LABEL=VALUE…] waits until the series of the manager's metric with these labels have that sum.
+	"metric": command((*scenario).metric),
 	// lines MAX fails if the last output has more lines.
 	"lines": command((*scenario).lines),
 }
@@ -264,6 +276,32 @@ func (s *scenario) poll(look func(context.Context) (bool, string)) error {
 	return nil
 }
 
+// metric waits until a metric has a value.
+func (s *scenario) metric(c *call) error {
+	if err := c.want(2, 10, "metric VALUE NAME [LABEL=VALUE…]"); err != nil {
+		return err
+	}
+	want, err := strconv.ParseFloat(c.args[0], 64)
+	if err != nil {
+		return err
+	}
+	var labels []string
+	for _, arg := range c.args[2:] {
+		label, value, ok := strings.Cut(arg, "=")
+		if !ok {
+			return fmt.Errorf("%q is not LABEL=VALUE", arg)
+		}
+		labels = append(labels, fmt.Sprintf("%s=%q", label, value))
+	}
+	return s.poll(func(ctx context.Context) (bool, string) {
+		got, err := s.land.Metric(ctx, c.args[1], labels...)
+		if err != nil {
+			return false, err.Error()
+		}
+		return got == want, fmt.Sprintf("%s %v is %g", c.args[1], labels, got)
+	})
+}
+
 // mark begins to count.
 func (s *scenario) mark(c *call) error {
 	if err := c.want(0, 0, "mark"); err != nil {
@@ -290,7 +328,7 @@ func (s *scenario) mark(c *call) error {
 }
 
 // controllers are the manager's, by name.
-var controllers = []string{"kyma", "manifest"}
+var controllers = []string{"kyma", "manifest", "watcher"}
 
 func (s *scenario) managerRuns() bool {
 	select {

@@ -53,7 +53,7 @@ const fragileCR = `{apiVersion: fragile.example.com/v1, kind: Fragile, metadata:
 var (
 	kymaInstall     = []string{"adopt", "connect", "mirror", "remember", "resolve", "install", "remove", "catalog", "settle", "watch", "publish"}
 	kymaDelete      = []string{"announce", "connect", "modules", "runtime", "release", "publish"}
-	manifestInstall = []string{"adopt", "connect", "decide", "render", "record", "apply", "resource", "prune", "observe", "audit"}
+	manifestInstall = []string{"adopt", "connect", "decide", "render", "record", "apply", "resource", "prune", "observe", "audit", "publish"}
 	manifestDelete  = []string{"connect", "blockers", "resource", "teardown", "release"}
 )
 

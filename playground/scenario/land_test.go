@@ -13,6 +13,7 @@ import (
 	"time"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -183,6 +184,17 @@ func (s *scenario) manager(c *call) error {
 		return s.land.StartManager(s.ctx)
 	}
 	return fmt.Errorf("usage: manager kill|stop|start [FLAG…]")
+}
+
+func (s *scenario) agent(c *call) error {
+	if err := c.want(2, 2, "agent RUNTIME kill"); err != nil {
+		return err
+	}
+	pods := s.land.Clients[c.args[0]]
+	if pods == nil || c.args[1] != "kill" {
+		return fmt.Errorf("usage: agent RUNTIME kill")
+	}
+	return pods.DeleteAllOf(s.ctx, &corev1.Pod{}, client.InNamespace(v1beta2.RuntimeNamespace), client.MatchingLabels{"app": "skr-webhook"}, client.GracePeriodSeconds(0))
 }
 
 // component is the name in the registry of the modules that scripts bring.

@@ -11,6 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -28,6 +29,7 @@ var kinds = map[string]schema.GroupVersionKind{
 	"manifest":           v1beta2.GroupVersion.WithKind("Manifest"),
 	"template":           v1beta2.GroupVersion.WithKind("ModuleTemplate"),
 	"release":            v1beta2.GroupVersion.WithKind("ModuleReleaseMeta"),
+	"watcher":            v1beta2.GroupVersion.WithKind("Watcher"),
 	"oldkyma":            v1alpha1.GroupVersion.WithKind("Kyma"),
 	"oldmanifest":        v1alpha1.GroupVersion.WithKind("Manifest"),
 	"oldtemplate":        v1alpha1.GroupVersion.WithKind("ModuleTemplate"),
@@ -42,6 +44,9 @@ var kinds = map[string]schema.GroupVersionKind{
 	"rolebinding":        {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
 	"clusterrole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
 	"clusterrolebinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+	"virtualservice":     {Group: "networking.istio.io", Version: "v1", Kind: "VirtualService"},
+	"istiogateway":       {Group: "networking.istio.io", Version: "v1", Kind: "Gateway"},
+	"httproute":          {Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"},
 	"crd":                {Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
 }
 
@@ -169,6 +174,30 @@ func (s *scenario) check(c *call) error {
 	return nil
 }
 
+func (s *scenario) remember(c *call) error {
+	if err := c.want(3, 3, "remember VARIABLE OBJECT PATH"); err != nil {
+		return err
+	}
+	o, err := s.object(c.args[1])
+	if err != nil {
+		return err
+	}
+	path, err := fieldPath(c.args[2])
+	if err != nil {
+		return err
+	}
+	u, err := o.read(s.ctx)
+	if err != nil || u == nil {
+		return fmt.Errorf("%s is not there: %w", c.args[1], err)
+	}
+	is := value(u.Object, path)
+	if is == "" {
+		return fmt.Errorf("%s has no %s", c.args[1], c.args[2])
+	}
+	c.script.Setenv(c.args[0], is)
+	return nil
+}
+
 func (s *scenario) gone(c *call) error {
 	for _, arg := range c.args {
 		o, err := s.object(arg)
@@ -291,12 +320,16 @@ func (s *scenario) patch(c *call) error {
 }
 
 func (s *scenario) delete(c *call) error {
+	propagation := client.PropagationPolicy(metav1.DeletePropagationBackground)
+	if c.has("foreground") {
+		propagation = client.PropagationPolicy(metav1.DeletePropagationForeground)
+	}
 	for _, arg := range c.args {
 		o, err := s.object(arg)
 		if err != nil {
 			return err
 		}
-		if err := o.client.Delete(s.ctx, o.empty()); err != nil {
+		if err := o.client.Delete(s.ctx, o.empty(), propagation); err != nil {
 			return fmt.Errorf("deleting %s: %w", arg, err)
 		}
 	}

@@ -40,7 +40,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	defer os.RemoveAll(bin) //nolint:errcheck // in the folder for temporary files
-	for _, program := range []struct{ module, folder string }{{"../..", "./cmd/lifecycle-manager"}, {"..", "./sample/operator"}} {
+	for _, program := range []struct{ module, folder string }{{"../..", "./cmd/lifecycle-manager"}, {"../..", "./cmd/runtime-watcher"}, {"..", "./sample/operator"}} {
 		name := filepath.Base(program.folder)
 		if name == "operator" {
 			name = "sample-operator"

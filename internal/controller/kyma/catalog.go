@@ -179,7 +179,7 @@ func (n *run) syncCatalog(ctx context.Context) error {
 
 // updateCatalog sends what differs and deletes what is too much: all of it, or what was seen to differ.
 func (n *run) updateCatalog(ctx context.Context, v *view, news map[item]bool, all bool) error {
-	if !n.Runtimes.Watches() {
+	if m := n.memory(n.kyma.Name, n.runtime); !n.Runtimes.Watches(n.kyma.Name) || m.catalog.audited.IsZero() {
 		if err := n.auditCatalog(ctx, v, news); err != nil {
 			return err
 		}
@@ -228,7 +228,7 @@ func (n *run) compareCatalog(ctx context.Context, v *view, news, gone map[item]b
 	return nil
 }
 
-// auditCatalog compares each object field by field once in a while, where no watch tells of changes.
+// auditCatalog compares each object field by field once in a while, where nobody tells of changes or some may have been missed.
 func (n *run) auditCatalog(ctx context.Context, v *view, news map[item]bool) error {
 	m := n.memory(n.kyma.Name, n.runtime)
 	if time.Since(m.catalog.audited) < n.AuditInterval*7/8 {

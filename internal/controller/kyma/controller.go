@@ -48,6 +48,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
@@ -84,14 +85,14 @@ type Options struct {
 	LeastWindow time.Duration
 	// CatalogSpread is the time over which a change that concerns many runtimes is spread.
 	CatalogSpread time.Duration
-	// LookInterval is how often a runtime is looked at without a reason. Looks of a fleet are spread over it.
-	LookInterval time.Duration
 	// AuditInterval is how often the catalog of a runtime that is not watched is compared with what it should be.
 	AuditInterval time.Duration
 	// Concurrency is the number of Kymas worked on at the same time.
 	Concurrency int
 	// RateLimiter spaces the tries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
+	// Agents say how runtimes get the agents that tell what happens there. The zero value is for runtimes without.
+	Agents Agents
 	// RuntimeMetrics adds the metrics with one series per runtime and module.
 	RuntimeMetrics bool
 	// After is told of each step, see loop.Pass; nil in production.
@@ -118,12 +119,14 @@ type memory struct {
 	fingerprint uint64            // of the Kyma in the runtime, as far as it is not ours to change
 	released    types.UID         // of the Kyma that was let go; the cache may still show it for a moment
 	catalog     sighting          // what is known of the catalog in the runtime
+	agent       delivery.Memory   // what is known of the delivery of its agent; used by passes, of which there is one at a time, as is the next
+	behind      time.Time         // since when its agent has said that it watches something else than it should; zero if it does not
 }
 
 // New checks the options and returns a Reconciler.
 func New(o Options) (*Reconciler, error) {
-	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.Namespace == "" || o.LookInterval <= 0 {
-		return nil, fmt.Errorf("making the Kyma controller: options need Client, Runtimes, Registry, Namespace and LookInterval")
+	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.Namespace == "" {
+		return nil, fmt.Errorf("making the Kyma controller: options need Client, Runtimes, Registry and Namespace")
 	}
 	if !o.InCluster && (o.Base == nil || o.PullSecret != "" && o.PullSecrets == nil) {
 		return nil, fmt.Errorf("making the Kyma controller: without InCluster, options need Base, and with PullSecret also PullSecrets")
@@ -160,15 +163,18 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 			b = b.WatchesRawSource(source.Kind(r.PullSecrets, client.Object(&corev1.Secret{}), r.onPullSecret()))
 		}
 	}
+	if r.Agents.Delivery != nil {
+		b = b.Watches(&v1beta2.Watcher{}, r.onWatcher(), onUpdate(wishChanged))
+	}
 	if r.PolicyConfigMap != "" {
 		b = b.Watches(&corev1.ConfigMap{}, r.onPolicy())
 	}
 	return b.Complete(r)
 }
 
-// addBackground adds what runs next to the passes: the catalog that is handed out, and the file that is looked at.
+// addBackground adds what runs next to the passes: the catalog that is handed out, the clock that may be set, and the file that is looked at.
 func (r *Reconciler) addBackground(ctx context.Context, mgr ctrl.Manager) error {
-	tasks := []manager.RunnableFunc{r.handOutCatalog}
+	tasks := []manager.RunnableFunc{r.handOutCatalog, r.followClock}
 	if r.PolicyConfigMap == "" && r.PolicyFile != "" {
 		r.readPolicyFile(ctx)
 		tasks = append(tasks, r.followPolicyFile)
@@ -198,6 +204,7 @@ type run struct {
 	modules    []module                     // set by resolve, completed by install: wanted ones in the order of spec, then leaving ones
 	known      bool                         // set by resolve: modules are all there are
 	catalogued bool                         // set by catalog: the runtime has its catalog
+	agent      delivery.Request             // set by listen: what the agent is to watch
 	first      bool                         // set by announce: the first pass of a deletion
 }
 
@@ -238,6 +245,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "remove", Do: n.remove},
 		loop.Step{Name: "catalog", Do: n.syncCatalog},
 		loop.Step{Name: "settle", Do: n.settle},
+		loop.Step{Name: "listen", Do: n.planAgent, Save: true},
+		loop.Step{Name: "agent", Do: n.deliverAgent},
 		loop.Step{Name: "watch", Do: n.lookAgain})
 }
 
@@ -285,7 +294,7 @@ func (n *run) connect(ctx context.Context) error {
 
 // lookAgain asks for the next look at a runtime of which nobody tells us anything, sooner if a module will then have to say why it is slow.
 func (n *run) lookAgain(context.Context) error {
-	after := spread(n.LookInterval, n.kyma.Name)
+	after := spread(n.Runtimes.LookInterval(n.kyma.Name), n.kyma.Name)
 	for _, m := range n.modules {
 		if m.manifest != nil && m.manifest.Status.State == v1beta2.StateProcessing && !n.isSlow(m.manifest) {
 			after = min(after, busySince(m.manifest).Add(patience).Sub(n.now)+time.Second)
@@ -386,12 +395,15 @@ func wishChanged(e event.UpdateEvent) bool {
 		!maps.Equal(before.GetLabels(), after.GetLabels()) || !maps.Equal(said(before), said(after))
 }
 
-// said returns the annotations that somebody else than this controller may have written.
+// said returns the annotations but those that tell nobody here anything new: what this controller remembers on a Kyma, and what that of
+// Manifests tells others.
 func said(o client.Object) map[string]string {
 	annotations := o.GetAnnotations()
-	if _, there := annotations[v1beta2.AnnotationLastWish]; there {
-		annotations = maps.Clone(annotations)
-		delete(annotations, v1beta2.AnnotationLastWish)
+	for _, key := range []string{v1beta2.AnnotationLastWish, v1beta2.AnnotationSyncOCIRef} {
+		if _, there := annotations[key]; there {
+			annotations = maps.Clone(annotations)
+			delete(annotations, key)
+		}
 	}
 	return annotations
 }

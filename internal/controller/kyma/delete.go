@@ -13,6 +13,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -74,6 +75,9 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 		return fmt.Errorf("deleting what runtime %s got from us: %w", n.kyma.Name, err)
 	}
 	refs = append([]apply.Ref{remoteRef}, refs...)
+	if s := n.kyma.Status.Agent; s != nil {
+		refs = append(refs, delivery.Refs(s.Synced)...)
+	}
 	if n.PullSecret != "" {
 		refs = append(refs, n.pullSecretRef())
 	}
@@ -87,8 +91,13 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 	return nil
 }
 
-// release lets the Kyma go.
+// release lets the Kyma go, and before that its certificates.
 func (n *run) release(ctx context.Context) error {
+	if n.Agents.Release != nil {
+		if err := n.Agents.Release(ctx, n.kyma.Name); err != nil {
+			return fmt.Errorf("ending the certificates of runtime %s: %w", n.kyma.Name, err)
+		}
+	}
 	old := n.kyma.DeepCopy()
 	if !controllerutil.RemoveFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
@@ -97,6 +106,9 @@ func (n *run) release(ctx context.Context) error {
 		return err
 	}
 	n.Runtimes.Close(n.kyma.Name)
+	if n.Agents.Voices != nil {
+		n.Agents.Voices.Forget(n.kyma.Name)
+	}
 	n.mu.Lock()
 	n.Reconciler.known[n.kyma.Name] = &memory{released: n.kyma.UID}
 	n.mu.Unlock()

@@ -1,6 +1,8 @@
 package kyma
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -40,13 +42,32 @@ func (n *run) catalogFollower() runtimes.Follower {
 // wakeOnCatalog returns what the pool calls when the catalog or a definition changes in the runtime.
 func (r *Reconciler) wakeOnCatalog(key types.NamespacedName) func(runtimes.Seen) {
 	return func(s runtimes.Seen) {
-		if s.Connection || !r.noteSeen(key.Name, s) {
+		if s.Connection || !s.Missed && !r.noteSeen(key.Name, s) || s.Missed && !r.noteMissed(key.Name, s.Interest) {
 			return // of the connection the other follower hears
 		}
 		if q := r.queue.Load(); q != nil {
 			(*q).Add(reconcile.Request{NamespacedName: key})
 		}
 	}
+}
+
+// noteMissed records that changes may have been missed: then the definitions, or the whole catalog, are compared.
+func (r *Reconciler) noteMissed(kyma string, of runtimes.Interest) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.known[kyma]
+	if m == nil || of.Resource.Empty() { // of all that may have been missed, the digests on the Kyma tell enough
+		return false
+	}
+	if of.Resource == definitions {
+		m.catalog.base = true
+		return true
+	}
+	m.catalog.all = true
+	if time.Since(m.catalog.audited) > time.Minute { // else it was written or compared a moment ago
+		m.catalog.audited = time.Time{}
+	}
+	return true
 }
 
 // noteSeen records what was seen and tells whether something is to be put right.

@@ -128,6 +128,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 	}
 	n.reportMandatory(set)
 	n.reportPolicy(set)
+	n.reportAgent(set)
 	switch {
 	case out.Err != nil:
 		reason = out.Reason()
@@ -334,7 +335,7 @@ func reasonOf(m *v1beta2.Manifest) string {
 // are not there, are left out.
 func publicStatus(k *v1beta2.Kyma, generation int64) v1beta2.KymaStatus {
 	s := *k.Status.DeepCopy()
-	s.ObservedGeneration = generation
+	s.ObservedGeneration, s.Agent = generation, nil
 	meta.RemoveStatusCondition(&s.Conditions, v1beta2.ConditionMandatoryModules) // what the control plane wishes is not the admin's to mend
 	for i := range s.Conditions {
 		s.Conditions[i].ObservedGeneration = generation

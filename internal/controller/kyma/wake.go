@@ -23,6 +23,8 @@ import (
 //	that of a mandatory module          all Kymas, spread
 //	anything that a runtime sees        the Kymas whose view has changed, spread: see catalog.go
 //	the maintenance policy              the Kymas that wait for a window, at once
+//	the clock on the wall               the same, when it was set: see clock.go
+//	a Watcher                           all Kymas, spread, where there are agents
 
 // Indexes of the control plane's cache.
 const (
@@ -132,6 +134,19 @@ func modulesIn(o client.Object) []string {
 		names = append(names, before)
 	}
 	return names
+}
+
+// onWatcher wakes all runtimes when a Watcher changes, one after the other: their agents watch something else now.
+func (r *Reconciler) onWatcher() handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) {
+			if !e.IsInInitialList { // then all Kymas are in the queue anyway
+				r.wakeFleet(ctx, q)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, _ event.UpdateEvent, q queue) { r.wakeFleet(ctx, q) },
+		DeleteFunc: func(ctx context.Context, _ event.DeleteEvent, q queue) { r.wakeFleet(ctx, q) },
+	}
 }
 
 // wakeIndexed puts the Kymas of one key of an index into the queue.

@@ -10,10 +10,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 func TestLastWish(t *testing.T) {
@@ -97,7 +99,11 @@ func TestEntryOfBlocker(t *testing.T) {
 
 func TestLookAgainWhenTheWindowOpens(t *testing.T) {
 	opens := func(in time.Duration) *run {
-		n := &run{Reconciler: &Reconciler{Options: Options{LookInterval: time.Hour}}, kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, now: time.Now()}
+		pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}, Looks: runtimes.Looks{Unheard: time.Hour}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := &run{Reconciler: &Reconciler{Options: Options{Runtimes: pool}}, kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, now: time.Now()}
 		n.modules = []module{{decision: channel.Decision{Blocker: &channel.Blocker{Code: v1beta2.ReasonWaitingForWindow, Until: time.Now().Add(in)}}}}
 		return n
 	}

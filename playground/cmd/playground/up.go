@@ -62,8 +62,12 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 	if v.InCluster {
 		v.Runtimes = nil
 	}
+	var flags []string
+	if !v.InCluster {
+		flags = []string{"--watch-mode=agent", "--heartbeat-interval=5s"}
+	}
 	l, err := landscape.Up(ctx, landscape.Options{
-		Dir: v.Dir, Bin: v.Bin, Runtimes: v.Runtimes, InCluster: v.InCluster,
+		Dir: v.Dir, Bin: v.Bin, Runtimes: v.Runtimes, InCluster: v.InCluster, ManagerArgs: flags,
 		Say: func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) },
 	})
 	if err != nil {

@@ -1,0 +1,59 @@
+// Command runtime-watcher is the agent of the lifecycle manager in a runtime: it tells the control plane what changes there. See --help.
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime/debug"
+	"syscall"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+func main() {
+	c, notes := config.NewAgent()
+	c.Register(pflag.CommandLine)
+	pflag.Parse()
+	if c.Version {
+		fmt.Println(config.Version)
+		return
+	}
+	err := c.Validate()
+	if err == nil {
+		err = run(c, notes)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "runtime-watcher cannot run:\n%v\n", err)
+		os.Exit(1)
+	}
+}
+
+func run(c *config.Agent, notes []string) error {
+	log := logr.FromSlogHandler(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.Level(-c.LogLevel)})).WithValues("pod", c.PodName)
+	klog.SetLogger(log)
+	log.Info("starting", "version", config.Version, "listener", c.KCPAddr, "notes", notes)
+	if c.MemoryLimitBytes > 0 {
+		debug.SetMemoryLimit(c.MemoryLimitBytes)
+		debug.SetGCPercent(50) // a small heap: twice the work of the collector is nothing, and saves megabytes
+	}
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig) // without a file, that of the pod
+	if err != nil {
+		return fmt.Errorf("finding the cluster to watch (--kubeconfig, $KUBECONFIG, or run in a pod): %w", err)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	a, err := agent.New(agent.OptionsFrom(c, cfg, config.Version, log))
+	if err != nil {
+		return err
+	}
+	return a.Run(ctx)
+}

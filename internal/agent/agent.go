@@ -1,0 +1,242 @@
+// Package agent is the part of the lifecycle manager that runs in a runtime. It watches what it is told to watch, and tells the control plane
+// what has changed there. cmd/runtime-watcher runs it.
+//
+// # Use
+//
+//	a, err := agent.New(agent.Options{Config: cfg, Address: "listener.example.com:443", Contract: "v2", CA: …, Certificate: …, Key: …})
+//	if err != nil { … }
+//	err = a.Run(ctx)
+//
+// # How it works
+//
+// The watch list is in a ConfigMap of the runtime, and followed by a watch (follow.go). It becomes watches on metadata, one per resource
+// (plan.go, streams.go, stream.go). Of each object a few numbers are kept (record.go): enough to see after a disturbance what has changed
+// meanwhile. That a watch has begun is one event, not one per object.
+//
+// What is to be told goes through one queue (queue.go): at once, and then at most every 500 ms about one object; delivered at least once,
+// for which it is repeated with back-off as long as it takes (post.go); with bounded memory: what is too much becomes one event that says that
+// anything of a resource may have changed. When another process answers in the control plane than before, what was delivered in the last
+// minute is told again. Heartbeats (heartbeat.go) say how many events there were, so that the control plane sees if some are missing, and
+// what cannot be watched.
+//
+// The admission webhook (admit.go) is for Watchers that ask for one. It goes through the same queue.
+//
+// Certificates are read again when their files change (identity.go); the next connection has the new one.
+//
+// # What it does not do
+//
+// It changes nothing in the runtime, and reads no content of objects but of its ConfigMap. It does not know what an event is for. It uses
+// neither the typed clients nor the informers of client-go, and not controller-runtime: they would cost more memory than all of the agent.
+package agent
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// Options are what an agent needs to know.
+type Options struct {
+	// Config is how the runtime's API server is reached.
+	Config *rest.Config
+	// Watchlist is the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
+	Watchlist types.NamespacedName
+	// Address is host:port of the listener. The certificate that it shows has to be for that host.
+	Address string
+	// Contract is the first segment of the listener's paths. Default v2.
+	Contract string
+	// CA, Certificate and Key are files: the roots that the listener is verified with, and the certificate that the agent shows to it and serves
+	// the webhook with. They may come later, and may be replaced.
+	CA, Certificate, Key string
+	// WebhookAddress serves the admission webhook over TLS, MetricsAddress /metrics, /healthz and /readyz without. "" does not serve.
+	WebhookAddress, MetricsAddress string
+	// Version is told in heartbeats.
+	Version string
+	// MaxPending is the number of events that may wait to be sent. Default 10,000.
+	MaxPending int
+	// WatchTimeout is how long one watch lasts at most. Default 20 min.
+	WatchTimeout time.Duration
+	// ReloadInterval is how often it is looked whether certificate files have changed. Default 2 s.
+	ReloadInterval time.Duration
+	// Log is told what happens. Default nowhere.
+	Log logr.Logger
+}
+
+// OptionsFrom returns the options for a configuration that was validated.
+func OptionsFrom(c *config.Agent, runtime *rest.Config, version string, log logr.Logger) Options {
+	namespace, name, _ := strings.Cut(c.Watchlist, "/")
+	return Options{
+		Config: runtime, Watchlist: types.NamespacedName{Namespace: namespace, Name: name},
+		Address: c.KCPAddr, Contract: c.KCPContract, CA: c.CACert, Certificate: c.TLSCert, Key: c.TLSKey,
+		WebhookAddress: net.JoinHostPort(c.BindAddress, strconv.Itoa(c.WebhookPort)),
+		MetricsAddress: net.JoinHostPort(c.BindAddress, strconv.Itoa(c.MetricsPort)),
+		Version:        version, Log: log,
+	}
+}
+
+// Agent is the agent of one runtime.
+type Agent struct {
+	o         Options
+	queue     *queue
+	poster    *poster
+	identity  *identity
+	streams   *streams
+	follower  *follower
+	admission *admission
+	metrics   *metrics
+	problems  *problems
+	nudge     chan struct{} // the next heartbeat is due
+
+	watchlist atomic.Pointer[protocol.Watchlist] // in force; nil before the first
+	reached   atomic.Pointer[bool]               // whether the last heartbeat was answered; nil before the first
+}
+
+// New makes an agent. It connects to nothing yet.
+func New(o Options) (*Agent, error) {
+	if err := o.complete(); err != nil {
+		return nil, fmt.Errorf("making an agent: %w", err)
+	}
+	cfg := metadata.ConfigFor(o.Config)
+	cfg.QPS, cfg.Burst = 50, 100
+	hc, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("making an agent: %w", err)
+	}
+	client, err := metadata.NewForConfigAndClient(cfg, hc)
+	if err != nil {
+		return nil, fmt.Errorf("making an agent: %w", err)
+	}
+	raw, err := rest.UnversionedRESTClientForConfigAndClient(cfg, hc)
+	if err != nil {
+		return nil, fmt.Errorf("making an agent: %w", err)
+	}
+	a := &Agent{o: o, metrics: newMetrics(), problems: &problems{all: map[string]string{}}, nudge: make(chan struct{}, 1)}
+	a.problems.changed = a.hurry
+	a.queue = newQueue(newBoot(), o.MaxPending, a.metrics)
+	a.metrics.pending(a.queue.size)
+	a.poster = &poster{address: o.Address, contract: o.Contract, log: o.Log, metrics: a.metrics, heard: a.queue.heard}
+	a.identity = &identity{ca: o.CA, certificate: o.Certificate, key: o.Key, log: o.Log, problems: a.problems}
+	a.admission = &admission{queue: a.queue, metrics: a.metrics}
+	a.streams = &streams{
+		client: client, discovery: &discovery{client: raw, answers: map[string]answer{}}, queue: a.queue, problems: a.problems,
+		metrics: a.metrics, log: o.Log, timeout: o.WatchTimeout, patience: patience, lists: make(chan struct{}, maxLists), running: map[running]*stream{},
+	}
+	a.follower = &follower{client: raw, name: o.Watchlist, timeout: o.WatchTimeout}
+	return a, nil
+}
+
+// complete fills in defaults and says what is missing.
+func (o *Options) complete() error {
+	if o.Config == nil {
+		return errors.New("Options.Config is missing")
+	}
+	host, port, err := net.SplitHostPort(o.Address)
+	if _, notNumber := strconv.ParseUint(port, 10, 16); err != nil || notNumber != nil || host == "" {
+		return fmt.Errorf("Options.Address %q is not host:port", o.Address)
+	}
+	if o.CA == "" || o.Certificate == "" || o.Key == "" {
+		return errors.New("Options.CA, Certificate and Key are all needed")
+	}
+	if o.Watchlist.Name == "" {
+		o.Watchlist = types.NamespacedName{Namespace: "kyma-system", Name: "skr-webhook-watches"}
+	}
+	if o.Contract == "" {
+		o.Contract = "v2"
+	}
+	if o.MaxPending <= 0 {
+		o.MaxPending = 10_000
+	}
+	if o.WatchTimeout <= 0 {
+		o.WatchTimeout = longWatch
+	}
+	if o.ReloadInterval <= 0 {
+		o.ReloadInterval = 2 * time.Second
+	}
+	return nil
+}
+
+// newBoot returns the name of a new life.
+func newBoot() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // it never fails
+	return hex.EncodeToString(id[:])
+}
+
+// Run watches and tells until ctx ends, and then a few seconds longer if something is pending. An error says that it could not serve.
+func (a *Agent) Run(ctx context.Context) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel(nil)
+	for _, s := range []*http.Server{a.webhook(), a.health()} {
+		if s.Addr == "" {
+			continue
+		}
+		listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.Addr)
+		if err != nil {
+			return fmt.Errorf("listening: %w", err)
+		}
+		wg.Go(func() { cancel(serve(ctx, s, listener)) })
+	}
+	if _, err := a.identity.load(); err != nil {
+		a.o.Log.Info("waiting for certificates", "error", err.Error())
+	} else {
+		a.poster.use(a.identity.current.Load())
+	}
+	wg.Go(func() { a.identity.follow(ctx, a.o.ReloadInterval, func(m *material) { a.poster.use(m); a.hurry() }) })
+	wg.Go(func() { a.beat(ctx) })
+	a.follower.seen = func(c *configMap) { a.take(ctx, c) }
+	a.follower.failed = a.watchlistFailed
+	wg.Go(func() { a.follower.run(ctx) })
+	a.queue.run(ctx, a.poster.deliver)
+	cancel(nil)
+	wg.Wait()
+	a.streams.wg.Wait()
+	if err := context.Cause(ctx); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// watchlistFailed notes that the watch list cannot be read, or with nil that it can.
+func (a *Agent) watchlistFailed(err error) {
+	if err == nil {
+		a.problems.set(" reading", "")
+		return
+	}
+	a.problems.set(" reading", fmt.Sprintf("cannot read ConfigMap %s: %.180s", a.o.Watchlist, cause(err)))
+}
+
+// hurry makes the next heartbeat due.
+func (a *Agent) hurry() {
+	select {
+	case a.nudge <- struct{}{}:
+	default:
+	}
+}
+
+// interval is the time between two heartbeats.
+func (a *Agent) interval() time.Duration {
+	if list := a.watchlist.Load(); list != nil {
+		return list.Interval()
+	}
+	return protocol.DefaultHeartbeat
+}

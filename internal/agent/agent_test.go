@@ -1,0 +1,173 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// freeAddress returns an address that nobody listens on.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+// get returns the status and the body of an answer; 0 if there is none.
+func get(client *http.Client, url string) (int, string) {
+	answer, err := client.Get(url)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer answer.Body.Close()
+	body, _ := io.ReadAll(answer.Body)
+	return answer.StatusCode, string(body)
+}
+
+// TestRun: all parts together, with an API server that has only a ConfigMap. Package playground/agent does it with a real one.
+func TestRun(t *testing.T) {
+	config := make(chan string, 10)
+	object := func(version int, data string) string {
+		body, _ := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": fmt.Sprint(version)}, "data": map[string]string{protocol.WatchlistKey: data}})
+		return string(body)
+	}
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case r.URL.Path != "/api/v1/namespaces/kyma-system/configmaps" || r.URL.Query().Get("fieldSelector") != "metadata.name=skr-webhook-watches":
+			w.WriteHeader(http.StatusNotFound)
+		case r.URL.Query().Get("watch") == "":
+			fmt.Fprint(w, `{"metadata":{"resourceVersion":"1"},"items":[]}`)
+		default:
+			w.(http.Flusher).Flush()
+			for version := 2; ; version++ {
+				select {
+				case data := <-config:
+					fmt.Fprintf(w, `{"type":"MODIFIED","object":%s}`+"\n", object(version, data))
+					w.(http.Flusher).Flush()
+				case <-r.Context().Done():
+					return
+				}
+			}
+		}
+	}))
+	t.Cleanup(func() { api.CloseClientConnections(); api.Close() })
+	l := newRemote(t, 0)
+	a, _ := agentFor(t, l)
+	o := a.o
+	o.Config, o.WebhookAddress, o.MetricsAddress = &rest.Config{Host: api.URL}, freeAddress(t), freeAddress(t)
+	a, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+
+	eventually := func(what string, check func() bool) {
+		t.Helper()
+		for end := time.Now().Add(deadline); !check(); <-time.After(10 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal(what)
+			}
+		}
+	}
+	beat := func() (h protocol.Heartbeat) {
+		for _, r := range l.all() {
+			if strings.HasSuffix(r.path, "/heartbeat") {
+				h, _ = protocol.ParseHeartbeat([]byte(r.body))
+			}
+		}
+		return h
+	}
+	eventually("the first heartbeat says that there is no watch list", func() bool { return strings.Contains(beat().Problem, "does not exist") })
+	plain := &http.Client{}
+	defer plain.CloseIdleConnections()
+	if status, body := get(plain, "http://"+o.MetricsAddress+"/healthz"); status != http.StatusOK {
+		t.Errorf("it is alive: %d %s", status, body)
+	}
+	if status, body := get(plain, "http://"+o.MetricsAddress+"/readyz"); status != http.StatusServiceUnavailable || !strings.Contains(body, "skr-webhook-watches") {
+		t.Errorf("it is not ready: %d %s", status, body)
+	}
+	config <- `{"watches":[],"heartbeat":"1s"}`
+	eventually("it becomes ready", func() bool {
+		status, _ := get(plain, "http://"+o.MetricsAddress+"/readyz")
+		return status == http.StatusOK
+	})
+	eventually("and says so", func() bool { return beat().Watchlist != "" && beat().Problem == "" })
+	config <- `nonsense`
+	eventually("a bad list is a problem", func() bool { return beat().Watchlist != "" && strings.Contains(beat().Problem, "JSON") })
+
+	roots := x509.NewCertPool()
+	roots.AddCert(l.root.Leaf)
+	for _, version := range []uint16{tls.VersionTLS12, tls.VersionTLS13} {
+		client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MaxVersion: version, MinVersion: tls.VersionTLS12}}}
+		answer, err := client.Post("https://"+o.WebhookAddress+"/validate/someone", "application/json", bytes.NewBufferString(called("DELETE", "", `{"apiVersion":"v1","kind":"Thing","metadata":{"name":"x"}}`, "")))
+		if (err == nil) != (version == tls.VersionTLS13) {
+			t.Errorf("TLS %x: %v", version, err)
+		}
+		if err == nil {
+			_ = answer.Body.Close()
+		}
+		client.CloseIdleConnections()
+	}
+	eventually("what the webhook saw is told", func() bool {
+		for _, r := range l.all() {
+			if r.path == "/v2/someone/event" && strings.HasPrefix(r.body, `{"watched":{"Namespace":"","Name":"x"},"watchedGvk":{"group":"","version":"v1","kind":"Thing"},`) {
+				return true
+			}
+		}
+		return false
+	})
+	if status, body := get(plain, "http://"+o.MetricsAddress+"/metrics"); status != http.StatusOK || !strings.Contains(body, "\nwatcher_kcp_requests_total 1\n") {
+		t.Errorf("metrics: %d\n%s", status, body)
+	}
+}
+
+// TestRunPortTaken: an agent that cannot serve ends, and says why.
+func TestRunPortTaken(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = taken.Close() }()
+	a, _ := agentFor(t, newRemote(t, 0))
+	a.o.MetricsAddress = taken.Addr().String()
+	if err := a.Run(t.Context()); err == nil || !strings.Contains(err.Error(), taken.Addr().String()) {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestOptionsFrom(t *testing.T) {
+	o := OptionsFrom(&config.Agent{
+		CACert: "ca", TLSCert: "cert", TLSKey: "key", KCPAddr: "listener:1", KCPContract: "v2", WebhookPort: 2, MetricsPort: 3, BindAddress: "::1", Watchlist: "ns/name",
+	}, &rest.Config{}, "4", logr.Discard())
+	if o.Watchlist.String() != "ns/name" || o.WebhookAddress != "[::1]:2" || o.MetricsAddress != "[::1]:3" || o.CA+o.Certificate+o.Key != "cacertkey" || o.Address != "listener:1" || o.Contract != "v2" || o.Version != "4" {
+		t.Errorf("got %+v", o)
+	}
+}

@@ -1,0 +1,92 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+)
+
+// material is what the certificate files had in them at one time.
+type material struct {
+	files       [3][]byte
+	certificate tls.Certificate
+	roots       *x509.CertPool
+}
+
+// identity holds what is in the certificate files, and reads them again when they change.
+type identity struct {
+	ca, certificate, key string // paths
+	log                  logr.Logger
+	problems             *problems
+
+	current atomic.Pointer[material] // nil until the files could be read
+}
+
+// load reads the files. It tells whether they have something new that can be used; what was there before stays in use otherwise.
+func (i *identity) load() (changed bool, err error) {
+	var m material
+	for n, path := range []string{i.ca, i.certificate, i.key} {
+		if m.files[n], err = os.ReadFile(path); err != nil { //nolint:gosec // who starts the agent names its files
+			return false, fmt.Errorf("reading the certificate files: %w", err)
+		}
+	}
+	if now := i.current.Load(); now != nil && bytes.Equal(bytes.Join(now.files[:], nil), bytes.Join(m.files[:], nil)) {
+		return false, nil
+	}
+	if m.certificate, err = tls.X509KeyPair(m.files[1], m.files[2]); err != nil {
+		return false, fmt.Errorf("reading %s and %s: %w", i.certificate, i.key, err)
+	}
+	m.roots = x509.NewCertPool()
+	if !m.roots.AppendCertsFromPEM(m.files[0]) {
+		return false, fmt.Errorf("reading %s: there is no certificate in it", i.ca)
+	}
+	i.current.Store(&m)
+	return true, nil
+}
+
+// follow reads the files now and every interval, and calls use when they have something new.
+func (i *identity) follow(ctx context.Context, interval time.Duration, use func(*material)) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	failed := 0
+	for {
+		changed, err := i.load()
+		switch {
+		case err != nil:
+			failed++
+		case changed:
+			m := i.current.Load()
+			i.log.Info("using a certificate", "subject", m.certificate.Leaf.Subject.CommonName, "until", m.certificate.Leaf.NotAfter)
+			use(m)
+			fallthrough
+		default:
+			failed = 0
+			i.problems.set("certificates", "")
+		}
+		if failed == 3 { // it may have been read while it was being written
+			i.log.Error(err, "the certificate files cannot be used; those read before stay in use")
+			i.problems.set("certificates", err.Error())
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// serving returns the certificate for the servers of the agent.
+func (i *identity) serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	m := i.current.Load()
+	if m == nil {
+		return nil, fmt.Errorf("there is no certificate in %s yet", i.certificate)
+	}
+	return &m.certificate, nil
+}

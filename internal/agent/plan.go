@@ -1,0 +1,155 @@
+package agent
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// query is one watch on the API server.
+type query struct {
+	group, version, resource string // version may be *
+	namespace, name          string
+	selector                 string
+}
+
+// scope narrows a resource down.
+type scope struct{ namespace, name, selector string }
+
+// target is who is told of what, by one entry of the watch list.
+type target struct {
+	manager       string
+	version, kind string // as in the watch list: version may be *, kind may be empty
+	field         protocol.Field
+	filter        int // index in plan.filters
+}
+
+// plan is one watch, and who is told of what is seen there.
+type plan struct {
+	query   query
+	filters []scope // distinct and sorted; more than one, or one that is wider than the query, is never alone in the query
+	targets []target
+}
+
+// is tells whether a watch for p serves q too, so that only its targets differ.
+func (p plan) is(q plan) bool { return p.query == q.query && slices.Equal(p.filters, q.filters) }
+
+// plans turns a watch list into watches: one per group, version and resource. Where entries want different objects of a resource, the watch has
+// all of them, and what each entry wants is sorted out here. An entry for version * joins an entry that names a version: the objects are
+// the same in all.
+func plans(list protocol.Watchlist) []plan {
+	type resource struct{ group, version, name string }
+	named := map[resource]string{} // the version that * joins
+	for _, w := range list.Watches {
+		r := resource{group: w.Group, name: w.Resource}
+		if first := named[r]; w.Version != "*" && (first == "" || w.Version < first) {
+			named[r] = w.Version
+		}
+	}
+	groups := map[resource][]protocol.Watch{}
+	for _, w := range list.Watches {
+		r := resource{group: w.Group, version: w.Version, name: w.Resource}
+		if v := named[resource{group: w.Group, name: w.Resource}]; w.Version == "*" && v != "" {
+			r.version = v
+		}
+		groups[r] = append(groups[r], w)
+	}
+	var all []plan
+	for r, watches := range groups {
+		p := plan{query: query{group: r.group, version: r.version, resource: r.name}}
+		scopes := map[scope]bool{}
+		for _, w := range watches {
+			scopes[scopeOf(w)] = true
+		}
+		p.filters = slices.SortedFunc(maps.Keys(scopes), func(a, b scope) int {
+			return cmp.Or(cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name), cmp.Compare(a.selector, b.selector))
+		})
+		p.query.namespace, p.query.name, p.query.selector = widest(p.filters)
+		for _, w := range watches {
+			p.targets = append(p.targets, target{
+				manager: cmp.Or(w.Manager, protocol.Manager), version: w.Version, kind: w.Kind, field: w.Field,
+				filter: slices.Index(p.filters, scopeOf(w)),
+			})
+		}
+		all = append(all, p)
+	}
+	return all
+}
+
+func scopeOf(w protocol.Watch) scope {
+	return scope{namespace: w.Namespace, name: w.Name, selector: w.Selector}
+}
+
+// widest returns the narrowest query that has all that the scopes want.
+func widest(scopes []scope) (namespace, name, selector string) {
+	if len(scopes) == 1 {
+		return scopes[0].namespace, scopes[0].name, scopes[0].selector
+	}
+	namespace, name = scopes[0].namespace, scopes[0].name
+	for _, s := range scopes {
+		if s.namespace != namespace {
+			namespace = ""
+		}
+		if s.name != name {
+			name = ""
+		}
+	}
+	return namespace, name, union(scopes)
+}
+
+// union returns a selector for all objects that one of the selectors takes, and as few others as can be said without "or": for every label
+// that each of them asks for, the values that they ask for.
+func union(scopes []scope) string {
+	var wanted map[string]map[string]bool // values by label; nil for any value
+	for n, s := range scopes {
+		selector, err := labels.Parse(s.selector)
+		if err != nil {
+			return ""
+		}
+		here := map[string]map[string]bool{}
+		requirements, _ := selector.Requirements()
+		for _, r := range requirements {
+			switch r.Operator() {
+			case selection.Equals, selection.DoubleEquals, selection.In:
+				here[r.Key()] = map[string]bool{}
+				for value := range r.Values() {
+					here[r.Key()][value] = true
+				}
+			case selection.Exists:
+				if _, known := here[r.Key()]; !known {
+					here[r.Key()] = nil
+				}
+			}
+		}
+		if n == 0 {
+			wanted = here
+			continue
+		}
+		for label, values := range wanted {
+			more, both := here[label]
+			switch {
+			case !both:
+				delete(wanted, label)
+			case values == nil || more == nil:
+				wanted[label] = nil
+			default:
+				maps.Copy(values, more)
+			}
+		}
+	}
+	var parts []string
+	for _, label := range slices.Sorted(maps.Keys(wanted)) {
+		if values := wanted[label]; values == nil {
+			parts = append(parts, label)
+		} else {
+			parts = append(parts, label+" in ("+strings.Join(slices.Sorted(maps.Keys(values)), ",")+")")
+		}
+	}
+	return strings.Join(parts, ",")
+}

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// postTimeout bounds one request to the listener.
+const postTimeout = 15 * time.Second
+
+// poster sends to the listener in the control plane.
+type poster struct {
+	address, contract string
+	log               logr.Logger
+	metrics           *metrics
+	heard             func(instance string) // who answered
+
+	client atomic.Pointer[http.Client] // for the certificate in use
+}
+
+// use makes connections from now on with these certificates. Those that are open stay so while they are needed.
+func (p *poster) use(m *material) {
+	transport := &http.Transport{
+		TLSClientConfig: &tls.Config{
+			MinVersion: tls.VersionTLS13, RootCAs: m.roots, ClientSessionCache: tls.NewLRUClientSessionCache(4),
+			// It is shown whatever roots the listener says that it knows: a refusal says more than a missing certificate.
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.certificate, nil },
+		},
+		ForceAttemptHTTP2:      true,
+		MaxConnsPerHost:        2,
+		MaxIdleConnsPerHost:    2,
+		IdleConnTimeout:        5 * time.Minute,
+		TLSHandshakeTimeout:    10 * time.Second,
+		MaxResponseHeaderBytes: 16 << 10,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: 30 * time.Second, PingTimeout: 10 * time.Second},
+	}
+	former := p.client.Swap(&http.Client{
+		Transport:     transport,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	})
+	if former != nil {
+		former.CloseIdleConnections()
+	}
+}
+
+// post sends a body and returns the status of the answer. Any answer is one: err says that there was none.
+func (p *poster) post(ctx context.Context, manager, what string, body []byte) (status int, wait time.Duration, err error) {
+	client := p.client.Load()
+	if client == nil {
+		return 0, 0, fmt.Errorf("posting to %s: there are no certificates yet", p.address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, postTimeout)
+	defer cancel()
+	target := url.URL{Scheme: "https", Host: p.address, Path: "/" + p.contract + "/" + manager + "/" + what}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
+	if err != nil {
+		p.metrics.failed.WithLabelValues(reasonSetup).Inc()
+		return 0, 0, fmt.Errorf("posting to %s: %w", p.address, err)
+	}
+	request.Header.Set("Content-Type", "application/json")
+	response, err := client.Do(request)
+	if err != nil {
+		return 0, 0, fmt.Errorf("posting to %s: %w", p.address, err)
+	}
+	defer response.Body.Close()
+	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be used again
+	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
+		wait = min(time.Duration(seconds)*time.Second, time.Minute)
+	}
+	if response.StatusCode == http.StatusOK { // others are answers of who did not work on it
+		p.heard(response.Header.Get(protocol.HeaderInstance))
+	}
+	return response.StatusCode, wait, nil
+}
+
+// deliver makes one attempt to deliver an event.
+func (p *poster) deliver(ctx context.Context, manager string, e protocol.Event) outcome {
+	body, err := json.Marshal(e)
+	if err == nil && len(body) > protocol.MaxEventBytes {
+		e.Object = nil
+		body, err = json.Marshal(e)
+	}
+	if err != nil {
+		p.metrics.failed.WithLabelValues(reasonSetup).Inc()
+		p.log.Error(err, "an event cannot be written as JSON", "event", e.Watched)
+		return outcome{refused: true}
+	}
+	status, wait, err := p.post(ctx, manager, "event", body)
+	refused := status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge
+	if refused && e.Object != nil {
+		e.Object = nil
+		return p.deliver(ctx, manager, e)
+	}
+	if err == nil && status == http.StatusOK {
+		return outcome{delivered: true}
+	}
+	p.metrics.failed.WithLabelValues(reasonRequest).Inc()
+	switch {
+	case refused:
+		p.log.Info("the listener refuses an event for good", "manager", manager, "status", status, "kind", e.WatchedGVK.Kind, "object", e.Watched)
+	case err != nil:
+		p.log.V(1).Info("an event has to wait", "manager", manager, "error", err.Error())
+	default:
+		p.log.V(1).Info("an event has to wait", "manager", manager, "status", status)
+	}
+	return outcome{refused: refused, wait: wait, busy: status == http.StatusTooManyRequests}
+}

@@ -1,0 +1,429 @@
+package agent
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// issue makes a certificate for 127.0.0.1, signed by the parent, or by itself. Both are PEM.
+func issue(t testing.TB, name string, parent *tls.Certificate) (certificate, key []byte, pair tls.Certificate) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, IsCA: parent == nil, BasicConstraintsValid: true,
+	}
+	signer, by := template, any(private)
+	if parent != nil {
+		signer, by = parent.Leaf, parent.PrivateKey
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, signer, private.Public(), by)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pkcs8, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})
+	key = pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: pkcs8})
+	if pair, err = tls.X509KeyPair(certificate, key); err != nil {
+		t.Fatal(err)
+	}
+	return certificate, key, pair
+}
+
+// remote is a listener.
+type remote struct {
+	*httptest.Server
+	root     tls.Certificate
+	rootPEM  []byte
+	handler  http.HandlerFunc // guarded by mu
+	mu       sync.Mutex
+	requests []request // guarded by mu
+}
+
+type request struct{ path, contentType, body, client, connection string }
+
+func newRemote(t *testing.T, version uint16) *remote {
+	t.Helper()
+	l := &remote{handler: func(http.ResponseWriter, *http.Request) {}}
+	l.rootPEM, _, l.root = issue(t, "root", nil)
+	_, _, server := issue(t, "listener", &l.root)
+	l.Server = httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		l.mu.Lock()
+		l.requests = append(l.requests, request{r.URL.Path, r.Header.Get("Content-Type"), string(body), r.TLS.PeerCertificates[0].Subject.CommonName, r.RemoteAddr})
+		handler := l.handler
+		l.mu.Unlock()
+		handler(w, r)
+	}))
+	roots := x509.NewCertPool()
+	roots.AddCert(l.root.Leaf)
+	l.TLS = &tls.Config{Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots, MaxVersion: version, MinVersion: tls.VersionTLS12}
+	l.EnableHTTP2 = true
+	l.Config.ErrorLog = log.New(io.Discard, "", 0)
+	l.StartTLS()
+	t.Cleanup(l.Close)
+	return l
+}
+
+func (l *remote) all() []request {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]request(nil), l.requests...)
+}
+
+func (l *remote) set(handler http.HandlerFunc) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.handler, l.requests = handler, nil
+}
+
+// give writes certificate files of a client into a folder.
+func (l *remote) give(t *testing.T, dir, name string) {
+	t.Helper()
+	certificate, key, _ := issue(t, name, &l.root)
+	for file, data := range map[string][]byte{"ca.crt": l.rootPEM, "tls.crt": certificate, "tls.key": key} {
+		if err := os.WriteFile(filepath.Join(dir, file), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// agentFor makes an agent with certificates for the listener; it does not run.
+func agentFor(t *testing.T, l *remote) (a *Agent, dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	l.give(t, dir, "runtime-1")
+	a, err := New(Options{
+		Config: &rest.Config{Host: "http://127.0.0.1:1"}, Address: l.Listener.Addr().String(), Version: "1.2.3", Log: logr.Discard(),
+		CA: filepath.Join(dir, "ca.crt"), Certificate: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.identity.load(); err != nil {
+		t.Fatal(err)
+	}
+	a.poster.use(a.identity.current.Load())
+	client := a.poster.client.Load()
+	t.Cleanup(client.CloseIdleConnections)
+	return a, dir
+}
+
+func TestDeliver(t *testing.T) {
+	answer := func(status int, header ...string) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			if len(header) > 0 {
+				w.Header().Set(header[0], header[1])
+			}
+			w.WriteHeader(status)
+		}
+	}
+	cases := map[string]struct {
+		reason   string
+		answer   http.HandlerFunc
+		want     outcome
+		attempts int
+	}{
+		"OK":           {"200 is the only success", answer(200), outcome{delivered: true}, 1},
+		"Accepted":     {"another good status is none", answer(202), outcome{}, 1},
+		"Redirect":     {"nor is a redirect, which is not followed", answer(302, "Location", "/elsewhere"), outcome{}, 1},
+		"BadRequest":   {"what is bad is tried once more without metadata, and dropped", answer(400), outcome{refused: true}, 2},
+		"TooLarge":     {"and so is what is too large", answer(413), outcome{refused: true}, 2},
+		"Unauthorised": {"rights may come", answer(401), outcome{}, 1},
+		"Forbidden":    {"rights may come", answer(403), outcome{}, 1},
+		"NotFound":     {"managers may come", answer(404), outcome{}, 1},
+		"Busy":         {"who is busy says how long", answer(429, "Retry-After", "3"), outcome{wait: 3 * time.Second, busy: true}, 1},
+		"Unavailable":  {"or only that", answer(503, "Retry-After", "never"), outcome{}, 1},
+		"LongWait":     {"nobody waits for hours", answer(503, "Retry-After", "9999"), outcome{wait: time.Minute}, 1},
+		"Broken":       {"an answer that breaks off is none", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, outcome{}, 1},
+	}
+	l := newRemote(t, 0)
+	a, _ := agentFor(t, l)
+	e := about("a", "1").event
+	e.Watched.Namespace = "kyma-system"
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			l.set(c.answer)
+			got := a.poster.deliver(t.Context(), "lifecycle-manager", e)
+			if got != c.want || len(l.all()) != c.attempts {
+				t.Errorf("%s: got %+v after %d attempts", c.reason, got, len(l.all()))
+			}
+			last := l.all()[c.attempts-1]
+			body := `{"watched":{"Namespace":"kyma-system","Name":"a"},"watchedGvk":{"group":"","version":"v1","kind":"Thing"},"resource":"things"`
+			if c.attempts == 1 {
+				body += `,"object":{"resourceVersion":"1"}`
+			}
+			last.connection = ""
+			if want := (request{"/v2/lifecycle-manager/event", "application/json", body + "}", "runtime-1", ""}); last != want {
+				t.Errorf("got  %+v\nwant %+v", last, want)
+			}
+		})
+	}
+}
+
+// TestDeliverLarge: an event that is too large goes without metadata.
+func TestDeliverLarge(t *testing.T) {
+	l := newRemote(t, 0)
+	a, _ := agentFor(t, l)
+	e := about("a", "1").event
+	e.Object.Annotations = map[string]string{"a": strings.Repeat("x", protocol.MaxEventBytes)}
+	if got := a.poster.deliver(t.Context(), "m", e); !got.delivered || len(l.all()[0].body) > 200 {
+		t.Errorf("got %+v with %d bytes", got, len(l.all()[0].body))
+	}
+}
+
+// TestConnection: one connection for all, until the certificate changes.
+func TestConnection(t *testing.T) {
+	l := newRemote(t, 0)
+	a, dir := agentFor(t, l)
+	var wg sync.WaitGroup
+	for range 20 {
+		for range 5 {
+			wg.Go(func() { a.poster.deliver(t.Context(), "m", about("a", "1").event) })
+		}
+		wg.Wait()
+	}
+	connections := map[string]bool{}
+	for _, r := range l.all() {
+		connections[r.connection] = true
+	}
+	if len(connections) > 2 {
+		t.Errorf("%d connections for 100 events", len(connections))
+	}
+
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	used := make(chan *material, 10)
+	go a.identity.follow(ctx, 10*time.Millisecond, func(m *material) { a.poster.use(m); used <- m })
+	if err := os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("half a certif"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	awaitText(t, a.problems, "tls.crt")
+	if got := a.poster.deliver(t.Context(), "m", about("a", "1").event); !got.delivered {
+		t.Error("with files that cannot be used, those from before are used")
+	}
+	l.give(t, dir, "runtime-2")
+	m := <-used
+	if m.certificate.Leaf.Subject.CommonName != "runtime-2" {
+		t.Errorf("got the certificate of %s", m.certificate.Leaf.Subject)
+	}
+	awaitText(t, a.problems, "")
+	l.set(func(http.ResponseWriter, *http.Request) {})
+	if got := a.poster.deliver(t.Context(), "m", about("a", "1").event); !got.delivered || l.all()[0].client != "runtime-2" {
+		t.Errorf("got %+v as %+v", got, l.all())
+	}
+	served, err := a.identity.serving(nil)
+	if err != nil || served.Leaf.Subject.CommonName != "runtime-2" {
+		t.Errorf("the webhook serves %v, %v", served.Leaf.Subject, err)
+	}
+}
+
+func awaitText(t *testing.T, p *problems, part string) {
+	t.Helper()
+	for end := time.Now().Add(deadline); time.Now().Before(end); {
+		if text := p.text(); strings.Contains(text, part) && (part != "" || text == "") {
+			return
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+	t.Fatalf("the problem is %q, want %q", p.text(), part)
+}
+
+// TestTrust: who the agent talks to, and how.
+func TestTrust(t *testing.T) {
+	good := newRemote(t, 0)
+	cases := map[string]struct {
+		reason string
+		server *remote
+		roots  *remote
+	}{
+		"OldTLS":    {"nothing below TLS 1.3", newRemote(t, tls.VersionTLS12), nil},
+		"OtherRoot": {"nobody that the root does not vouch for", good, newRemote(t, 0)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, dir := agentFor(t, c.server)
+			if c.roots != nil {
+				c.roots.give(t, dir, "x")
+				if _, err := a.identity.load(); err != nil {
+					t.Fatal(err)
+				}
+				a.poster.use(a.identity.current.Load())
+			}
+			c.server.set(func(http.ResponseWriter, *http.Request) {})
+			if got := a.poster.deliver(t.Context(), "m", about("a", "1").event); got.delivered || len(c.server.all()) > 0 {
+				t.Errorf("%s: got %+v", c.reason, got)
+			}
+		})
+	}
+	a, _ := agentFor(t, good)
+	a.poster.client.Store(nil)
+	if got := a.poster.deliver(t.Context(), "m", about("a", "1").event); got != (outcome{}) {
+		t.Errorf("without certificates an event waits: %+v", got)
+	}
+}
+
+func TestIdentityErrors(t *testing.T) {
+	l := newRemote(t, 0)
+	cases := map[string]struct {
+		reason string
+		edit   func(dir string) error
+	}{
+		"Missing": {"there have to be files", func(dir string) error { return os.Remove(filepath.Join(dir, "tls.key")) }},
+		"NoRoot":  {"with a root", func(dir string) error { return os.WriteFile(filepath.Join(dir, "ca.crt"), []byte("x"), 0o600) }},
+		"NoPair":  {"and a certificate", func(dir string) error { return os.WriteFile(filepath.Join(dir, "tls.crt"), l.rootPEM, 0o600) }},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			a, dir := agentFor(t, l)
+			a.identity.current.Store(nil)
+			if err := c.edit(dir); err != nil {
+				t.Fatal(err)
+			}
+			if changed, err := a.identity.load(); err == nil || changed || a.identity.current.Load() != nil {
+				t.Errorf("%s: got %v", c.reason, err)
+			}
+			if _, err := a.identity.serving(nil); err == nil {
+				t.Error("the webhook serves without a certificate")
+			}
+		})
+	}
+}
+
+func TestHeartbeat(t *testing.T) {
+	l := newRemote(t, 0)
+	a, _ := agentFor(t, l)
+	a.problems.set("x", strings.Repeat(`<"ü`, 200))
+	a.queue.add(protocol.Manager, about("a", "1"))
+	a.queue.mu.Lock()
+	a.queue.lanes[protocol.Manager].lost = 2
+	a.queue.mu.Unlock()
+	cases := []struct {
+		reason string
+		status int
+		good   bool
+		lost   bool
+	}{
+		{"a listener that fails is asked again soon", 500, false, true},
+		{"the Kyma project's listener knows no heartbeats, and that is fine", 404, true, true},
+		{"what was lost is said until it was heard", 200, true, true},
+		{"and then no more", 200, true, false},
+	}
+	for _, c := range cases {
+		l.set(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) })
+		if good := a.heartbeat(t.Context()); good != c.good {
+			t.Errorf("%s: %t", c.reason, good)
+		}
+		got := l.all()[0]
+		h, err := protocol.ParseHeartbeat([]byte(got.body))
+		if err != nil || len(got.body) >= protocol.MaxHeartbeatBytes || got.path != "/v2/lifecycle-manager/heartbeat" {
+			t.Errorf("%s: %v, %d bytes to %s", c.reason, err, len(got.body), got.path)
+		}
+		want := protocol.Heartbeat{Boot: a.queue.boot, Version: "1.2.3", Sequence: 1, Pending: 1, Lost: c.lost, Problem: h.Problem}
+		if diff := cmp.Diff(want, h); diff != "" || !strings.HasPrefix(h.Problem, `<"ü`) {
+			t.Errorf("%s: %s", c.reason, diff)
+		}
+	}
+	l.Close()
+	if a.heartbeat(t.Context()) {
+		t.Error("without a listener it is tried again soon")
+	}
+}
+
+func TestProblems(t *testing.T) {
+	changed := 0
+	p := &problems{all: map[string]string{}, changed: func() { changed++ }}
+	p.set("b", "b is bad")
+	p.set("b", "b is bad")
+	p.set("a", "a is bad")
+	if got := p.text(); got != "a is bad; b is bad" || changed != 2 {
+		t.Errorf("%q after %d changes", got, changed)
+	}
+	p.set("c", strings.Repeat("ö", 300))
+	if got := p.text(); len(got) > maxProblem || !strings.HasSuffix(got, " … (3 problems)") || strings.Contains(got, "�") {
+		t.Errorf("%q", got)
+	}
+	for _, of := range []string{"a", "b", "c"} {
+		p.set(of, "")
+	}
+	if p.text() != "" {
+		t.Errorf("%q", p.text())
+	}
+}
+
+func TestCause(t *testing.T) {
+	refused := errors.New("connection refused")
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   string
+	}{
+		"Request": {"the address of a request is left out", fmt.Errorf("posting: %w", &url.Error{Op: "Get", URL: "https://long", Err: refused}), "connection refused"},
+		"Other":   {"other errors say what they say", fmt.Errorf("posting: %w", refused), "posting: connection refused"},
+	}
+	for name, c := range cases {
+		if got := cause(c.err); got != c.want {
+			t.Errorf("%s: %s: %q", name, c.reason, got)
+		}
+	}
+}
+
+func TestNew(t *testing.T) {
+	good := Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, Address: "localhost:1", CA: "a", Certificate: "b", Key: "c"}
+	if a, err := New(good); err != nil || a.interval() != protocol.DefaultHeartbeat || a.o.Contract != "v2" || a.o.Watchlist.String() != "kyma-system/skr-webhook-watches" {
+		t.Errorf("got %+v, %v", a, err)
+	}
+	cases := map[string]struct {
+		reason string
+		edit   func(*Options)
+	}{
+		"Config":      {"there is something to watch", func(o *Options) { o.Config = nil }},
+		"Address":     {"and somebody to tell", func(o *Options) { o.Address = "https://localhost" }},
+		"Certificate": {"and something to show", func(o *Options) { o.Certificate = "" }},
+		"BadConfig": {"a config has to make sense", func(o *Options) {
+			o.Config = &rest.Config{Host: "http://[", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nowhere"}}
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := good
+			c.edit(&o)
+			if _, err := New(o); err == nil {
+				t.Errorf("%s, but it was taken", c.reason)
+			}
+		})
+	}
+}

@@ -1,0 +1,566 @@
+package agent
+
+import (
+	"container/heap"
+	"context"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// Limits of a queue.
+const (
+	spacing    = 500 * time.Millisecond // between two events about one object to one manager
+	memory     = time.Minute            // how long it is known what was delivered
+	maxLanes   = 64                     // managers that are told
+	maxBacklog = 1000                   // pending events for one manager: the listener takes 100 a second from a runtime
+	maxObjects = 500                    // pending events that have more than names
+	maxSends   = 15                     // requests at the same time; the listener takes 16 from a runtime, and heartbeats need one
+	firstRetry = 250 * time.Millisecond // back-off after the first failure
+	lastRetry  = 15 * time.Second       // and after many
+	drainTime  = 3 * time.Second        // for what is pending when the agent ends
+)
+
+// outcome is what became of one attempt to deliver an event.
+type outcome struct {
+	// delivered says that the listener took it, refused that it never will. Neither: it has to be sent again.
+	delivered, refused bool
+	// wait is how long the listener wants to be left alone, 0 if it did not say. busy says that nothing is wrong but the pace.
+	wait time.Duration
+	busy bool
+}
+
+// queue holds what is to be told, and remembers what was told lately.
+//
+// There is a lane per manager. In it is at most one entry per object, which has the newest state: what changes often is told at once, and then
+// every 500 ms. When sending fails, the lane waits, longer and longer, and then tries with one entry; when that arrives, all follow. An entry that
+// fails while others get through has a back-off of its own.
+type queue struct {
+	boot    string
+	max     int // pending entries of all lanes
+	metrics *metrics
+	kick    chan struct{} // something may be due
+
+	mu        sync.Mutex // guards what follows
+	lanes     map[string]*lane
+	pending   int // entries of all lanes
+	sending   int
+	order     uint64
+	instances []string // listeners that have answered lately, the newest last
+}
+
+// lane is what is to be told to one manager.
+type lane struct {
+	manager  string
+	entries  map[key]*entry
+	waiting  schedule // those of the entries that are not being sent
+	sending  int
+	failures int       // in a row
+	paused   time.Time // nothing is sent before
+	sequence uint64
+	lost     int // events that were dropped and that no Began makes up for
+
+	delivered map[key]delivery
+	log       []logged          // oldest first; what was delivered again is in it again
+	forgotten map[key]time.Time // resources of which deliveries had to be forgotten, and when
+}
+
+// key is what an event is about. Without a name, it is the whole resource.
+type key struct {
+	kind                      metav1.GroupVersionKind
+	resource, namespace, name string
+}
+
+// whole is the key of all objects of the resource.
+func (k key) whole() key { return key{kind: k.kind, resource: k.resource} }
+
+type entry struct {
+	key      key
+	event    protocol.Event
+	at       time.Time // not to be sent before
+	order    uint64
+	index    int // in the schedule, -1 while it is being sent
+	attempts int
+	repeat   time.Duration // if positive, it is told again so long after it was delivered
+	next     *change       // what came while it was being sent
+}
+
+// change is something to tell.
+type change struct {
+	event  protocol.Event
+	delay  time.Duration // before it is told
+	repeat time.Duration // if positive, it is told again so long after it was delivered
+	again  bool          // it is what was told before
+}
+
+type delivery struct {
+	at       time.Time
+	sequence uint64
+	deleted  bool
+}
+
+// logged is a delivery, unless the object was delivered again since.
+type logged struct {
+	key key
+	at  time.Time
+}
+
+func newQueue(boot string, limit int, m *metrics) *queue {
+	return &queue{boot: boot, max: limit, metrics: m, kick: make(chan struct{}, 1), lanes: map[string]*lane{}}
+}
+
+func keyOf(e protocol.Event) key {
+	return key{kind: e.WatchedGVK, resource: e.Resource, namespace: e.Watched.Namespace, name: e.Watched.Name}
+}
+
+// add takes what a manager is to be told. It never blocks.
+func (q *queue) add(manager string, c change) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.laneLocked(manager)
+	if l == nil {
+		q.metrics.lost.Inc()
+		return
+	}
+	q.addLocked(l, c)
+	q.wake()
+}
+
+// laneLocked returns the lane of a manager, nil if there are too many.
+func (q *queue) laneLocked(manager string) *lane {
+	l := q.lanes[manager]
+	if l == nil && len(q.lanes) < maxLanes {
+		l = &lane{manager: manager, entries: map[key]*entry{}, delivered: map[key]delivery{}, forgotten: map[key]time.Time{}}
+		q.lanes[manager] = l
+	}
+	return l
+}
+
+func (q *queue) addLocked(l *lane, c change) {
+	k, now := keyOf(c.event), time.Now()
+	if e := l.entries[k]; e != nil {
+		q.renewLocked(l, e, c, now)
+		return
+	}
+	if whole := l.entries[k.whole()]; k.name != "" && whole != nil && whole.index >= 0 && c.delay == 0 && c.repeat == 0 {
+		return // that anything may have changed is told after this change, and says it too
+	}
+	if q.pending >= q.max || len(l.entries) >= maxBacklog {
+		room := q.collapseLocked(l, k)
+		if !room {
+			l.lost++
+			q.metrics.lost.Inc()
+			return
+		}
+		k = k.whole()
+		c = change{event: began(k)}
+		if e := l.entries[k]; e != nil {
+			q.renewLocked(l, e, c, now)
+			return
+		}
+	}
+	if q.pending >= maxObjects {
+		c.event.Object = nil
+	}
+	l.sequence++
+	c.event.Boot, c.event.Sequence = q.boot, l.sequence
+	at := now.Add(c.delay)
+	if d, lately := l.delivered[k]; lately && d.at.Add(spacing).After(at) {
+		at = d.at.Add(spacing)
+	}
+	q.pushLocked(l, &entry{key: k, event: c.event, at: at, repeat: c.repeat})
+	if !c.again {
+		q.metrics.events.Inc()
+	}
+}
+
+// began is the event that says that anything of a resource may have changed.
+func began(k key) protocol.Event {
+	return protocol.Event{WatchedGVK: k.kind, Resource: k.resource, Began: true}
+}
+
+func (q *queue) pushLocked(l *lane, e *entry) {
+	q.order++
+	e.order = q.order
+	l.entries[e.key] = e
+	q.pending++
+	heap.Push(&l.waiting, e)
+}
+
+// renewLocked replaces what is to be told of an object by something newer. The number stays: the event was not delivered under it yet.
+func (q *queue) renewLocked(l *lane, e *entry, c change, now time.Time) {
+	if e.index < 0 {
+		if e.next != nil {
+			c.delay, c.repeat = min(c.delay, e.next.delay), max(c.repeat, e.next.repeat)
+		}
+		e.next = &c
+		return
+	}
+	c.event.Boot, c.event.Sequence = e.event.Boot, e.event.Sequence
+	if q.pending > maxObjects {
+		c.event.Object = nil
+	}
+	e.event, e.repeat = c.event, max(c.repeat, e.repeat)
+	at := now.Add(c.delay)
+	if d, lately := l.delivered[e.key]; lately && d.at.Add(spacing).After(at) {
+		at = d.at.Add(spacing)
+	}
+	if at.Before(e.at) && e.attempts == 0 {
+		e.at = at
+		heap.Fix(&l.waiting, e.index)
+	}
+}
+
+// collapseLocked makes room by telling of a whole resource instead of its objects: that of the key, or if it has none pending the one that
+// has most. It tells whether there is room; then the whole resource of the key is to be told of.
+func (q *queue) collapseLocked(l *lane, k key) bool {
+	if q.dropLocked(l, k.whole()) > 0 || l.entries[k.whole()] != nil {
+		return true
+	}
+	var most key
+	var in *lane
+	count := 1 // one for another is no gain
+	for _, other := range q.lanes {
+		if other != l && len(l.entries) >= maxBacklog {
+			continue
+		}
+		sizes := map[key]int{}
+		for _, e := range other.waiting {
+			if e.key.name != "" {
+				sizes[e.key.whole()]++
+			}
+		}
+		for whole, n := range sizes {
+			if n > count {
+				most, in, count = whole, other, n
+			}
+		}
+	}
+	if in == nil {
+		return false
+	}
+	q.dropLocked(in, most)
+	if in.entries[most] == nil {
+		in.sequence++
+		e := began(most)
+		e.Boot, e.Sequence = q.boot, in.sequence
+		q.pushLocked(in, &entry{key: most, event: e, at: time.Now()})
+	}
+	return true
+}
+
+// dropLocked removes the entries of all objects of a resource that are waiting, and returns how many there were.
+func (q *queue) dropLocked(l *lane, whole key) int {
+	var kept schedule
+	dropped := 0
+	for _, e := range l.waiting {
+		if e.key.name == "" || e.key.whole() != whole {
+			e.index = len(kept)
+			kept = append(kept, e)
+			continue
+		}
+		delete(l.entries, e.key)
+		dropped++
+	}
+	q.pending -= dropped
+	l.waiting = kept
+	heap.Init(&l.waiting)
+	return dropped
+}
+
+// run sends what is due until ctx ends, and then for a moment more what is pending.
+func (q *queue) run(ctx context.Context, deliver func(ctx context.Context, manager string, e protocol.Event) outcome) {
+	sends, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	var wg sync.WaitGroup
+	defer wg.Wait()
+	defer cancel()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	ended := ctx.Done()
+	var drained <-chan time.Time
+	for {
+		due, pending := q.dispatch(sends, &wg, deliver)
+		if drained != nil && pending == 0 {
+			return
+		}
+		if due.IsZero() {
+			timer.Stop()
+		} else {
+			timer.Reset(max(time.Until(due), time.Millisecond))
+		}
+		select {
+		case <-q.kick:
+		case <-timer.C:
+		case <-ended:
+			ended, drained = nil, time.After(drainTime)
+		case <-drained:
+			return
+		}
+	}
+}
+
+// dispatch starts to send what is due. It returns when something more will be, zero if that takes a kick.
+func (q *queue) dispatch(ctx context.Context, wg *sync.WaitGroup, deliver func(context.Context, string, protocol.Event) outcome) (due time.Time, pending int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	now := time.Now()
+	for _, l := range q.lanes {
+		for len(l.waiting) > 0 && l.sending < q.shareLocked(l) {
+			e := l.waiting[0]
+			if at := later(e.at, l.paused); at.After(now) {
+				if due.IsZero() || at.Before(due) {
+					due = at
+				}
+				break
+			}
+			heap.Pop(&l.waiting)
+			l.sending++
+			q.sending++
+			event := e.event
+			wg.Go(func() { q.sent(l, e, deliver(ctx, l.manager, event)) })
+		}
+	}
+	return due, q.pending
+}
+
+// shareLocked returns how many requests a lane may have under way: half of what others leave, so that there is something left for the next
+// lane; and one if the last failed.
+func (q *queue) shareLocked(l *lane) int {
+	left := maxSends - q.sending + l.sending
+	if l.failures > 0 {
+		return min(1, left)
+	}
+	return (left + 1) / 2
+}
+
+// sent notes what became of an attempt.
+func (q *queue) sent(l *lane, e *entry, o outcome) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	defer q.wake()
+	l.sending--
+	q.sending--
+	if !o.delivered && !o.refused {
+		q.failedLocked(l, e, o)
+		return
+	}
+	l.failures, l.paused = 0, time.Time{}
+	delete(l.entries, e.key)
+	q.pending--
+	if o.delivered {
+		q.rememberLocked(l, e)
+	} else {
+		l.lost++
+		q.metrics.lost.Inc()
+	}
+	switch {
+	case e.next != nil:
+		q.addLocked(l, *e.next)
+	case e.repeat > 0 && o.delivered:
+		q.addLocked(l, change{event: e.event, delay: e.repeat, again: true})
+	}
+}
+
+// failedLocked puts an entry back. If others got through since it failed before, it is the entry; else it is the way.
+func (q *queue) failedLocked(l *lane, e *entry, o outcome) {
+	now := time.Now()
+	if e.next != nil {
+		e.next.event.Boot, e.next.event.Sequence = e.event.Boot, e.event.Sequence
+		e.event, e.repeat, e.next = e.next.event, max(e.repeat, e.next.repeat), nil
+	}
+	if q.pending > maxObjects {
+		e.event.Object = nil
+	}
+	e.at = now
+	switch {
+	case o.busy:
+		l.paused = later(l.paused, now.Add(o.wait+rand.N(o.wait/4+firstRetry)))
+	case e.attempts > 0 && l.failures == 0:
+		e.attempts++
+		e.at = now.Add(max(o.wait, backoff(e.attempts)))
+	default:
+		e.attempts++
+		if !l.paused.After(now) {
+			l.failures++
+			l.paused = now.Add(max(o.wait, backoff(l.failures)))
+		}
+	}
+	q.order++
+	e.order = q.order // behind the others
+	heap.Push(&l.waiting, e)
+}
+
+// rememberLocked notes that an event was delivered.
+func (q *queue) rememberLocked(l *lane, e *entry) {
+	now := time.Now()
+	l.delivered[e.key] = delivery{at: now, sequence: e.event.Sequence, deleted: e.event.Deleted}
+	l.log = append(l.log, logged{e.key, now})
+	q.forgetLocked(l, now)
+}
+
+// forgetLocked forgets what was delivered too long ago, and the oldest of what is too much.
+func (q *queue) forgetLocked(l *lane, now time.Time) {
+	for len(l.log) > 0 {
+		oldest := l.log[0]
+		last := l.delivered[oldest.key].at.Equal(oldest.at)
+		old := now.Sub(oldest.at) > memory
+		if last && !old && len(l.log) <= q.max {
+			break
+		}
+		l.log = l.log[1:]
+		if last {
+			delete(l.delivered, oldest.key)
+		}
+		if last && !old {
+			l.forgotten[oldest.key.whole()] = oldest.at
+		}
+	}
+	if len(l.log) == 0 {
+		l.log = nil
+	}
+}
+
+// heard notes which listener answered. One that was not heard before may stand for one that died with what it was told, so it is told again.
+func (q *queue) heard(instance string) {
+	const known = 16
+	if instance == "" {
+		return
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if slices.Contains(q.instances, instance) {
+		return
+	}
+	first := len(q.instances) == 0
+	q.instances = append(q.instances, instance)
+	if len(q.instances) > known {
+		q.instances = q.instances[1:]
+	}
+	if first {
+		return
+	}
+	for _, l := range q.lanes {
+		q.repeatLocked(l)
+	}
+	q.wake()
+}
+
+// repeatLocked tells again what was told lately. What is pending anyway is not doubled.
+func (q *queue) repeatLocked(l *lane) {
+	now := time.Now()
+	for k, at := range l.forgotten {
+		if now.Sub(at) <= memory {
+			q.addLocked(l, change{event: began(k)})
+		}
+	}
+	clear(l.forgotten)
+	for k, d := range l.delivered {
+		if now.Sub(d.at) > memory || l.entries[k] != nil || q.pending >= q.max {
+			continue
+		}
+		e := protocol.Event{
+			Watched: protocol.Name{Namespace: k.namespace, Name: k.name}, WatchedGVK: k.kind, Resource: k.resource,
+			Began: k.name == "", Deleted: d.deleted, Boot: q.boot, Sequence: d.sequence,
+		}
+		q.pushLocked(l, &entry{key: k, event: e, at: now})
+	}
+}
+
+// state returns what a heartbeat says of a lane.
+func (q *queue) state(manager string) (sequence uint64, pending, lost int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	l := q.lanes[manager]
+	if l == nil {
+		return 0, 0, 0
+	}
+	q.forgetLocked(l, time.Now())
+	pending = len(l.entries)
+	for _, e := range l.entries {
+		if e.next != nil {
+			pending++
+		}
+	}
+	return l.sequence, pending, l.lost
+}
+
+// told notes that a heartbeat arrived, so that the control plane knows of lost events, and can be reached.
+func (q *queue) told(manager string, lost int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if l := q.lanes[manager]; l != nil {
+		l.lost -= lost
+		l.paused = time.Time{}
+	}
+	q.wake()
+}
+
+// size returns the number of entries.
+func (q *queue) size() float64 {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return float64(q.pending)
+}
+
+func (q *queue) wake() {
+	select {
+	case q.kick <- struct{}{}:
+	default:
+	}
+}
+
+// backoff returns how long to wait after so many failures in a row: between half of and all of a time that doubles.
+func backoff(failures int) time.Duration {
+	d := min(lastRetry, firstRetry<<min(failures-1, 10))
+	return d/2 + rand.N(d/2)
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// schedule is a heap of entries by the time when they are due.
+type schedule []*entry
+
+// Len implements heap.Interface.
+func (s schedule) Len() int { return len(s) }
+
+// Less implements heap.Interface.
+func (s schedule) Less(i, j int) bool {
+	if !s[i].at.Equal(s[j].at) {
+		return s[i].at.Before(s[j].at)
+	}
+	return s[i].order < s[j].order
+}
+
+// Swap implements heap.Interface.
+func (s schedule) Swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].index, s[j].index = i, j
+}
+
+// Push implements heap.Interface.
+func (s *schedule) Push(x any) {
+	e := x.(*entry)
+	e.index = len(*s)
+	*s = append(*s, e)
+}
+
+// Pop implements heap.Interface.
+func (s *schedule) Pop() any {
+	last := len(*s) - 1
+	e := (*s)[last]
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	e.index = -1
+	return e
+}

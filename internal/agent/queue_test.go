@@ -1,0 +1,512 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// sink is a listener in the same process.
+type sink struct {
+	*queue
+	answer func(manager string, e protocol.Event) outcome // nil: all is delivered
+
+	mu       sync.Mutex // guards what follows
+	attempts int
+	got      []sunk
+	start    time.Time
+	stop     func() // ends the queue and waits for that
+}
+
+type sunk struct {
+	manager string
+	event   protocol.Event
+	at      time.Duration // since the start
+}
+
+// sinking runs a queue until the test ends. It must be called in a bubble of synctest.
+func sinking(t *testing.T, limit int) *sink {
+	s := &sink{queue: newQueue("boot", limit, newMetrics()), start: time.Now()}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.run(ctx, s.deliver)
+	}()
+	s.stop = func() { cancel(); <-ended }
+	t.Cleanup(s.stop)
+	return s
+}
+
+func (s *sink) deliver(_ context.Context, manager string, e protocol.Event) outcome {
+	s.mu.Lock()
+	s.attempts++
+	answer := s.answer
+	s.mu.Unlock()
+	if answer != nil {
+		if o := answer(manager, e); !o.delivered {
+			return o
+		}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.got = append(s.got, sunk{manager, e, time.Since(s.start)})
+	return outcome{delivered: true}
+}
+
+// set changes the answer and forgets what came so far.
+func (s *sink) set(answer func(string, protocol.Event) outcome) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answer, s.attempts, s.got = answer, 0, nil
+}
+
+func (s *sink) all() []sunk {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.got)
+}
+
+func (s *sink) tried() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.attempts
+}
+
+// about is an event about an object, in a state.
+func about(name, state string) change {
+	return change{event: protocol.Event{
+		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, Resource: "things",
+		Object: &metav1.ObjectMeta{ResourceVersion: state},
+	}}
+}
+
+func lost(string, protocol.Event) outcome { return outcome{} }
+
+func TestQueueCoalesces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 100)
+		for n := range 500 { // five seconds
+			s.add("m", about("a", fmt.Sprint(n)))
+			time.Sleep(10 * time.Millisecond)
+		}
+		time.Sleep(time.Second)
+		got := s.all()
+		if len(got) < 10 || len(got) > 11 {
+			t.Errorf("500 changes in 5 s were told %d times", len(got))
+		}
+		if got[0].at != 0 {
+			t.Errorf("the first was told after %v", got[0].at)
+		}
+		for n := range got {
+			if n > 0 && got[n].at-got[n-1].at < spacing {
+				t.Errorf("told at %v and %v", got[n-1].at, got[n].at)
+			}
+			if got[n].event.Sequence != uint64(n+1) || got[n].event.Boot != "boot" {
+				t.Errorf("number %d of %q, want %d", got[n].event.Sequence, got[n].event.Boot, n+1)
+			}
+		}
+		if last := got[len(got)-1].event.Object.ResourceVersion; last != "499" {
+			t.Errorf("the last state that was told is %s", last)
+		}
+		if sequence, pending, lost := s.state("m"); sequence != uint64(len(got)) || pending != 0 || lost != 0 {
+			t.Errorf("state: %d %d %d", sequence, pending, lost)
+		}
+	})
+}
+
+// TestQueueNewerWhileSending: what comes while the former state is on its way is told after it, under a number of its own.
+func TestQueueNewerWhileSending(t *testing.T) {
+	for _, delivered := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			s := sinking(t, 100)
+			s.set(func(_ string, e protocol.Event) outcome {
+				if e.Object.ResourceVersion == "1" {
+					time.Sleep(time.Second)
+					return outcome{delivered: delivered}
+				}
+				return outcome{delivered: true}
+			})
+			s.add("m", about("a", "1"))
+			time.Sleep(100 * time.Millisecond)
+			s.add("m", about("a", "2"))
+			s.add("m", about("a", "3"))
+			if _, pending, _ := s.state("m"); pending != 2 {
+				t.Errorf("pending is %d, want 2", pending)
+			}
+			time.Sleep(5 * time.Second)
+			var got []string
+			for _, g := range s.all() {
+				got = append(got, fmt.Sprintf("%d:%s", g.event.Sequence, g.event.Object.ResourceVersion))
+			}
+			want := []string{"1:3"} // it did not arrive: the newest state goes under its number
+			if delivered {
+				want = []string{"1:1", "2:3"}
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+// TestQueueOutage: ten minutes without a listener. Nothing is lost, few attempts are made, and all is told soon after it is back.
+func TestQueueOutage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 10_000)
+		s.set(lost)
+		for n := range 300 {
+			s.add("m", about(fmt.Sprint(n), "old"))
+		}
+		time.Sleep(10 * time.Minute)
+		for n := range 300 {
+			s.add("m", about(fmt.Sprint(n), "new"))
+		}
+		if tried := s.tried(); tried < 40 || tried > 120 {
+			t.Errorf("%d attempts in 10 min", tried)
+		}
+		if _, pending, lost := s.state("m"); pending != 300 || lost != 0 {
+			t.Errorf("pending %d, lost %d", pending, lost)
+		}
+		s.set(nil)
+		time.Sleep(lastRetry + time.Second)
+		got := s.all()
+		numbers := map[uint64]bool{}
+		for _, g := range got {
+			numbers[g.event.Sequence] = true
+			if g.event.Object == nil || g.event.Object.ResourceVersion != "new" {
+				t.Fatalf("told %+v", g.event)
+			}
+		}
+		if len(got) != 300 || len(numbers) != 300 {
+			t.Errorf("told %d events with %d numbers", len(got), len(numbers))
+		}
+		if spread := got[299].at - got[0].at; spread > time.Second {
+			t.Errorf("the rest took %v after the first", spread)
+		}
+	})
+}
+
+// TestQueueHeartbeatEndsPause: when a heartbeat arrives, events need not wait for their back-off.
+func TestQueueHeartbeatEndsPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 100)
+		s.set(lost)
+		s.add("m", about("a", "1"))
+		time.Sleep(10 * time.Minute)
+		s.set(nil)
+		s.told("m", 0)
+		time.Sleep(time.Millisecond)
+		if got := s.all(); len(got) != 1 {
+			t.Errorf("told %d", len(got))
+		}
+	})
+}
+
+// TestQueuePoison: an event that the listener cannot deal with holds up nobody else, and is tried again for ever.
+func TestQueuePoison(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 100)
+		poisoned := 0
+		s.set(func(_ string, e protocol.Event) outcome {
+			if e.Watched.Name == "poison" {
+				poisoned++ // one at a time
+				return outcome{}
+			}
+			return outcome{delivered: true}
+		})
+		s.add("m", about("poison", "1"))
+		for n := range 600 {
+			s.add("m", about(fmt.Sprint(n), "1"))
+			time.Sleep(100 * time.Millisecond)
+		}
+		if got := s.all(); len(got) < 595 {
+			t.Errorf("of 600 others %d were told", len(got))
+		}
+		if poisoned < 5 || poisoned > 20 {
+			t.Errorf("%d attempts in a minute", poisoned)
+		}
+	})
+}
+
+// TestQueueRefused: what the listener will never take is dropped, which a heartbeat has to say once.
+func TestQueueRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 100)
+		s.set(func(string, protocol.Event) outcome { return outcome{refused: true} })
+		s.add("m", about("a", "1"))
+		time.Sleep(time.Minute)
+		if tried := s.tried(); tried != 1 {
+			t.Errorf("%d attempts", tried)
+		}
+		sequence, pending, lost := s.state("m")
+		if sequence != 1 || pending != 0 || lost != 1 {
+			t.Errorf("state: %d %d %d", sequence, pending, lost)
+		}
+		s.told("m", lost)
+		if _, _, lost := s.state("m"); lost != 0 {
+			t.Errorf("lost is %d after it was told", lost)
+		}
+	})
+}
+
+// TestQueueBusy: a listener that wants fewer events gets all of them, at its pace.
+func TestQueueBusy(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 10_000)
+		var mu sync.Mutex
+		tokens, last := 100.0, time.Now()
+		s.set(func(string, protocol.Event) outcome {
+			mu.Lock()
+			defer mu.Unlock()
+			tokens, last = min(100, tokens+time.Since(last).Seconds()*100), time.Now()
+			if tokens < 1 {
+				return outcome{wait: time.Second, busy: true}
+			}
+			tokens--
+			return outcome{delivered: true}
+		})
+		for n := range 800 {
+			s.add("m", about(fmt.Sprint(n), "1"))
+		}
+		time.Sleep(20 * time.Second)
+		if got := s.all(); len(got) != 800 {
+			t.Errorf("told %d of 800", len(got))
+		}
+	})
+}
+
+// TestQueueOverflow: what is too much is told of as a whole, and memory stays bounded.
+func TestQueueOverflow(t *testing.T) {
+	cases := map[string]struct {
+		reason            string
+		limit, objects    int
+		kinds             int
+		pending           int // at most
+		began, individual int // told in the end
+	}{
+		"Fits":     {"nothing is dropped without need", 10_000, 900, 1, 900, 0, 900},
+		"Backlog":  {"one manager has a limit of its own", 10_000, 5000, 1, maxBacklog, 1, 0},
+		"All":      {"and all together", 100, 1000, 1, 100, 1, 0},
+		"TwoKinds": {"the larger one makes room", 100, 150, 2, 100, 1, 2},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := sinking(t, c.limit)
+				s.set(lost)
+				if c.kinds == 2 {
+					for n := range 2 {
+						other := about(fmt.Sprint(n), "1")
+						other.event.Resource, other.event.WatchedGVK.Kind = "others", "Other"
+						s.add("m", other)
+					}
+				}
+				time.Sleep(time.Minute)
+				for n := range c.objects {
+					s.add("m", about(fmt.Sprint(n), "1"))
+				}
+				if _, pending, lost := s.state("m"); pending > c.pending || lost > 0 {
+					t.Errorf("%s: pending %d, lost %d", c.reason, pending, lost)
+				}
+				s.set(nil)
+				time.Sleep(time.Minute)
+				began, individual := 0, 0
+				for _, g := range s.all() {
+					if g.event.Began {
+						began++
+					} else {
+						individual++
+					}
+				}
+				if began != c.began || individual != c.individual {
+					t.Errorf("%s: told %d as a whole and %d objects", c.reason, began, individual)
+				}
+			})
+		})
+	}
+}
+
+// TestQueueTooManyManagers: the webhook takes any path, which must not cost any memory.
+func TestQueueTooManyManagers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 10_000)
+		for n := range 10 * maxLanes {
+			s.add(fmt.Sprint("m", n), about("a", "1"))
+		}
+		time.Sleep(time.Second)
+		if got := len(s.all()); got != maxLanes {
+			t.Errorf("told %d managers", got)
+		}
+	})
+}
+
+// TestQueueOneKindMany: without room for even the whole resource, an event is lost, and that is told.
+func TestQueueLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 3)
+		s.set(lost)
+		for n := range 5 {
+			c := about("a", "1")
+			c.event.Resource = fmt.Sprint("resource", n)
+			s.add("m", c)
+		}
+		if _, pending, lost := s.state("m"); pending != 3 || lost != 2 {
+			t.Errorf("pending %d, lost %d", pending, lost)
+		}
+	})
+}
+
+// TestQueueRepeats: a listener that was not heard before is told what was delivered in the last minute, once, under the same numbers.
+func TestQueueRepeats(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 100)
+		s.heard("one")
+		s.add("m", about("old", "1"))
+		time.Sleep(45 * time.Second)
+		deleted := about("gone", "1")
+		deleted.event.Deleted = true
+		s.add("m", deleted)
+		s.add("other", change{event: began(key{kind: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, resource: "things"})})
+		time.Sleep(30 * time.Second)
+		before := s.all()
+		s.set(nil)
+		s.heard("one")
+		s.heard("")
+		time.Sleep(time.Second)
+		if got := s.all(); len(got) != 0 {
+			t.Errorf("nothing new was heard, but told was %+v", got)
+		}
+		s.heard("two")
+		time.Sleep(time.Second)
+		s.heard("one")
+		s.heard("two")
+		time.Sleep(10 * time.Second)
+		got := s.all()
+		if len(got) != 2 {
+			t.Fatalf("told again was %+v", got)
+		}
+		for _, g := range got {
+			at := slices.IndexFunc(before, func(b sunk) bool { return b.manager == g.manager && b.event.Watched == g.event.Watched })
+			want := before[at].event
+			want.Object = nil
+			if diff := cmp.Diff(want, g.event); diff != "" {
+				t.Error(diff)
+			}
+		}
+	})
+}
+
+// TestQueueRepeatsMuch: deliveries that had to be forgotten are told again as a whole.
+func TestQueueRepeatsMuch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 50)
+		s.heard("one")
+		for n := range 80 {
+			s.add("m", about(fmt.Sprint(n), "1"))
+			time.Sleep(10 * time.Millisecond)
+		}
+		s.set(nil)
+		s.heard("two")
+		time.Sleep(time.Second)
+		began := 0
+		for _, g := range s.all() {
+			if g.event.Began {
+				began++
+			}
+		}
+		if began != 1 {
+			t.Errorf("the whole was told %d times, with %d others", began, len(s.all()))
+		}
+	})
+}
+
+// TestQueueDelay: what the webhook has seen is told when it is stored, and once more.
+func TestQueueDelay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 100)
+		c := about("a", "1")
+		c.delay, c.repeat = admitDelay, admitRepeat
+		s.add("m", c)
+		time.Sleep(time.Minute)
+		var at []time.Duration
+		for _, g := range s.all() {
+			at = append(at, g.at)
+		}
+		if diff := cmp.Diff([]time.Duration{admitDelay, admitDelay + admitRepeat}, at); diff != "" {
+			t.Error(diff)
+		}
+		s.set(nil)
+		began := time.Since(s.start)
+		s.add("m", c)
+		time.Sleep(admitDelay + 300*time.Millisecond)
+		s.add("m", c) // while it waits to be told again: that is told sooner, and then again
+		time.Sleep(time.Minute)
+		at = nil
+		for _, g := range s.all() {
+			at = append(at, g.at-began)
+		}
+		if diff := cmp.Diff([]time.Duration{200 * time.Millisecond, 700 * time.Millisecond, 3700 * time.Millisecond}, at); diff != "" {
+			t.Error(diff)
+		}
+	})
+}
+
+// TestQueueLanes: a manager that does not answer holds up no other.
+func TestQueueLanes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 10_000)
+		s.set(func(manager string, _ protocol.Event) outcome {
+			if manager == "slow" {
+				time.Sleep(postTimeout)
+				return outcome{}
+			}
+			return outcome{delivered: true}
+		})
+		for n := range 100 {
+			s.add("slow", about(fmt.Sprint(n), "1"))
+		}
+		time.Sleep(time.Millisecond)
+		s.add("quick", about("a", "1"))
+		time.Sleep(time.Millisecond)
+		if got := s.all(); len(got) != 1 {
+			t.Errorf("told %d", len(got))
+		}
+		time.Sleep(time.Minute)
+	})
+}
+
+// TestQueueEnd: what is pending when the agent ends is sent, if that is quick.
+func TestQueueEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 100)
+		c := about("a", "1")
+		c.delay = time.Second
+		s.add("m", c)
+		synctest.Wait()
+		s.stop()
+		if got := s.all(); len(got) != 1 {
+			t.Errorf("told %d", len(got))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 100)
+		s.set(lost)
+		s.add("m", about("a", "1"))
+		time.Sleep(time.Minute)
+		begin := time.Now()
+		s.stop()
+		if took := time.Since(begin); took > drainTime {
+			t.Errorf("it took %v", took)
+		}
+	})
+}

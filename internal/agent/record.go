@@ -1,0 +1,124 @@
+package agent
+
+import (
+	"hash/maphash"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// record is what is kept of an object: enough to see that, and where, it has changed.
+type record struct {
+	uid, version uint64 // hashes
+	generation   int64
+	labels       uint64 // hash of labels, annotations, finalizers and whether it is being deleted
+	matched      uint64 // bit n: filter n takes it. The last bit is for all filters from there on
+}
+
+// recorder makes records.
+type recorder struct {
+	seed    maphash.Seed
+	filters []filter
+}
+
+// filter is a scope that can be asked.
+type filter struct {
+	scope
+	selector labels.Selector
+}
+
+func newRecorder(scopes []scope) (*recorder, error) {
+	r := &recorder{seed: maphash.MakeSeed()}
+	for _, s := range scopes {
+		selector, err := labels.Parse(s.selector)
+		if err != nil {
+			return nil, err
+		}
+		r.filters = append(r.filters, filter{s, selector})
+	}
+	return r, nil
+}
+
+// bit returns the bit of a filter in record.matched.
+func bit(filter int) uint64 { return 1 << min(filter, 63) }
+
+func (r *recorder) record(o *metav1.ObjectMeta) record {
+	return record{
+		uid: maphash.String(r.seed, string(o.UID)), version: maphash.String(r.seed, o.ResourceVersion),
+		generation: o.Generation, labels: r.hash(o), matched: r.match(o),
+	}
+}
+
+// hash sums up what is in an object's metadata for its users.
+func (r *recorder) hash(o *metav1.ObjectMeta) uint64 {
+	var h maphash.Hash
+	h.SetSeed(r.seed)
+	part := func(kind byte, texts ...string) uint64 {
+		h.Reset()
+		_ = h.WriteByte(kind) // a hash takes everything
+		for _, text := range texts {
+			_, _ = h.WriteString(text)
+			_ = h.WriteByte(0)
+		}
+		return h.Sum64()
+	}
+	sum := part('f', o.Finalizers...)
+	for key, value := range o.Labels {
+		sum += part('l', key, value)
+	}
+	for key, value := range o.Annotations {
+		sum += part('a', key, value)
+	}
+	if o.DeletionTimestamp != nil {
+		sum += part('d')
+	}
+	return sum
+}
+
+// match returns which filters take the object. If there is only one, the API server has asked it already.
+func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
+	if len(r.filters) == 1 {
+		return bit(0)
+	}
+	var matched uint64
+	for n, f := range r.filters {
+		if f.namespace != "" && f.namespace != o.Namespace || f.name != "" && f.name != o.Name || !f.selector.Matches(labels.Set(o.Labels)) {
+			continue
+		}
+		matched |= bit(n)
+	}
+	return matched
+}
+
+// difference is how an object has changed.
+type difference struct {
+	spec, status bool
+}
+
+// compare says what is different. split says that the kind counts generations, and changes of the status apart; else every change may be of
+// either. missed says that there may have been several changes between the two.
+func compare(before, after record, split, missed bool) difference {
+	switch {
+	case before.uid != after.uid:
+		return difference{true, true}
+	case before.version == after.version:
+		return difference{}
+	case missed || !split || after.generation == 0:
+		return difference{true, true}
+	}
+	spec := before.generation != after.generation || before.labels != after.labels
+	return difference{spec: spec, status: !spec}
+}
+
+// counts tells whether a difference is one of the field.
+func (d difference) counts(field protocol.Field) bool {
+	switch field {
+	case protocol.FieldSpec:
+		return d.spec
+	case protocol.FieldStatus:
+		return d.status
+	}
+	return d.spec || d.status
+}

@@ -1,0 +1,457 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// deadline bounds every wait.
+const deadline = 20 * time.Second
+
+// fakeAPI is an API server of one resource, things.example.com/v1, that does as it is told.
+type fakeAPI struct {
+	*httptest.Server
+
+	mu      sync.Mutex // guards what follows
+	status  int        // of every answer about things; 0 is 200
+	version int
+	objects map[string]*metav1.PartialObjectMetadata
+	changes []fakeChange
+	expired int  // watches from before that version are told that it is too old
+	late    bool // that is told in the watch, not instead of it
+	tick    chan struct{}
+	lists   int
+	pages   int
+	watches []string // queries
+}
+
+type fakeChange struct {
+	version int
+	event   []byte
+}
+
+func newFakeAPI(t *testing.T) *fakeAPI {
+	f := &fakeAPI{version: 100, objects: map[string]*metav1.PartialObjectMetadata{}, tick: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/apis/example.com", func(w http.ResponseWriter, _ *http.Request) {
+		f.write(w, `{"kind":"APIGroup","preferredVersion":{"version":"v2"},"versions":[{"version":"v2"},{"version":"v1"}]}`)
+	})
+	mux.HandleFunc("/apis/example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
+		f.write(w, `{"kind":"APIResourceList","resources":[{"name":"things","kind":"Thing"},{"name":"things/status","kind":"Thing"}]}`)
+	})
+	mux.HandleFunc("/apis/example.com/v2", func(w http.ResponseWriter, _ *http.Request) {
+		f.write(w, `{"kind":"APIResourceList","resources":[]}`)
+	})
+	mux.HandleFunc("/apis/example.com/v1/things", f.things)
+	f.Server = httptest.NewServer(mux)
+	t.Cleanup(func() { f.CloseClientConnections(); f.Close() })
+	return f
+}
+
+// write answers with JSON, or with the status that everything has.
+func (f *fakeAPI) write(w http.ResponseWriter, body string) {
+	f.mu.Lock()
+	status := f.status
+	f.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	if status != 0 {
+		w.WriteHeader(status)
+		body = fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":"as told"}`, status, map[int]string{403: "Forbidden", 404: "NotFound", 410: "Expired"}[status])
+	}
+	fmt.Fprint(w, body)
+}
+
+func (f *fakeAPI) things(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("watch") != "" {
+		f.serveWatch(w, r)
+		return
+	}
+	f.mu.Lock()
+	if r.URL.Query().Get("continue") == "" {
+		f.lists++
+	}
+	f.pages++
+	list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
+	list.ResourceVersion = strconv.Itoa(f.version)
+	var names []string
+	for name := range f.objects {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+	to := min(from+2, len(names)) // small pages
+	for _, name := range names[from:to] {
+		list.Items = append(list.Items, *f.objects[name])
+	}
+	if to < len(names) {
+		list.Continue = strconv.Itoa(to)
+	}
+	f.mu.Unlock()
+	body, _ := json.Marshal(list)
+	f.write(w, string(body))
+}
+
+func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request) {
+	from, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
+	f.mu.Lock()
+	f.watches = append(f.watches, r.URL.RawQuery)
+	old, late, status := from < f.expired, f.late, f.status
+	f.mu.Unlock()
+	const gone = `{"kind":"Status","apiVersion":"v1","status":"Failure","code":410,"reason":"Expired","message":"too old"}`
+	w.Header().Set("Content-Type", "application/json")
+	switch {
+	case status != 0:
+		f.write(w, "")
+		return
+	case old && !late:
+		w.WriteHeader(http.StatusGone)
+		fmt.Fprint(w, gone)
+		return
+	case old:
+		fmt.Fprintf(w, `{"type":"ERROR","object":%s}`+"\n", gone)
+		return
+	}
+	for {
+		f.mu.Lock()
+		tick := f.tick
+		var events [][]byte
+		for _, c := range f.changes {
+			if c.version > from {
+				events, from = append(events, c.event), c.version
+			}
+		}
+		f.mu.Unlock()
+		for _, e := range events {
+			_, _ = w.Write(append(e, '\n'))
+		}
+		w.(http.Flusher).Flush()
+		select {
+		case <-tick:
+		case <-r.Context().Done():
+			return
+		}
+	}
+}
+
+// set changes an object; status says that its generation stays.
+func (f *fakeAPI) set(name string, labels map[string]string, status bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.version++
+	kind := "MODIFIED"
+	o := &metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}}
+	o.Namespace, o.Name, o.UID, o.Generation, o.Labels = "ns", name, "u-"+"1", 1, labels
+	if before := f.objects[name]; before != nil {
+		o.Generation = before.Generation
+		if !status {
+			o.Generation++
+		}
+	} else {
+		kind = "ADDED"
+	}
+	o.ResourceVersion = strconv.Itoa(f.version)
+	f.objects[name] = o
+	f.changedLocked(kind, o)
+}
+
+func (f *fakeAPI) remove(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.version++
+	o := f.objects[name].DeepCopy()
+	o.ResourceVersion = strconv.Itoa(f.version)
+	delete(f.objects, name)
+	f.changedLocked("DELETED", o)
+}
+
+func (f *fakeAPI) changedLocked(kind string, o *metav1.PartialObjectMetadata) {
+	body, _ := json.Marshal(map[string]any{"type": kind, "object": o})
+	f.changes = append(f.changes, fakeChange{f.version, body})
+	close(f.tick)
+	f.tick = make(chan struct{})
+}
+
+// forget makes the API server forget all changes so far, and cuts all watches.
+func (f *fakeAPI) forget(late bool) {
+	f.mu.Lock()
+	f.expired, f.late, f.changes = f.version, late, nil
+	f.mu.Unlock()
+	f.CloseClientConnections()
+}
+
+func (f *fakeAPI) answer(status int) {
+	f.mu.Lock()
+	f.status = status
+	f.mu.Unlock()
+	f.CloseClientConnections()
+}
+
+// stage is what is needed for streams, without a listener: what is told stays in the queue's sink.
+type stage struct {
+	*streams
+	api *fakeAPI
+
+	mu  sync.Mutex // guards got
+	got []string
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{api: newFakeAPI(t)}
+	a, err := New(Options{Config: &rest.Config{Host: s.api.URL}, Address: "localhost:1", CA: "a", Certificate: "b", Key: "c"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.streams = a.streams
+	s.patience = 500 * time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.queue.run(ctx, func(_ context.Context, manager string, e protocol.Event) outcome {
+			line := manager + " " + e.WatchedGVK.Version + " " + e.WatchedGVK.Kind + " " + e.Watched.Name
+			if e.Began {
+				line += "began"
+			}
+			if e.Deleted {
+				line += " deleted"
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.got = append(s.got, line)
+			return outcome{delivered: true}
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-ended; s.wg.Wait() })
+	return s
+}
+
+func (s *stage) apply(t *testing.T, watches ...protocol.Watch) {
+	t.Helper()
+	if err := s.streams.apply(t.Context(), protocol.Watchlist{Watches: watches}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits until exactly these lines were told since the last call, in any order.
+func (s *stage) await(t *testing.T, want ...string) {
+	t.Helper()
+	slices.Sort(want)
+	diff := ""
+	for end := time.Now().Add(deadline); time.Now().Before(end); {
+		s.mu.Lock()
+		got := slices.Clone(s.got)
+		slices.Sort(got)
+		if diff = cmp.Diff(want, got); diff == "" {
+			s.got = nil
+			s.mu.Unlock()
+			return
+		}
+		s.mu.Unlock()
+		<-time.After(10 * time.Millisecond)
+	}
+	t.Fatal(diff)
+}
+
+// awaitProblem waits until a text that begins like this is told as the problem; "" for none.
+func (s *stage) awaitProblem(t *testing.T, want string) {
+	t.Helper()
+	got := ""
+	for end := time.Now().Add(deadline); time.Now().Before(end); {
+		if got = s.problems.text(); got == want || want != "" && strings.HasPrefix(got, want) {
+			return
+		}
+		<-time.After(10 * time.Millisecond)
+	}
+	t.Fatalf("the problem is %q, want %q", got, want)
+}
+
+var things = protocol.Watch{Group: "example.com", Version: "*", Resource: "things"}
+
+func TestStream(t *testing.T) {
+	s := newStage(t)
+	for n := range 5 {
+		s.api.set(fmt.Sprint("t", n), map[string]string{"a": "1"}, false)
+	}
+	spec, status, other := things, things, things
+	spec.Manager, spec.Field = "spec", protocol.FieldSpec
+	status.Manager, status.Field = "status", protocol.FieldStatus
+	other.Manager, other.Selector, other.Version, other.Kind = "other", "a=2", "v1", "Named"
+	s.apply(t, spec, status, other, things)
+	s.await(t, "spec v2 Thing began", "status v2 Thing began", "other v1 Named began", "lifecycle-manager v2 Thing began")
+	if s.api.lists != 1 || s.api.pages != 3 {
+		t.Errorf("%d lists with %d pages", s.api.lists, s.api.pages)
+	}
+
+	s.api.set("t1", map[string]string{"a": "1"}, true)
+	s.await(t, "status v2 Thing t1", "lifecycle-manager v2 Thing t1")
+	s.api.set("t1", map[string]string{"a": "2"}, true)
+	s.await(t, "spec v2 Thing t1", "lifecycle-manager v2 Thing t1", "other v1 Named t1")
+	s.api.set("t1", map[string]string{"a": "1"}, true)
+	s.await(t, "spec v2 Thing t1", "lifecycle-manager v2 Thing t1", "other v1 Named t1")
+	s.api.remove("t1")
+	s.await(t, "spec v2 Thing t1 deleted", "status v2 Thing t1 deleted", "lifecycle-manager v2 Thing t1 deleted")
+
+	// The same query, other targets: the watch stays, and who is new is told that it has begun.
+	other.Manager = "another"
+	s.apply(t, spec, status, other, things)
+	s.await(t, "another v1 Named began")
+	if len(s.api.watches) != 1 {
+		t.Errorf("%d watches: %q", len(s.api.watches), s.api.watches)
+	}
+	s.apply(t)
+	s.wg.Wait()
+	if n := s.records.Load(); n != 0 {
+		t.Errorf("%d objects are known after the end", n)
+	}
+}
+
+// TestStreamMissed: after an interruption that the API server does not remember, the differences are told, and nothing else.
+func TestStreamMissed(t *testing.T) {
+	for _, late := range []bool{false, true} {
+		t.Run(fmt.Sprint("Late", late), func(t *testing.T) {
+			s := newStage(t)
+			for n := range 5 {
+				s.api.set(fmt.Sprint("t", n), nil, false)
+			}
+			s.apply(t, things)
+			s.await(t, "lifecycle-manager v1 Thing began")
+			s.api.answer(http.StatusServiceUnavailable)
+			s.api.set("t1", nil, true)
+			s.api.set("t9", nil, false)
+			s.api.remove("t2")
+			s.api.forget(late)
+			s.api.answer(0)
+			s.await(t, "lifecycle-manager v1 Thing t1", "lifecycle-manager v1 Thing t9", "lifecycle-manager v1 Thing t2 deleted")
+			if n := s.records.Load(); n != 5 || s.api.lists != 2 {
+				t.Errorf("%d objects after %d lists", n, s.api.lists)
+			}
+			s.api.set("t1", nil, true)
+			s.await(t, "lifecycle-manager v1 Thing t1")
+		})
+	}
+}
+
+// TestStreamCut: an interruption that the API server remembers needs no list.
+func TestStreamCut(t *testing.T) {
+	s := newStage(t)
+	s.api.set("t1", nil, false)
+	s.apply(t, things)
+	s.await(t, "lifecycle-manager v1 Thing began")
+	s.api.answer(http.StatusInternalServerError)
+	s.api.set("t1", nil, false)
+	s.api.answer(0)
+	s.await(t, "lifecycle-manager v1 Thing t1")
+	if s.api.lists != 1 {
+		t.Errorf("%d lists", s.api.lists)
+	}
+}
+
+func TestStreamProblems(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		status  int
+		problem string
+		began   bool // it is told that anything may have changed
+	}{
+		"Forbidden": {"rights are missing", http.StatusForbidden, "not allowed to list and watch things.example.com", false},
+		"NotFound":  {"the definition is gone", http.StatusNotFound, "things.example.com does not exist in the runtime", true},
+		"Broken":    {"what lasts is told", http.StatusInternalServerError, "cannot watch things.example.com: ", false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := newStage(t)
+			s.api.set("t1", nil, false)
+			s.api.answer(c.status)
+			s.apply(t, things)
+			s.awaitProblem(t, c.problem)
+			s.api.answer(0)
+			s.await(t, "lifecycle-manager v1 Thing began")
+			s.awaitProblem(t, "")
+
+			s.api.answer(c.status)
+			s.awaitProblem(t, c.problem)
+			if c.began {
+				s.await(t, "lifecycle-manager v1 Thing began")
+			}
+			s.api.set("t1", nil, false)
+			s.api.answer(0)
+			s.await(t, "lifecycle-manager v1 Thing t1")
+			s.awaitProblem(t, "")
+			s.apply(t)
+			s.wg.Wait()
+		})
+	}
+}
+
+// TestStreamRetriesWithNewList: what could not be watched is tried at once when the watch list changes.
+func TestStreamRetriesWithNewList(t *testing.T) {
+	s := newStage(t)
+	s.api.answer(http.StatusForbidden)
+	s.apply(t, things)
+	s.awaitProblem(t, "not allowed to list and watch things.example.com")
+	for range 8 { // until it waits for seconds
+		s.streams.running[running{"example.com", "*", "things"}].again()
+		<-time.After(50 * time.Millisecond)
+	}
+	s.api.answer(0)
+	<-time.After(1100 * time.Millisecond) // what discovery remembers is too old then
+	begin := time.Now()
+	more := things
+	more.Manager = "more"
+	s.apply(t, things, more)
+	s.await(t, "lifecycle-manager v1 Thing began", "more v1 Thing began")
+	if took := time.Since(begin); took > time.Second {
+		t.Errorf("it took %v", took)
+	}
+}
+
+func TestFind(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		query  query
+		want   served
+		fails  bool
+	}{
+		"Star":      {"the preferred version does not have it, another has", query{group: "example.com", version: "*", resource: "things"}, served{"v1", "Thing", "v1", true}, false},
+		"Named":     {"a version that is named is taken", query{group: "example.com", version: "v1", resource: "things"}, served{"v1", "Thing", "v2", true}, false},
+		"Elsewhere": {"and no other", query{group: "example.com", version: "v2", resource: "things"}, served{}, true},
+		"Resource":  {"an unknown resource is not found", query{group: "example.com", version: "*", resource: "others"}, served{}, true},
+		"Group":     {"nor an unknown group", query{group: "example.org", version: "v1", resource: "things"}, served{}, true},
+		"Core":      {"the core group has one version", query{version: "*", resource: "configmaps"}, served{}, true},
+	}
+	s := newStage(t)
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := s.discovery.find(t.Context(), c.query)
+			if got != c.want || (err != nil) != c.fails {
+				t.Errorf("%s: got %+v, %v", c.reason, got, err)
+			}
+		})
+	}
+}
+
+func TestSmall(t *testing.T) {
+	if small(&metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("x", maxMetadata)}}) != nil {
+		t.Error("metadata that fills an event should be left out")
+	}
+	if small(&metav1.ObjectMeta{Annotations: map[string]string{"a": "x"}}) == nil {
+		t.Error("metadata that fits should stay")
+	}
+}

@@ -1,0 +1,627 @@
+package authority
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+const (
+	namespace = "kcp-system"
+	day       = 24 * time.Hour
+)
+
+var secretKey = client.ObjectKey{Namespace: namespace, Name: SecretName}
+
+// clock is a clock that stands still.
+type clock struct{ now time.Time }
+
+func (c *clock) Now() time.Time           { return c.now }
+func (c *clock) forward(by time.Duration) { c.now = c.now.Add(by) }
+
+func newClock() *clock { return &clock{time.Date(2026, 11, 1, 12, 0, 0, 700_000_000, time.UTC)} }
+
+// build returns an authority with roots, on a control plane that holds nothing else.
+func build(t *testing.T, o Options) *Authority {
+	t.Helper()
+	if o.Client == nil {
+		o.Client = fake.NewClientBuilder().Build()
+	}
+	if o.Now == nil {
+		o.Now = newClock().Now
+	}
+	o.Namespace = namespace
+	if o.Hosts == nil {
+		o.Hosts = []string{"klm.example.com", "127.0.0.1"}
+	}
+	a, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pass(t, a)
+	return a
+}
+
+func pass(t *testing.T, a *Authority) {
+	t.Helper()
+	if err := a.pass(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func issue(t *testing.T, a *Authority) *Certificate {
+	t.Helper()
+	c, err := a.Issue(t.Context(), Subject{Kyma: "a", CommonName: "runtime-a", UID: "uid-a", DNSNames: []string{"a.example.com", ""}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// alter changes the Secret as an operator would.
+func alter(t *testing.T, c client.Client, change func(*corev1.Secret)) {
+	t.Helper()
+	s := &corev1.Secret{}
+	if err := c.Get(t.Context(), secretKey, s); err != nil {
+		t.Fatal(err)
+	}
+	change(s)
+	if err := c.Update(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Reason()
+	}
+	return ""
+}
+
+func pool(roots []*x509.Certificate) *x509.CertPool {
+	p := x509.NewCertPool()
+	for _, r := range roots {
+		p.AddCert(r)
+	}
+	return p
+}
+
+func TestIssue(t *testing.T) {
+	clock := newClock()
+	a := build(t, Options{Now: clock.Now})
+	clock.forward(3 * day)
+	c := issue(t, a)
+
+	key, err := tls.X509KeyPair(c.PEM, c.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := key.PrivateKey.(*ecdsa.PrivateKey); !ok {
+		t.Errorf("the key is a %T", key.PrivateKey)
+	}
+	leaf := key.Leaf
+	root := a.Roots()[0]
+	if got, want := leaf.DNSNames, []string{"a.example.com", "skr-webhook.kyma-system.svc", "skr-webhook.kyma-system.svc.cluster.local"}; !slices.Equal(got, want) {
+		t.Errorf("names: %q", got)
+	}
+	if leaf.IsCA || leaf.NotBefore.Before(root.NotBefore) || leaf.NotAfter.After(root.NotAfter) || leaf.NotAfter.Sub(clock.now.Truncate(time.Second)) != 7*day {
+		t.Errorf("valid from %s to %s, its root from %s to %s", leaf.NotBefore, leaf.NotAfter, root.NotBefore, root.NotAfter)
+	}
+	want := protocol.Identity{CommonName: "runtime-a", UID: "uid-a", Issued: clock.now.Truncate(time.Second), Expires: leaf.NotAfter, Root: c.Root}
+	if diff := cmp.Diff(want, protocol.IdentityOf(leaf, root)); diff != "" {
+		t.Errorf("identity (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(Held{Serial: leaf.SerialNumber.Text(16), Root: protocol.Fingerprint(root), Bundle: Digest(c.CA), Issued: want.Issued, NotAfter: leaf.NotAfter}, c.Held()); diff != "" {
+		t.Errorf("held (-want +got):\n%s", diff)
+	}
+	if other := issue(t, a); other.Serial == c.Serial || string(other.Key) == string(c.Key) {
+		t.Error("two certificates have one key or one number")
+	}
+}
+
+// TestHandshake shakes hands as agent and listener do, with the clock of the runtime wrong, for the life of the certificates.
+func TestHandshake(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		slow   time.Duration // how far the clock of the runtime is behind
+		after  time.Duration // since the certificate was issued
+		fails  bool
+	}{
+		"Fresh":           {"both clocks are right", 0, 0, false},
+		"Slow":            {"the certificates begin before they are issued", time.Hour, 0, false},
+		"VerySlow":        {"a day is as much as may be wrong", 23 * time.Hour, 0, false},
+		"Fast":            {"they end long after they are renewed", -time.Hour, 0, false},
+		"FastAtRenewal":   {"the last moment of renewal leaves a third of the life", -time.Hour, 7 * day * 2 / 3, false},
+		"SlowAtRenewal":   {"so it does for slow clocks", time.Hour, 7 * day * 2 / 3, false},
+		"Ended":           {"nobody renewed it, so the listener refuses it", 0, 7*day + time.Second, true},
+		"EndedByOurClock": {"the clock of the control plane decides about clients", time.Hour, 7*day + time.Second, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			clock := newClock()
+			a := build(t, Options{Now: clock.Now})
+			certificate := issue(t, a)
+			clock.forward(c.after)
+			err := handshake(a, certificate, func() time.Time { return clock.now.Add(-c.slow) })
+			if (err != nil) != c.fails {
+				t.Errorf("%s: %v", c.reason, err)
+			}
+		})
+	}
+}
+
+// handshake connects with the certificate to a listener with that of the authority, by the clock of the runtime.
+func handshake(a *Authority, c *Certificate, runtime func() time.Time) error {
+	mine, err := tls.X509KeyPair(c.PEM, c.Key)
+	if err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(c.CA) {
+		return errors.New("no roots")
+	}
+	server := &tls.Config{
+		Time: a.Now, MinVersion: tls.VersionTLS13, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool(a.Roots()),
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return a.Serving() },
+	}
+	agent := &tls.Config{Time: runtime, MinVersion: tls.VersionTLS13, ServerName: "klm.example.com", RootCAs: roots, Certificates: []tls.Certificate{mine}}
+	near, far := net.Pipe()
+	ended := make(chan error, 1)
+	go func() {
+		s := tls.Server(far, server)
+		err := s.Handshake()
+		if err == nil {
+			_, err = s.Write([]byte("!"))
+		}
+		_ = far.Close()
+		ended <- err
+	}()
+	// In TLS 1.3 a client knows what the server thinks of its certificate only when it reads.
+	_, err = tls.Client(near, agent).Read(make([]byte, 1))
+	_ = near.Close()
+	return errors.Join(err, <-ended)
+}
+
+func TestRefused(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		subject Subject
+	}{
+		"NoName":       {"nobody could say whose events they are", Subject{UID: "u"}},
+		"NoUID":        {"a Kyma of the same name that comes later would be taken for it", Subject{CommonName: "a"}},
+		"Listener":     {"the listener believes what its peers forward", Subject{CommonName: "lifecycle-manager", UID: "u"}},
+		"Reserved":     {"the configuration names more peers", Subject{CommonName: "ingress", UID: "u"}},
+		"OurHost":      {"it could stand in for the control plane", Subject{CommonName: "a", UID: "u", DNSNames: []string{"KLM.example.com"}}},
+		"OurAddress":   {"so it could by address", Subject{CommonName: "a", UID: "u", DNSNames: []string{"127.0.0.1"}}},
+		"OurHostByAll": {"a wildcard is this name too", Subject{CommonName: "a", UID: "u", DNSNames: []string{"*.example.com"}}},
+		"NotASCII":     {"a certificate cannot say it", Subject{CommonName: "a", UID: "u", DNSNames: []string{"ü.example.com"}}},
+	}
+	a := build(t, Options{Reserved: []string{"ingress"}})
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if _, err := a.Issue(t.Context(), c.subject); reasonOf(err) != v1beta2.ReasonCertificateRefused {
+				t.Errorf("%s: got %v", c.reason, err)
+			}
+		})
+	}
+}
+
+func TestStale(t *testing.T) {
+	clock := newClock()
+	a := build(t, Options{Now: clock.Now})
+	fresh, start := issue(t, a).Held(), clock.now
+	with := func(change func(*Held)) Held {
+		h := fresh
+		change(&h)
+		return h
+	}
+	cases := map[string]struct {
+		reason string
+		held   Held
+		after  time.Duration
+		mark   time.Time
+		stale  bool
+	}{
+		"Fresh":         {"it was issued just now", fresh, 0, time.Time{}, false},
+		"None":          {"nothing is recorded", Held{}, 0, time.Time{}, true},
+		"Half":          {"no certificate is renewed in its first half", fresh, 7*day/2 - time.Second, time.Time{}, false},
+		"LastThird":     {"every one is before its last third", fresh, 7 * day * 2 / 3, time.Time{}, true},
+		"OtherRoot":     {"it is of a root that went", with(func(h *Held) { h.Root = "0123" }), 0, time.Time{}, true},
+		"OtherBundle":   {"a root came or went", with(func(h *Held) { h.Bundle = "0123" }), 0, time.Time{}, true},
+		"Revoked":       {"it is older than the mark", fresh, day, start.Add(time.Hour), true},
+		"MarkBefore":    {"it is what was asked for", fresh, day, start.Add(-time.Hour), false},
+		"MarkThen":      {"certificates know no fractions of a second, so this is the mark", fresh, day, start, false},
+		"MarkTomorrow":  {"it would revoke what is issued today, again and again", fresh, 0, start.Add(day), false},
+		"MarkHasCome":   {"now it is in the past", fresh, day, start.Add(day), true},
+		"RecordedAsUTC": {"the record is JSON", recorded(t, fresh), 0, time.Time{}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			clock.now = start.Add(c.after)
+			defer func() { clock.now = start }()
+			if stale, why := a.Stale(c.held, c.mark); stale != c.stale || stale != (why != "") {
+				t.Errorf("%s: stale is %t (%s)", c.reason, stale, why)
+			}
+		})
+	}
+}
+
+// recorded returns what is read after it was written.
+func recorded(t *testing.T, h Held) Held {
+	t.Helper()
+	data, err := json.Marshal(h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Held
+	if err := json.Unmarshal(data, &back); err != nil {
+		t.Fatal(err)
+	}
+	return back
+}
+
+// TestSpread: a fleet that got its certificates in one minute does not renew in one hour.
+func TestSpread(t *testing.T) {
+	a := build(t, Options{})
+	hours := map[int]int{}
+	const fleet = 2000
+	for i := range fleet {
+		h := Held{Serial: fmt.Sprint(i), NotAfter: a.Now().Add(7 * day)}
+		left := h.NotAfter.Sub(a.Due(h))
+		if left < 7*day/3 || left > 7*day/2 {
+			t.Fatalf("renewed %s before the end", left)
+		}
+		hours[int(left.Hours())]++
+	}
+	busiest := slices.Max(slices.Collect(maps.Values(hours)))
+	if busiest > fleet/10 {
+		t.Errorf("%d of %d are renewed in one hour", busiest, fleet)
+	}
+}
+
+// TestServing: the certificate of the listener is kept, renewed, and good for servers and clients.
+func TestServing(t *testing.T) {
+	clock := newClock()
+	a := build(t, Options{Now: clock.Now})
+	numbers := map[string]bool{}
+	for hour := 0; hour < 21*24; hour += 6 {
+		pair, err := a.Serving()
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers[pair.Leaf.SerialNumber.String()] = true
+		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+			for _, host := range a.Hosts {
+				o := x509.VerifyOptions{Roots: pool(a.Roots()), CurrentTime: clock.now.Add(time.Hour), DNSName: host, KeyUsages: []x509.ExtKeyUsage{usage}}
+				if _, err := pair.Leaf.Verify(o); err != nil {
+					t.Fatalf("after %d hours, for %s: %v", hour, host, err)
+				}
+			}
+		}
+		if id := protocol.IdentityOf(pair.Leaf, a.Roots()[0]); id.CommonName != protocol.Manager || id.UID != "" {
+			t.Fatalf("it is that of %+v", id)
+		}
+		clock.forward(6 * time.Hour)
+	}
+	if len(numbers) < 4 || len(numbers) > 6 {
+		t.Errorf("%d certificates in 21 days, of a life of 7 and renewed after two thirds", len(numbers))
+	}
+}
+
+// TestServingAtOnce: handshakes meet a certificate that is being renewed.
+func TestServingAtOnce(t *testing.T) {
+	a := build(t, Options{})
+	var wg sync.WaitGroup
+	for range 50 {
+		wg.Go(func() {
+			if _, err := a.Serving(); err != nil || len(a.Roots()) != 1 {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	wg.Go(func() { pass(t, a) })
+	wg.Wait()
+}
+
+// TestReplicas: replicas that start at once agree on one root, and on each rotation.
+func TestReplicas(t *testing.T) {
+	c := fake.NewClientBuilder().Build()
+	clock := newClock()
+	replicas := make([]*Authority, 8)
+	for i := range replicas {
+		a, err := New(Options{Client: c, Namespace: namespace, Now: clock.Now})
+		if err != nil {
+			t.Fatal(err)
+		}
+		replicas[i] = a
+	}
+	together := func(want int) {
+		t.Helper()
+		var wg sync.WaitGroup
+		for _, a := range replicas {
+			wg.Go(func() {
+				if err := a.pass(t.Context()); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		wg.Wait()
+		for _, a := range replicas {
+			pass(t, a)
+			if a.ring.Load().digest != replicas[0].ring.Load().digest || a.ring.Load().listener != replicas[0].ring.Load().listener {
+				t.Error("the replicas do not agree")
+			}
+			if n := len(a.Roots()); n != want {
+				t.Errorf("%d roots, want %d", n, want)
+			}
+		}
+	}
+	together(1)
+	first := replicas[0].Changed()
+	alter(t, c, func(s *corev1.Secret) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotate, "now") })
+	together(2)
+	select {
+	case <-first:
+	default:
+		t.Error("nobody was told of the rotation")
+	}
+	second := replicas[0].Changed()
+	together(2)
+	select {
+	case <-second:
+		t.Error("somebody was told of nothing")
+	default:
+	}
+	clock.forward(150 * day) // past the time at which the newest gets a successor
+	together(3)
+}
+
+// TestBroken: a Secret that somebody broke changes nothing for those who know the roots, and nobody makes new ones.
+func TestBroken(t *testing.T) {
+	other := build(t, Options{})
+	foreign := issue(t, other)
+	cases := map[string]struct {
+		reason string
+		data   func(before map[string][]byte) map[string][]byte
+	}{
+		"Empty":       {"it could have been emptied by mistake", func(map[string][]byte) map[string][]byte { return nil }},
+		"NoKeys":      {"nothing could be signed", func(d map[string][]byte) map[string][]byte { return map[string][]byte{KeyRoots: d[KeyRoots]} }},
+		"NoRoots":     {"nothing could be verified", func(d map[string][]byte) map[string][]byte { return map[string][]byte{KeyRootKeys: d[KeyRootKeys]} }},
+		"Text":        {"a mistake in an editor", with(KeyRoots, func([]byte) []byte { return []byte("see the vault") })},
+		"TextAfter":   {"half of a second root", with(KeyRoots, func(b []byte) []byte { return append(b, "-----BEGIN CERT"...) })},
+		"Cut":         {"a root that does not end", with(KeyRoots, func(b []byte) []byte { return b[:len(b)-40] })},
+		"Damaged":     {"PEM of something else", with(KeyRoots, func([]byte) []byte { return encodePEM(pemCertificate, []byte("x")) })},
+		"DamagedKey":  {"PEM of something else", with(KeyRootKeys, func([]byte) []byte { return encodePEM(pemKey, []byte("secret-key")) })},
+		"KeysSwapped": {"the key of a runtime", with(KeyRootKeys, func([]byte) []byte { return foreign.Key })},
+		"KeyAsRoot": {"certificates and keys in the wrong place", func(d map[string][]byte) map[string][]byte {
+			return map[string][]byte{KeyRoots: d[KeyRootKeys], KeyRootKeys: d[KeyRoots]}
+		}},
+		"NotCA": {"a certificate that cannot sign", func(map[string][]byte) map[string][]byte {
+			return map[string][]byte{KeyRoots: foreign.PEM, KeyRootKeys: foreign.Key}
+		}},
+		"Twice": {"the same root two times", func(d map[string][]byte) map[string][]byte {
+			return map[string][]byte{KeyRoots: slices.Repeat(d[KeyRoots], 2), KeyRootKeys: slices.Repeat(d[KeyRootKeys], 2)}
+		}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			store := fake.NewClientBuilder().Build()
+			a := build(t, Options{Client: store})
+			before := a.ring.Load()
+			var good map[string][]byte
+			alter(t, store, func(s *corev1.Secret) { good = maps.Clone(s.Data); s.Data = c.data(maps.Clone(s.Data)) })
+
+			err := a.pass(t.Context())
+			if reasonOf(err) != v1beta2.ReasonAuthorityBroken || reasonOf(a.Err()) != v1beta2.ReasonAuthorityBroken {
+				t.Fatalf("%s: got %v and %v", c.reason, err, a.Err())
+			}
+			if strings.Contains(err.Error(), "secret-key") || strings.Contains(err.Error(), "BEGIN") {
+				t.Errorf("the error shows what is in the Secret: %v", err)
+			}
+			if err := a.pass(t.Context()); err != nil {
+				t.Errorf("it is told again and again: %v", err)
+			}
+			if a.ring.Load() != before || handshake(a, issue(t, a), a.Now) != nil {
+				t.Error("the former roots are not in force")
+			}
+			fresh, err := New(Options{Client: store, Namespace: namespace})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = fresh.pass(t.Context())
+			if _, err := fresh.Issue(t.Context(), Subject{CommonName: "a", UID: "u"}); len(fresh.Roots()) > 0 || reasonOf(err) != v1beta2.ReasonAuthorityBroken {
+				t.Errorf("after a start: %d roots, %v", len(fresh.Roots()), err)
+			}
+			if _, err := fresh.Serving(); reasonOf(err) != v1beta2.ReasonAuthorityBroken || fresh.Ready(nil) == nil {
+				t.Errorf("after a start: %v", err)
+			}
+
+			alter(t, store, func(s *corev1.Secret) { s.Data = good })
+			for _, each := range []*Authority{a, fresh} {
+				pass(t, each)
+				if each.Err() != nil || each.ring.Load().digest != before.digest {
+					t.Errorf("restored, but %v", each.Err())
+				}
+			}
+		})
+	}
+}
+
+// with changes one key of the data.
+func with(key string, change func([]byte) []byte) func(map[string][]byte) map[string][]byte {
+	return func(d map[string][]byte) map[string][]byte {
+		d[key] = change(slices.Clone(d[key]))
+		return d
+	}
+}
+
+// TestDeleted: the Secret is written again by who knows the roots.
+func TestDeleted(t *testing.T) {
+	c := fake.NewClientBuilder().Build()
+	a := build(t, Options{Client: c})
+	held := issue(t, a).Held()
+	if err := c.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: SecretName}}); err != nil {
+		t.Fatal(err)
+	}
+	pass(t, a)
+	b := build(t, Options{Client: c})
+	if stale, why := b.Stale(held, time.Time{}); stale {
+		t.Errorf("the roots are others: %s", why)
+	}
+}
+
+// TestRemovedByHand: an operator who does not trust a root any more takes it out of the Secret.
+func TestRemovedByHand(t *testing.T) {
+	c := fake.NewClientBuilder().Build()
+	a := build(t, Options{Client: c})
+	old := issue(t, a)
+	alter(t, c, func(s *corev1.Secret) {
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotate, "stolen")
+	})
+	pass(t, a)
+	alter(t, c, func(s *corev1.Secret) {
+		s.Data[KeyRoots], s.Data[KeyRootKeys] = firstPEM(s.Data[KeyRoots]), firstPEM(s.Data[KeyRootKeys])
+	})
+	pass(t, a)
+	if len(a.Roots()) != 1 || a.Err() != nil {
+		t.Fatalf("%d roots, %v", len(a.Roots()), a.Err())
+	}
+	if err := handshake(a, old, a.Now); err == nil {
+		t.Error("a certificate of the stolen root is believed")
+	}
+	if err := handshake(a, issue(t, a), a.Now); err != nil {
+		t.Error(err)
+	}
+}
+
+func firstPEM(data []byte) []byte {
+	block, _ := pem.Decode(data)
+	return pem.EncodeToMemory(block)
+}
+
+// TestKeysAreNotShown: a certificate that gets into a message by mistake does not bring its key.
+func TestKeysAreNotShown(t *testing.T) {
+	c := issue(t, build(t, Options{}))
+	part := []byte(c.Key)[40:60]
+	var log strings.Builder
+	logr.FromSlogHandler(slog.NewJSONHandler(&log, nil)).Info("issued", "certificate", c, "key", c.Key)
+	data, err := json.Marshal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	numbers := strings.Trim(fmt.Sprintf("%d", part), "[]")
+	for _, shown := range []string{
+		fmt.Sprint(c), fmt.Sprintf("%v %+v %#v", c, *c, c), fmt.Sprintf("%s %q %x %d", c.Key, c.Key, c.Key, c.Key), string(data), log.String(),
+	} {
+		if strings.Contains(shown, string(part)) || strings.Contains(shown, numbers) || strings.Contains(shown, fmt.Sprintf("%x", part)) {
+			t.Errorf("the key is in %s", shown)
+		}
+	}
+}
+
+func TestOptions(t *testing.T) {
+	c := fake.NewClientBuilder().Build()
+	cases := map[string]struct {
+		reason string
+		o      Options
+	}{
+		"NoClient":      {"nothing could be read", Options{Namespace: namespace}},
+		"NoNamespace":   {"nobody would know where", Options{Client: c}},
+		"RenewedAtOnce": {"each pass would issue another", Options{Client: c, Namespace: namespace, Life: time.Hour, RenewBefore: time.Hour}},
+		"ShortOverlap":  {"the root would end before what it signed last", Options{Client: c, Namespace: namespace, Overlap: day}},
+		"LongOverlap":   {"each pass would make another root", Options{Client: c, Namespace: namespace, RootLife: 30 * day, Overlap: 30 * day}},
+		"Negative":      {"it makes no sense", Options{Client: c, Namespace: namespace, Life: -day}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if _, err := New(c.o); err == nil {
+				t.Errorf("it is accepted, although %s", c.reason)
+			}
+		})
+	}
+}
+
+func TestCertManagerOptions(t *testing.T) {
+	c := fake.NewClientBuilder().Build()
+	cases := map[string]struct {
+		reason string
+		o      CertManagerOptions
+	}{
+		"NoClient":      {"nothing could be read", CertManagerOptions{Namespace: namespace}},
+		"NoNamespace":   {"nobody would know where", CertManagerOptions{Client: c}},
+		"Short":         {"cert-manager does not issue such ones", CertManagerOptions{Client: c, Namespace: namespace, Life: time.Minute}},
+		"RenewedAtOnce": {"each pass would ask for another", CertManagerOptions{Client: c, Namespace: namespace, RenewBefore: 60 * day}},
+		"Negative":      {"it makes no sense", CertManagerOptions{Client: c, Namespace: namespace, Interval: -day}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if _, err := NewCertManager(c.o); err == nil {
+				t.Errorf("it is accepted, although %s", c.reason)
+			}
+		})
+	}
+}
+
+// TestCertManagerDue: it is looked for a new certificate after cert-manager has made it, and well before the old one ends.
+func TestCertManagerDue(t *testing.T) {
+	m, err := NewCertManager(CertManagerOptions{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := newClock().now
+	for i := range 1000 {
+		if left := end.Sub(m.Due(Held{Serial: fmt.Sprint(i), NotAfter: end})); left > 30*day || left < 25*day {
+			t.Fatalf("%s before the end", left)
+		}
+	}
+	if stale, _ := m.Stale(Held{}, time.Time{}); stale || m.Ready(nil) == nil || m.Roots() != nil {
+		t.Error("nothing is known yet")
+	}
+	if _, err := m.Serving(); reasonOf(err) != v1beta2.ReasonCertificateNotReady {
+		t.Errorf("got %v", err)
+	}
+}
+
+// TestNotReadYet: who asks right after the start waits a little, and is told why there is nothing.
+func TestNotReadYet(t *testing.T) {
+	a, err := New(Options{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := a.Issue(ctx, Subject{CommonName: "a", UID: "u"}); reasonOf(err) != v1beta2.ReasonAuthorityNotReady {
+		t.Errorf("got %v", err)
+	}
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		if _, err := a.Issue(t.Context(), Subject{CommonName: "a", UID: "u"}); err != nil {
+			t.Error(err)
+		}
+	})
+	pass(t, a)
+	wg.Wait()
+}

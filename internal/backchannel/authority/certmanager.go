@@ -1,0 +1,480 @@
+package authority
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// Names of what cert-manager keeps.
+const (
+	// GatewaySecretName is that of the Secret of an Istio gateway. Its ca.crt, if it is there, has more roots to trust.
+	GatewaySecretName = "klm-istio-gateway"
+	// ListenerName is the name of the Certificate, and Secret, of the listener.
+	ListenerName = "klm-watcher-listener"
+	// CertificateSuffix, after the name of a Kyma, is the name of the Certificate, and Secret, of its runtime.
+	CertificateSuffix = "-webhook-tls"
+)
+
+// issuerDelay is how long an issuer of cert-manager may go on with the former root.
+const issuerDelay = 5 * time.Minute
+
+// certificateKind is the kind of cert-manager's Certificate.
+var certificateKind = schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"}
+
+// CertManagerOptions say where cert-manager's objects are. Units are those of Go; zero is the default.
+type CertManagerOptions struct {
+	// Client reads and writes Certificates and their Secrets. It must have no cache.
+	Client client.Client
+	// Namespace is that of all objects.
+	Namespace string
+	// Issuer is the name of the Issuer, default klm-watcher-selfsigned. It must sign with the root in the Secret klm-watcher.
+	Issuer string
+	// IssuerKind is its kind: Issuer, the default, or ClusterIssuer.
+	IssuerKind string
+	// Hosts are the names and IP addresses that the listener is reached by. No runtime may have a certificate for one of them.
+	Hosts []string
+	// Reserved are common names that no runtime may have, because the listener believes who has them.
+	Reserved []string
+	// Life is how long certificates are valid. Default 60 days.
+	Life time.Duration
+	// RenewBefore is how long before its end cert-manager renews a certificate. Default half of Life.
+	RenewBefore time.Duration
+	// Interval is the time between two looks at the roots and the certificate of the listener. Default a minute.
+	Interval time.Duration
+	// Log is told what goes wrong. The zero value is silence.
+	Log logr.Logger
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+}
+
+// CertManager has cert-manager issue the certificates. It is a runnable of a controller-runtime manager.
+//
+// Each Kyma has a Certificate, named after it, and cert-manager writes the Secret beside it. The root is the one that cert-manager
+// keeps in the Secret klm-watcher; to trust are that one and those in the bundle of the gateway. cert-manager replaces a root without
+// overlap: to have one, keep the former root in the bundle. The listener trusts former roots as long as the process lives, too.
+type CertManager struct {
+	CertManagerOptions
+	notifier
+	trust   atomic.Pointer[bundle]          // nil until it was read
+	serving atomic.Pointer[tls.Certificate] // nil until there is one
+	problem atomic.Pointer[failure]         // of the last look, nil if it went well
+
+	declared bool // the Certificate of the listener was written; only for look
+}
+
+// bundle is what to trust.
+type bundle struct {
+	newest  string // fingerprint
+	handed  []*x509.Certificate
+	pem     []byte // of handed
+	digest  string // of pem
+	trusted []*x509.Certificate
+}
+
+// failure holds an error.
+type failure struct{ error }
+
+// NewCertManager returns an issuer that knows no roots yet. It makes no request.
+func NewCertManager(o CertManagerOptions) (*CertManager, error) {
+	if o.Client == nil || o.Namespace == "" {
+		return nil, errors.New("building the issuer by cert-manager: it needs a client and a namespace")
+	}
+	if o.Issuer == "" {
+		o.Issuer = "klm-watcher-selfsigned"
+	}
+	if o.IssuerKind == "" {
+		o.IssuerKind = "Issuer"
+	}
+	if o.Life == 0 {
+		o.Life = 60 * 24 * time.Hour
+	}
+	if o.RenewBefore == 0 {
+		o.RenewBefore = o.Life / 2
+	}
+	if o.Interval == 0 {
+		o.Interval = time.Minute
+	}
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	if o.Life < time.Hour || o.RenewBefore < 0 || o.RenewBefore >= o.Life || o.Interval < 0 {
+		return nil, fmt.Errorf("building the issuer by cert-manager: certificates live %s and are renewed %s before their end: they must live an hour, and longer than that", o.Life, o.RenewBefore)
+	}
+	return &CertManager{CertManagerOptions: o, notifier: newNotifier()}, nil
+}
+
+// NeedLeaderElection returns false: every replica verifies.
+func (c *CertManager) NeedLeaderElection() bool { return false }
+
+// Start looks after roots and the certificate of the listener until ctx ends. It never fails: what goes wrong is tried again, and told by
+// Err and in the log.
+func (c *CertManager) Start(ctx context.Context) error {
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+		}
+		after := c.Interval
+		if err := c.look(ctx); err != nil && ctx.Err() == nil {
+			if former := c.problem.Swap(&failure{err}); former == nil || former.Error() != err.Error() {
+				c.Log.Error(err, "looking after the certificates of cert-manager; it is tried again")
+			}
+			after = min(after, retryInterval)
+		} else {
+			c.problem.Store(nil)
+		}
+		timer.Reset(after)
+	}
+}
+
+// Err returns what went wrong when it was looked last, nil if nothing did.
+func (c *CertManager) Err() error {
+	if p := c.problem.Load(); p != nil {
+		return p.error
+	}
+	return nil
+}
+
+// Ready fails until there are roots. It is a check of package healthz.
+func (c *CertManager) Ready(*http.Request) error {
+	if c.trust.Load() != nil {
+		return nil
+	}
+	if err := c.Err(); err != nil {
+		return err
+	}
+	return &Error{Code: v1beta2.ReasonAuthorityNotReady, Message: fmt.Sprintf("the root in Secret %s/%s is not read yet", c.Namespace, SecretName)}
+}
+
+// Roots returns the roots to trust, newest first; none while they are not known. It is cheap. The caller must not change them.
+func (c *CertManager) Roots() []*x509.Certificate {
+	if b := c.trust.Load(); b != nil {
+		return b.trusted
+	}
+	return nil
+}
+
+// Serving returns the certificate of the listener. It is cheap.
+func (c *CertManager) Serving() (*tls.Certificate, error) {
+	if s := c.serving.Load(); s != nil {
+		return s, nil
+	}
+	if err := c.Err(); err != nil {
+		return nil, err
+	}
+	return nil, notReady("Certificate %s/%s of the listener is not issued yet", c.Namespace, ListenerName)
+}
+
+// look reads the roots, and the certificate of the listener.
+func (c *CertManager) look(ctx context.Context) error {
+	if err := c.readRoots(ctx); err != nil {
+		return err
+	}
+	if !c.declared {
+		if _, err := c.declare(ctx, ListenerName, protocol.Manager, c.Hosts); err != nil {
+			return err
+		}
+		c.declared = true
+	}
+	secret, err := c.secret(ctx, ListenerName)
+	if err != nil {
+		return err
+	}
+	if secret == nil {
+		c.declared = false // perhaps somebody has deleted both
+		return notReady("Secret %s/%s has no certificate for the listener yet: look at the Certificate of this name", c.Namespace, ListenerName)
+	}
+	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return notReady("Secret %s/%s has no certificate that can be used: %v", c.Namespace, ListenerName, err)
+	}
+	c.serving.Store(&pair)
+	return nil
+}
+
+// readRoots reads what to trust. While the Secret is broken, the former roots stay.
+func (c *CertManager) readRoots(ctx context.Context) error {
+	root, err := c.secret(ctx, SecretName)
+	if err != nil {
+		return err
+	}
+	if root == nil {
+		return &Error{Code: v1beta2.ReasonAuthorityNotReady, Message: fmt.Sprintf("Secret %s/%s with the root of cert-manager is not there: create the Certificate that fills it", c.Namespace, SecretName)}
+	}
+	gateway, err := c.secret(ctx, GatewaySecretName)
+	if err != nil {
+		return err
+	}
+	sources := [][]byte{root.Data[corev1.TLSCertKey], root.Data[KeyRoots]}
+	if gateway != nil {
+		sources = append(sources, gateway.Data[KeyRoots])
+	}
+	now, b := c.Now(), &bundle{}
+	for i, data := range sources {
+		if i > 0 && len(data) == 0 {
+			continue
+		}
+		found, err := readCertificates(data)
+		if err != nil {
+			return &Error{Code: v1beta2.ReasonAuthorityBroken, Message: fmt.Sprintf("the roots in Secret %s or %s of namespace %s are broken (%v): have cert-manager issue them anew", SecretName, GatewaySecretName, c.Namespace, err)}
+		}
+		b.handed = appendRoots(b.handed, found, now)
+	}
+	if len(b.handed) == 0 {
+		return &Error{Code: v1beta2.ReasonAuthorityBroken, Message: fmt.Sprintf("Secret %s/%s has no root that is valid: have cert-manager issue it anew", c.Namespace, SecretName)}
+	}
+	for _, r := range b.handed {
+		b.pem = append(b.pem, encodePEM(pemCertificate, r.Raw)...)
+	}
+	b.newest, b.digest = protocol.Fingerprint(b.handed[0]), Digest(b.pem)
+	b.trusted = appendRoots(slices.Clone(b.handed), c.Roots(), now)
+	if before := c.trust.Swap(b); before == nil || before.digest != b.digest {
+		c.notify()
+	}
+	return nil
+}
+
+// appendRoots adds the roots that are CAs, not there yet and not past their end.
+func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certificate {
+	for _, r := range more {
+		if r.IsCA && now.Before(r.NotAfter) && !slices.ContainsFunc(all, r.Equal) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// Issue implements [Issuer]: it declares the Certificate of the Kyma and returns what cert-manager has issued for it, which may have been
+// returned before. If it is of an old root or older than s.NotBefore, cert-manager is asked to renew it.
+func (c *CertManager) Issue(ctx context.Context, s Subject) (*Certificate, error) {
+	issued, err := c.issue(ctx, s)
+	if err != nil {
+		return nil, fmt.Errorf("having a certificate issued to %q: %w", s.CommonName, err)
+	}
+	return issued, nil
+}
+
+func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error) {
+	if s.Kyma == "" {
+		return nil, refused("the name of a Kyma is needed")
+	}
+	if err := admit(s, c.Hosts, c.Reserved); err != nil {
+		return nil, err
+	}
+	if err := c.readRoots(ctx); err != nil {
+		return nil, err
+	}
+	name := s.Kyma + CertificateSuffix
+	declared, err := c.declare(ctx, name, s.CommonName, runtimeHosts(s.DNSNames))
+	if err != nil {
+		return nil, err
+	}
+	if ready, message := conditionOf(declared, "Ready"); !ready {
+		return nil, notReady("Certificate %s/%s is not ready: %s", c.Namespace, name, message)
+	}
+	secret, err := c.secret(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if secret == nil {
+		return nil, notReady("Secret %s/%s is not there yet", c.Namespace, name)
+	}
+	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
+	if err != nil {
+		return nil, notReady("Secret %s/%s has no certificate that can be used: %v", c.Namespace, name, err)
+	}
+	b := c.trust.Load()
+	by := signerOf(&pair, b.trusted, c.Now())
+	if by != b.newest && pair.Leaf.NotBefore.After(b.handed[0].NotBefore.Add(issuerDelay)) {
+		return nil, notReady("Certificate %s/%s is not signed with the root in Secret %s, although it is younger: let %s %s use that Secret",
+			c.Namespace, name, SecretName, c.IssuerKind, c.Issuer)
+	}
+	if by != b.newest || isRevoked(Held{Issued: pair.Leaf.NotBefore}, s.NotBefore, c.Now()) {
+		return nil, c.renew(ctx, declared)
+	}
+	return &Certificate{
+		PEM: secret.Data[corev1.TLSCertKey], Key: secret.Data[corev1.TLSPrivateKeyKey], CA: b.pem,
+		Serial: pair.Leaf.SerialNumber.Text(16), Root: by, Issued: pair.Leaf.NotBefore, NotAfter: pair.Leaf.NotAfter,
+	}, nil
+}
+
+// signerOf returns the fingerprint of the root that a certificate is verified with, "" if there is none.
+func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) string {
+	between := x509.NewCertPool()
+	for _, der := range pair.Certificate[1:] {
+		if c, err := x509.ParseCertificate(der); err == nil {
+			between.AddCert(c)
+		}
+	}
+	for _, r := range roots {
+		only := x509.NewCertPool()
+		only.AddCert(r)
+		if _, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: only, Intermediates: between, CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}); err == nil {
+			return protocol.Fingerprint(r)
+		}
+	}
+	return ""
+}
+
+// declare writes the Certificate as it shall be and returns it as it is.
+func (c *CertManager) declare(ctx context.Context, name, commonName string, hosts []string) (*unstructured.Unstructured, error) {
+	t := template{hosts: hosts}.names()
+	spec := map[string]any{
+		"secretName": name, "commonName": commonName,
+		"duration": c.Life.String(), "renewBefore": c.RenewBefore.String(),
+		"usages":     []any{"digital signature", "key encipherment", "server auth", "client auth"},
+		"privateKey": map[string]any{"algorithm": "ECDSA", "size": int64(256), "rotationPolicy": "Always"},
+		"issuerRef":  map[string]any{"name": c.Issuer, "kind": c.IssuerKind, "group": certificateKind.Group},
+		"secretTemplate": map[string]any{"labels": map[string]any{
+			v1beta2.LabelPurpose: v1beta2.PurposeWatcherCertificate, v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager,
+		}},
+	}
+	if len(t.DNSNames) > 0 {
+		spec["dnsNames"] = toAny(t.DNSNames)
+	}
+	var addresses []string
+	for _, ip := range t.IPAddresses {
+		addresses = append(addresses, ip.String())
+	}
+	if len(addresses) > 0 {
+		spec["ipAddresses"] = toAny(addresses)
+	}
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"metadata": map[string]any{"name": name, "namespace": c.Namespace, "labels": map[string]any{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}},
+		"spec":     spec,
+	}}
+	o.SetGroupVersionKind(certificateKind)
+	err := c.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(v1beta2.FieldOwner), client.ForceOwnership)
+	switch {
+	case meta.IsNoMatchError(err):
+		return nil, notReady("cert-manager is not installed in the control plane: install it, or choose the authority of the manager")
+	case err != nil:
+		return nil, fmt.Errorf("writing Certificate %s/%s: %w", c.Namespace, name, err)
+	}
+	return o, nil
+}
+
+func toAny(from []string) []any {
+	var all []any
+	for _, s := range from {
+		all = append(all, s)
+	}
+	return all
+}
+
+// conditionOf tells whether a condition holds for the present spec, and what it says.
+func conditionOf(o *unstructured.Unstructured, kind string) (holds bool, message string) {
+	for _, c := range conditionsOf(o) {
+		if c.Type != kind {
+			continue
+		}
+		if c.ObservedGeneration != 0 && c.ObservedGeneration != o.GetGeneration() {
+			return false, "cert-manager has not seen it yet"
+		}
+		return c.Status == metav1.ConditionTrue, c.Message
+	}
+	return false, "cert-manager has not said anything about it yet"
+}
+
+// conditionsOf returns the conditions in the status.
+func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
+	var status struct {
+		Conditions []metav1.Condition `json:"conditions"`
+	}
+	fields, _, _ := unstructured.NestedMap(o.Object, "status")
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &status); err != nil {
+		return nil // then it says nothing that we understand
+	}
+	return status.Conditions
+}
+
+// renew asks cert-manager for another certificate, as its command line does, unless it is at it. It returns an error that says so.
+func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
+	waiting := notReady("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
+	if issuing, _ := conditionOf(o, "Issuing"); issuing {
+		return waiting
+	}
+	conditions, _, err := unstructured.NestedSlice(o.Object, "status", "conditions")
+	if err != nil {
+		return fmt.Errorf("reading the conditions of Certificate %s/%s: %w", c.Namespace, o.GetName(), err)
+	}
+	conditions = slices.DeleteFunc(conditions, func(each any) bool {
+		fields, _ := each.(map[string]any)
+		return fields["type"] == "Issuing"
+	})
+	conditions = append(conditions, map[string]any{
+		"type": "Issuing", "status": "True", "reason": "ManuallyTriggered", "message": "The lifecycle manager asks for another certificate",
+		"lastTransitionTime": c.Now().UTC().Format(time.RFC3339), "observedGeneration": o.GetGeneration(),
+	})
+	if err := unstructured.SetNestedSlice(o.Object, conditions, "status", "conditions"); err != nil {
+		return fmt.Errorf("asking for renewal of Certificate %s/%s: %w", c.Namespace, o.GetName(), err)
+	}
+	if err := c.Client.Status().Update(ctx, o); err != nil {
+		return fmt.Errorf("asking for renewal of Certificate %s/%s: %w", c.Namespace, o.GetName(), err)
+	}
+	return waiting
+}
+
+// secret reads a Secret, nil if it is not there.
+func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, error) {
+	s := &corev1.Secret{}
+	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, s)
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading Secret %s/%s: %w", c.Namespace, name, err)
+	}
+	return s, nil
+}
+
+// Stale implements [Issuer]. It is cheap. While the roots are not known nothing is stale.
+func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
+	b := c.trust.Load()
+	if b == nil {
+		return false, ""
+	}
+	return isStale(h, b.newest, b.digest, mark, c.Now(), c.Due(h))
+}
+
+// Due implements [Issuer]: a little after cert-manager renews it, a moment that differs from certificate to certificate.
+func (c *CertManager) Due(h Held) time.Time {
+	return due(h, c.RenewBefore-c.RenewBefore/6, c.RenewBefore/6)
+}
+
+// Release implements [Issuer]: it deletes the Certificate of the Kyma, and its Secret, which cert-manager would leave.
+func (c *CertManager) Release(ctx context.Context, kyma string) error {
+	certificate := &unstructured.Unstructured{}
+	certificate.SetGroupVersionKind(certificateKind)
+	for _, o := range []client.Object{certificate, &corev1.Secret{}} {
+		o.SetNamespace(c.Namespace)
+		o.SetName(kyma + CertificateSuffix)
+		if err := c.Client.Delete(ctx, o); client.IgnoreNotFound(err) != nil && !meta.IsNoMatchError(err) {
+			return fmt.Errorf("deleting certificate %s/%s: %w", c.Namespace, o.GetName(), err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,162 @@
+package authority
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// Types of PEM blocks.
+const (
+	pemCertificate = "CERTIFICATE"
+	pemKey         = "PRIVATE KEY"
+)
+
+// root is a certificate that signs others, with its key.
+type root struct {
+	certificate *x509.Certificate
+	key         crypto.Signer
+	fingerprint string
+}
+
+// newRoot makes a root that is valid until now+life. It begins before any certificate that it may sign, even if the clock of the replica
+// that signs is behind.
+func newRoot(now time.Time, life time.Duration) (root, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return root{}, fmt.Errorf("making a root: %w", err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager watcher CA " + now.UTC().Format(time.DateTime)},
+		NotBefore: now.Add(-2 * protocol.Backdate), NotAfter: now.Add(life),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return root{}, fmt.Errorf("making a root: %w", err)
+	}
+	certificate, err := x509.ParseCertificate(der)
+	if err != nil {
+		return root{}, fmt.Errorf("making a root: %w", err)
+	}
+	return root{certificate, key, protocol.Fingerprint(certificate)}, nil
+}
+
+// serial returns a random number of 127 bits.
+func serial() *big.Int {
+	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
+	if err != nil {
+		panic(err) // the system's source of randomness does not fail
+	}
+	return n.Add(n, big.NewInt(1))
+}
+
+// runtimeHosts are the names in the certificate of a runtime: its own, and those of the agent's Service in it.
+func runtimeHosts(names []string) []string {
+	return append(slices.Clone(names), AgentHost, AgentHost+".cluster.local")
+}
+
+// AgentHost is the name by which the API server of a runtime reaches the agent.
+const AgentHost = "skr-webhook.kyma-system.svc"
+
+// template is what a certificate shall say.
+type template struct {
+	commonName string
+	uid        string // "" for the listener
+	hosts      []string
+	now        time.Time
+	life       time.Duration
+}
+
+// names returns a certificate that has nothing but the hosts, each once.
+func (t template) names() *x509.Certificate {
+	leaf := &x509.Certificate{}
+	for _, host := range t.hosts {
+		host = strings.TrimSuffix(host, ".")
+		if ip := net.ParseIP(host); ip != nil {
+			leaf.IPAddresses = append(leaf.IPAddresses, ip)
+		} else if host != "" && !slices.Contains(leaf.DNSNames, host) {
+			leaf.DNSNames = append(leaf.DNSNames, host)
+		}
+	}
+	return leaf
+}
+
+// pair is a certificate with its key.
+type pair struct {
+	leaf *x509.Certificate
+	key  crypto.Signer
+	pem  []byte
+	raw  Key // the key as PEM
+	by   string
+}
+
+// issue makes a key and a certificate for it. It ends with the root at the latest.
+func (r root) issue(t template) (*pair, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("making a key: %w", err)
+	}
+	leaf := t.names()
+	leaf.SerialNumber, leaf.Subject = serial(), pkix.Name{CommonName: t.commonName}
+	leaf.NotBefore, leaf.NotAfter = t.now.Add(-protocol.Backdate), t.now.Add(t.life)
+	leaf.BasicConstraintsValid, leaf.KeyUsage = true, x509.KeyUsageDigitalSignature
+	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	if leaf.NotAfter.After(r.certificate.NotAfter) {
+		leaf.NotAfter = r.certificate.NotAfter
+	}
+	if t.uid != "" {
+		leaf.URIs = []*url.URL{protocol.SubjectURI(t.uid)}
+	}
+	der, err := x509.CreateCertificate(rand.Reader, leaf, r.certificate, key.Public(), r.key)
+	if err != nil {
+		return nil, refused("its names cannot be in a certificate: %v", err)
+	}
+	if leaf, err = x509.ParseCertificate(der); err != nil {
+		return nil, refused("its names cannot be in a certificate: %v", err)
+	}
+	raw, err := encodeKey(key)
+	if err != nil {
+		return nil, err
+	}
+	return &pair{leaf: leaf, key: key, raw: raw, pem: encodePEM(pemCertificate, der), by: r.fingerprint}, nil
+}
+
+// certificate is the pair for its owner, with what he shall trust.
+func (p *pair) certificate(r *ring) *Certificate {
+	return &Certificate{
+		PEM: p.pem, Key: p.raw, CA: r.pem, Root: p.by, Serial: p.leaf.SerialNumber.Text(16),
+		Issued: p.leaf.NotBefore.Add(protocol.Backdate), NotAfter: p.leaf.NotAfter,
+	}
+}
+
+// tls is the pair for a TLS server or client.
+func (p *pair) tls() *tls.Certificate {
+	return &tls.Certificate{Certificate: [][]byte{p.leaf.Raw}, PrivateKey: p.key, Leaf: p.leaf}
+}
+
+func encodeKey(key crypto.Signer) (Key, error) {
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a key: %w", err)
+	}
+	return encodePEM(pemKey, der), nil
+}
+
+func encodePEM(kind string, der []byte) []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
+}

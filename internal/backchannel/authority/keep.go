@@ -1,0 +1,179 @@
+package authority
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	toolscache "k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+)
+
+const (
+	retryInterval = 2 * time.Second // after a pass that failed
+	attempts      = 5               // of one pass, when other replicas write too
+)
+
+// Start keeps the roots until ctx ends. It never fails: what goes wrong is tried again, and told by Err and in the log.
+func (a *Authority) Start(ctx context.Context) error {
+	changed := a.follow(ctx)
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	told := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+		case <-timer.C:
+		}
+		after, failed := a.Interval, ""
+		if err := a.pass(ctx); err != nil && ctx.Err() == nil {
+			after, failed = min(after, retryInterval), err.Error()
+			if failed != told {
+				a.Log.Error(err, "keeping the roots of the certificate authority; it is tried again")
+			}
+		}
+		told = failed
+		timer.Reset(after)
+	}
+}
+
+// follow returns a channel that tells of changes of the Secret. The watch is for its metadata only, so no key is in a second place.
+func (a *Authority) follow(ctx context.Context) <-chan struct{} {
+	changed := make(chan struct{}, 1)
+	tell := func() {
+		select {
+		case changed <- struct{}{}:
+		default: // told already
+		}
+	}
+	list := func() *metav1.PartialObjectMetadataList {
+		l := &metav1.PartialObjectMetadataList{}
+		l.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+		return l
+	}
+	only := func(raw *metav1.ListOptions) *client.ListOptions {
+		return &client.ListOptions{Namespace: a.Namespace, FieldSelector: fields.OneTermEqualSelector("metadata.name", SecretName), Raw: raw}
+	}
+	lw := &toolscache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			l := list()
+			return l, a.Client.List(ctx, l, only(&o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return a.Client.Watch(ctx, list(), only(&o))
+		},
+	}
+	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
+		ListerWatcher: toolscache.ToListWatcherWithWatchListSemantics(lw, a.Client),
+		ObjectType:    &metav1.PartialObjectMetadata{},
+		Logger:        new(klog.LoggerWithName(logr.Discard(), "authority")), // a pass that fails for the same cause tells it
+		Handler: toolscache.ResourceEventHandlerFuncs{
+			AddFunc:    func(any) { tell() },
+			UpdateFunc: func(any, any) { tell() },
+			DeleteFunc: func(any) { tell() },
+		},
+	})
+	go informer.RunWithContext(ctx)
+	return changed
+}
+
+// pass reads the Secret, does what is to be done, writes it if that changes it, and puts it in force.
+func (a *Authority) pass(ctx context.Context) error {
+	for attempt := 1; ; attempt++ {
+		again, err := a.try(ctx)
+		if err == nil || !again || attempt == attempts {
+			return err
+		}
+	}
+}
+
+// try is one attempt of a pass. again says that another replica was faster.
+func (a *Authority) try(ctx context.Context) (again bool, err error) {
+	key := client.ObjectKey{Namespace: a.Namespace, Name: SecretName}
+	secret := &corev1.Secret{}
+	err = a.Client.Get(ctx, key, secret)
+	missing := apierrors.IsNotFound(err)
+	if err != nil && !missing {
+		return false, fmt.Errorf("reading Secret %s with the roots: %w", key, err)
+	}
+	present := a.ring.Load() // if somebody deleted the Secret, it is written again
+	if !missing {
+		if present, err = read(secret); err != nil {
+			return false, a.broken(key, err)
+		}
+	}
+	s := a.situation(present, secret)
+	next, done, err := present.next(s)
+	if err != nil {
+		return false, fmt.Errorf("rotating the roots: %w", err)
+	}
+	if missing {
+		done = append(done, "the Secret was not there")
+		err = a.create(ctx, key, next)
+	} else if next != present {
+		err = a.update(ctx, secret, next)
+	}
+	if err != nil {
+		return apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) || apierrors.IsNotFound(err),
+			fmt.Errorf("writing Secret %s with the roots: %w", key, err)
+	}
+	for _, what := range done {
+		a.Log.Info("the roots of the certificate authority have changed", "what", what)
+	}
+	a.adopt(next)
+	stragglers := next.stragglers(s)
+	a.stragglers.Store(&stragglers)
+	metrics.AuthorityStragglers.Set(float64(stragglers.Count))
+	return false, nil
+}
+
+// situation returns what the next ring depends on. The fleet is looked at only if there are more roots than one, or will be.
+func (a *Authority) situation(present *ring, secret *corev1.Secret) situation {
+	s := situation{now: a.Now(), rootLife: a.RootLife, overlap: a.Overlap, keep: a.Settle, request: secret.Annotations[v1beta2.AnnotationRotate]}
+	if a.Seen != nil && present != nil && (len(present.roots) > 1 || present.wanted(present.roots, s) != "") {
+		s.seen, s.known = a.Seen()
+	}
+	return s
+}
+
+func (a *Authority) create(ctx context.Context, key client.ObjectKey, r *ring) error {
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Type: corev1.SecretTypeOpaque}
+	if err := r.write(secret); err != nil {
+		return err
+	}
+	return a.Client.Create(ctx, secret)
+}
+
+// update writes the ring, unless somebody else has written the Secret since it was read.
+func (a *Authority) update(ctx context.Context, secret *corev1.Secret, r *ring) error {
+	if err := r.write(secret); err != nil {
+		return err
+	}
+	return a.Client.Update(ctx, secret)
+}
+
+// broken notes that the Secret cannot be understood. It returns an error only if that is new.
+func (a *Authority) broken(key client.ObjectKey, cause error) error {
+	e := &Error{Code: v1beta2.ReasonAuthorityBroken, Message: fmt.Sprintf(
+		"Secret %s with the roots of the certificate authority is broken (%v): restore it, or delete it to have it written again", key, cause)}
+	former := a.problem.Swap(e)
+	a.known()
+	metrics.AuthorityBroken.Set(1)
+	if former != nil && former.Message == e.Message {
+		return nil
+	}
+	return e
+}

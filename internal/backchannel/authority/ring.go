@@ -1,0 +1,175 @@
+package authority
+
+import (
+	"bytes"
+	"crypto"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// Keys of the Secret with the roots. Both are PEM with the newest root first, in the same order.
+const (
+	// KeyRoots has the certificates of the roots. It is what a proxy that verifies runtimes has to trust.
+	KeyRoots = "ca.crt"
+	// KeyRootKeys has their private keys.
+	KeyRootKeys = "ca.key"
+)
+
+// ring is the content of the Secret. It is not changed once made.
+type ring struct {
+	roots    []root    // newest first, at least one
+	listener string    // the fingerprint of the root that signs for the listener: one of roots
+	since    time.Time // since when, to the second
+	rotated  string    // the request that was done last
+
+	certificates []*x509.Certificate // of roots
+	pem          []byte              // of certificates
+	digest       string              // of pem
+}
+
+// newRing returns a ring of roots. If none of them is that of the listener, it is the oldest, which all trust.
+func newRing(roots []root, listener string, since time.Time, rotated string) *ring {
+	r := &ring{roots: roots, listener: listener, since: since, rotated: rotated}
+	for _, root := range roots {
+		r.certificates = append(r.certificates, root.certificate)
+		r.pem = append(r.pem, encodePEM(pemCertificate, root.certificate.Raw)...)
+	}
+	r.digest = Digest(r.pem)
+	if r.indexOf(listener) < 0 {
+		r.listener = roots[len(roots)-1].fingerprint
+	}
+	return r
+}
+
+// indexOf returns where the root with the fingerprint is, -1 if it is not there.
+func (r *ring) indexOf(fingerprint string) int {
+	return slices.IndexFunc(r.roots, func(o root) bool { return o.fingerprint == fingerprint })
+}
+
+// same tells whether both say the same.
+func (r *ring) same(other *ring) bool {
+	return r.digest == other.digest && r.listener == other.listener && r.since.Equal(other.since) && r.rotated == other.rotated
+}
+
+// write puts the ring into the Secret.
+func (r *ring) write(s *corev1.Secret) error {
+	var keys []byte
+	for _, root := range r.roots {
+		key, err := encodeKey(root.key)
+		if err != nil {
+			return err
+		}
+		keys = append(keys, key...)
+	}
+	metav1.SetMetaDataLabel(&s.ObjectMeta, v1beta2.LabelManagedBy, v1beta2.ManagedByLifecycleManager)
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationListenerRoot, r.listener)
+	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationListenerRootSince, r.since.UTC().Format(time.RFC3339))
+	if r.rotated != "" {
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotated, r.rotated)
+	}
+	if s.Data == nil {
+		s.Data = map[string][]byte{}
+	}
+	s.Data[KeyRoots], s.Data[KeyRootKeys] = r.pem, keys
+	return nil
+}
+
+// read understands the Secret. Errors say what is wrong with it, and never what is in it.
+func read(s *corev1.Secret) (*ring, error) {
+	certificates, err := readCertificates(s.Data[KeyRoots])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", KeyRoots, err)
+	}
+	keys, err := readKeys(s.Data[KeyRootKeys])
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", KeyRootKeys, err)
+	}
+	if len(keys) != len(certificates) {
+		return nil, fmt.Errorf("there are %d roots and %d keys", len(certificates), len(keys))
+	}
+	var roots []root
+	for i, c := range certificates {
+		public, ok := keys[i].Public().(interface{ Equal(crypto.PublicKey) bool })
+		switch {
+		case !ok || !public.Equal(c.PublicKey):
+			return nil, fmt.Errorf("root %d of %d has another key", i+1, len(certificates))
+		case !c.IsCA || c.KeyUsage != 0 && c.KeyUsage&x509.KeyUsageCertSign == 0:
+			return nil, fmt.Errorf("root %d of %d is not a CA", i+1, len(certificates))
+		}
+		r := root{c, keys[i], protocol.Fingerprint(c)}
+		if slices.ContainsFunc(roots, func(o root) bool { return o.fingerprint == r.fingerprint }) {
+			return nil, fmt.Errorf("root %d of %d is there twice", i+1, len(certificates))
+		}
+		roots = append(roots, r)
+	}
+	// Without a readable time, the root of the listener counts from the day it was made: what could be lost is the time to settle.
+	since, err := time.Parse(time.RFC3339, s.Annotations[v1beta2.AnnotationListenerRootSince])
+	if err != nil {
+		since = time.Time{}
+	}
+	return newRing(roots, s.Annotations[v1beta2.AnnotationListenerRoot], since, s.Annotations[v1beta2.AnnotationRotated]), nil
+}
+
+// readCertificates reads PEM that holds at least one certificate and nothing else.
+func readCertificates(data []byte) ([]*x509.Certificate, error) {
+	blocks, err := readPEM(data, pemCertificate)
+	if err != nil {
+		return nil, err
+	}
+	var all []*x509.Certificate
+	for i, block := range blocks {
+		c, err := x509.ParseCertificate(block)
+		if err != nil {
+			return nil, fmt.Errorf("certificate %d of %d: %w", i+1, len(blocks), err)
+		}
+		all = append(all, c)
+	}
+	return all, nil
+}
+
+// readKeys reads PEM that holds at least one private key and nothing else.
+func readKeys(data []byte) ([]crypto.Signer, error) {
+	blocks, err := readPEM(data, pemKey)
+	if err != nil {
+		return nil, err
+	}
+	var all []crypto.Signer
+	for i, block := range blocks {
+		key, err := x509.ParsePKCS8PrivateKey(block)
+		signer, ok := key.(crypto.Signer)
+		if err != nil || !ok { // what the parser says could be about what it read
+			return nil, fmt.Errorf("key %d of %d cannot be read or is for another use", i+1, len(blocks))
+		}
+		all = append(all, signer)
+	}
+	return all, nil
+}
+
+// readPEM returns the content of all blocks, which are of one kind.
+func readPEM(data []byte, kind string) ([][]byte, error) {
+	var all [][]byte
+	for rest := bytes.TrimSpace(data); len(rest) > 0; rest = bytes.TrimSpace(rest) {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			return nil, errors.New("it holds something that is no PEM")
+		}
+		if block.Type != kind {
+			return nil, fmt.Errorf("it holds PEM that is no %s", kind)
+		}
+		all = append(all, block.Bytes)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("it is missing or empty")
+	}
+	return all, nil
+}

@@ -1,0 +1,385 @@
+package authority
+
+import (
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// TestRotation draws what a rotation does. A row is one moment: the day, how many runtimes are seen on which root (? is nothing known of
+// them, - is a replica that does not know), and whether somebody asked for a rotation; and then what is in force: the roots that are
+// trusted and handed out, newest first, the one that signs for runtimes, the one that signs for the listener, and who is left behind.
+// Roots are named in the order in which they were made. A root lives 180 days and overlaps by 45; it stays an hour after the listener
+// has left it.
+func TestRotation(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		rows   string
+	}{
+		"ByAge": {"an old root is left behind without anybody noticing", `
+			0        A:3              | A    A A 0
+			134      A:3              | A    A A 0
+			135.01   A:3              | BA   B A 3
+			135.02   A:2 B:1          | BA   B A 2
+			135.03   B:3              | BA   B B 0
+			135.05   B:3              | BA   B B 0
+			135.10   B:3              | B    B B 0
+			270      B:3              | B    B B 0
+			270.11   B:3              | CB   C B 3`},
+		"OnDemand": {"a value is done once; the same again, or none, is nothing new", `
+			0        A:1              | A    A A 0
+			1        A:1 rotate=x     | BA   B A 1
+			1.1      A:1 rotate=x     | BA   B A 1
+			1.2      B:1 rotate=x     | BA   B B 0
+			1.3      B:1 rotate=x     | B    B B 0
+			2        B:1              | B    B B 0
+			3        B:1 rotate=x     | B    B B 0
+			4        B:1 rotate=y     | CB   C B 1`},
+		"TwiceInARow": {"the listener is on the newest root that every runtime trusts", `
+			0        A:3              | A    A A 0
+			1        A:3 rotate=1     | BA   B A 3
+			1.1      A:2 B:1 rotate=2 | CBA  C A 3
+			1.2      A:1 B:1 C:1      | CBA  C A 2
+			1.3      B:2 C:1          | CBA  C B 2
+			1.4      B:2 C:1          | CB   C B 2
+			1.5      C:3              | CB   C C 0
+			1.6      C:3              | C    C C 0`},
+		"StragglerUntilTheEnd": {"who never comes keeps the old root, until that ends", `
+			0        A:3              | A    A A 0
+			10       A:3 rotate=1     | BA   B A 3
+			11       A:1 B:2          | BA   B A 1
+			100      A:1 B:2          | BA   B A 1
+			179.9    A:1 B:2          | CBA  C A 3
+			180.1    A:1 B:2          | CB   C B 3
+			180.2    A:1 C:2          | CB   C C 1
+			180.3    A:1 C:2          | C    C C 0`},
+		"NeverHeard": {"nothing is known of a runtime that may trust the old root only", `
+			0        A:1 ?:1          | A    A A 0
+			1        A:1 ?:1 rotate=1 | BA   B A 2
+			2        B:1 ?:1          | BA   B A 1
+			3        B:2              | BA   B B 0
+			4        B:2              | B    B B 0`},
+		"NotTheLeader": {"a replica that does not know the fleet changes nothing", `
+			0        -                | A    A A 0
+			1        - rotate=1       | BA   B A 0
+			2        -                | BA   B A 0
+			3        B:2              | BA   B B 0
+			4        -                | BA   B B 0
+			150      -                | CBA  C B 0
+			181.1    -                | C    C C 0`},
+		"BackOnTheOld": {"a runtime gets an old certificate back, from a backup, before the root was dropped", `
+			0        A:2              | A    A A 0
+			1        A:2 rotate=1     | BA   B A 2
+			2        B:2              | BA   B B 0
+			2.01     A:1 B:1          | BA   B A 1
+			2.1      A:1 B:1          | BA   B A 1
+			2.2      B:2              | BA   B B 0
+			2.3      B:2              | B    B B 0`},
+		"NobodyThere": {"without runtimes a rotation is over at once", `
+			0                         | A    A A 0
+			1        rotate=1         | BA   B B 0
+			2                         | B    B B 0`},
+		"TooManyOnDemand": {"every root is in the bundle of every runtime: a sixth has to wait", `
+			0        A:1              | A     A A 0
+			1        A:1 rotate=1     | BA    B A 1
+			2        A:1 rotate=2     | CBA   C A 1
+			3        A:1 rotate=3     | DCBA  D A 1
+			4        A:1 rotate=4     | EDCBA E A 1
+			5        A:1 rotate=5     | EDCBA E A 1
+			6        E:1 rotate=5     | EDCBA E E 0
+			7        E:1 rotate=5     | FE    F E 1`},
+		"AsleepForAYear": {"no replica ran while the root ended; the fleet has to be given all anew", `
+			0        A:2              | A    A A 0
+			400      A:2              | B    B B 0
+			401      B:2              | B    B B 0`},
+		"AsleepOverTheOverlap": {"no replica ran for long, but the root has not ended", `
+			0        A:2              | A    A A 0
+			179      A:2              | BA   B A 2
+			179.5    B:2              | BA   B B 0`},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var want, got []string
+			d := newDrawing(t)
+			for line := range strings.Lines(strings.TrimSpace(c.rows)) {
+				situation, state, _ := strings.Cut(line, "|")
+				want = append(want, strings.Join(strings.Fields(situation+"| "+state), " "))
+				got = append(got, strings.Join(strings.Fields(situation), " ")+" | "+d.step(strings.Fields(situation)))
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+// drawing is an authority that is drawn.
+type drawing struct {
+	*testing.T
+	a     *Authority
+	clock *clock
+	start time.Time
+	seen  map[string][]string
+	known bool
+	names map[string]string // fingerprint by letter
+}
+
+func newDrawing(t *testing.T) *drawing {
+	d := &drawing{T: t, clock: newClock(), names: map[string]string{"?": ""}}
+	d.start = d.clock.now
+	a, err := New(Options{
+		Client: fake.NewClientBuilder().Build(), Namespace: namespace, Now: d.clock.Now, Settle: time.Hour,
+		Seen: func() (map[string][]string, bool) { return d.seen, d.known },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.a = a
+	return d
+}
+
+// step brings the situation about and returns what is in force then.
+func (d *drawing) step(words []string) string {
+	days, err := strconv.ParseFloat(words[0], 64)
+	if err != nil {
+		d.Fatal(err)
+	}
+	d.clock.now = d.start.Add(time.Duration(days * float64(day)))
+	d.seen, d.known = map[string][]string{}, true
+	request := ""
+	for _, word := range words[1:] {
+		if value, ok := strings.CutPrefix(word, "rotate="); ok {
+			request = value
+			continue
+		}
+		if word == "-" {
+			d.seen, d.known = nil, false
+			continue
+		}
+		root, count, _ := strings.Cut(word, ":")
+		n, err := strconv.Atoi(count)
+		if err != nil {
+			d.Fatal(err)
+		}
+		fingerprint, ok := d.names[root]
+		if !ok {
+			fingerprint = root // the first row: the root is not made yet
+		}
+		d.seen[fingerprint] = slices.Repeat([]string{"runtime"}, n)
+	}
+	if len(d.names) > 1 {
+		alter(d.T, d.a.Client, func(s *corev1.Secret) {
+			delete(s.Annotations, v1beta2.AnnotationRotate)
+			if request != "" {
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotate, request)
+			}
+		})
+	}
+	pass(d.T, d.a)
+	pass(d.T, d.a) // a request that had to wait is done in the pass after the one that made room
+	before := d.a.ring.Load()
+	pass(d.T, d.a)
+	if d.a.ring.Load().digest != before.digest || d.a.ring.Load().listener != before.listener {
+		d.Errorf("day %s: it goes on although nothing happens", words[0])
+	}
+	return d.draw()
+}
+
+func (d *drawing) draw() string {
+	all := ""
+	r := d.a.ring.Load()
+	for _, o := range slices.Backward(r.roots) {
+		all = d.letter(o.fingerprint) + all
+	}
+	c, err := d.a.Issue(d.Context(), Subject{CommonName: "a", UID: "u"})
+	if err != nil {
+		d.Fatal(err)
+	}
+	serving, err := d.a.Serving()
+	if err != nil {
+		d.Fatal(err)
+	}
+	listener := "?"
+	for _, o := range r.roots {
+		if serving.Leaf.CheckSignatureFrom(o.certificate) == nil {
+			listener = d.letter(o.fingerprint)
+		}
+	}
+	return fmt.Sprintf("%s %s %s %d", all, d.letter(c.Root), listener, d.a.Stragglers().Count)
+}
+
+// letter names a root; new ones get the next letter.
+func (d *drawing) letter(fingerprint string) string {
+	for letter, f := range d.names {
+		if f == fingerprint {
+			return letter
+		}
+	}
+	letter := string(rune('A' + len(d.names) - 1))
+	d.names[letter] = fingerprint
+	return letter
+}
+
+// TestStragglersAreNamed: some of them, in order.
+func TestStragglersAreNamed(t *testing.T) {
+	d := newDrawing(t)
+	d.step([]string{"0"})
+	d.step([]string{"1", "A:1", "rotate=1"})
+	d.seen = map[string][]string{d.names["B"]: {"fine"}, "": {"silent"}}
+	for i := range 30 {
+		d.seen[d.names["A"]] = append(d.seen[d.names["A"]], fmt.Sprintf("runtime-%02d", 29-i))
+	}
+	pass(t, d.a)
+	want := Stragglers{Count: 31}
+	for i := range 10 {
+		want.Names = append(want.Names, fmt.Sprintf("runtime-%02d", i))
+	}
+	if diff := cmp.Diff(want, d.a.Stragglers()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestFleet lets a fleet live through rotations at random moments, with runtimes that are away for days: whoever has been given what is
+// due to him and whose certificate has not ended is believed at any moment, and believes the listener, by a clock that is up to an hour off.
+func TestFleet(t *testing.T) {
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) { liveThrough(t, rand.New(rand.NewPCG(seed, 1))) })
+	}
+}
+
+// member is a runtime of the fleet.
+type member struct {
+	name  string
+	has   *Certificate
+	heard string    // the root of the certificate that it was last heard with
+	back  time.Time // when it can be reached again
+	clock time.Duration
+}
+
+func liveThrough(t *testing.T, random *rand.Rand) {
+	d := newDrawing(t)
+	d.a.Hosts = []string{"klm.example.com"}
+	d.step([]string{"0"})
+	var fleet []*member
+	d.known = true
+	d.a.Seen = func() (map[string][]string, bool) {
+		seen := map[string][]string{}
+		for _, m := range fleet {
+			if m.has != nil {
+				seen[m.heard] = append(seen[m.heard], m.name)
+			}
+		}
+		return seen, random.IntN(10) > 0
+	}
+	rotations, hands := 0, 0
+	for turn := range 8 * 75 {
+		d.clock.forward(turnOf)
+		if len(fleet) < 8 && random.IntN(8) == 0 {
+			fleet = append(fleet, &member{name: fmt.Sprint("runtime-", len(fleet)), clock: time.Duration(random.IntN(121)-60) * time.Minute})
+		}
+		if random.IntN(8*5) == 0 {
+			rotations++
+			alter(t, d.a.Client, func(s *corev1.Secret) {
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotate, fmt.Sprint(turn))
+			})
+		}
+		pass(t, d.a)
+		for _, m := range fleet {
+			hands += d.visit(m, random)
+		}
+		if t.Failed() {
+			t.Fatalf("in turn %d, after %d rotations: roots %s", turn, rotations, d.draw())
+		}
+	}
+	if rotations < 5 || hands < 1500 {
+		t.Errorf("only %d rotations and %d verifications", rotations, hands)
+	}
+}
+
+// turnOf is how long a turn takes.
+const turnOf = 3 * time.Hour
+
+// visit lets a turn pass for a runtime. It returns the number of verifications that had to work.
+func (d *drawing) visit(m *member, random *rand.Rand) int {
+	if random.IntN(8*15) == 0 {
+		m.back = d.clock.now.Add(time.Duration(random.IntN(20*24)) * time.Hour)
+	}
+	if d.clock.now.Before(m.back) {
+		return 0 // neither can we deliver nor does it speak
+	}
+	hands := 0
+	ours := m.has != nil && d.a.ring.Load().indexOf(m.has.Root) >= 0
+	if ours && d.clock.now.Add(time.Hour).Before(m.has.NotAfter) {
+		if err := d.verify(m); err != nil {
+			d.Errorf("%s with a certificate of root %s, clock off by %s: %v", m.name, d.letter(m.has.Root), m.clock, err)
+		}
+		m.heard, hands = m.has.Root, 1
+	}
+	var held Held
+	if m.has != nil {
+		held = m.has.Held()
+	}
+	if stale, _ := d.a.Stale(held, time.Time{}); stale && random.IntN(3) == 0 {
+		c, err := d.a.Issue(d.Context(), Subject{CommonName: m.name, UID: m.name})
+		if err != nil {
+			d.Error(err)
+		}
+		if m.has != nil && m.heard == "" {
+			m.heard = m.has.Root
+		}
+		m.has = c
+	}
+	return hands
+}
+
+// verify does what a handshake verifies, on both sides.
+func (d *drawing) verify(m *member) error {
+	serving, err := d.a.Serving()
+	if err != nil {
+		return err
+	}
+	block, _ := pem.Decode(m.has.PEM)
+	mine, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return err
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(m.has.CA)
+	_, here := mine.Verify(x509.VerifyOptions{Roots: pool(d.a.Roots()), CurrentTime: d.clock.now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+	_, there := serving.Leaf.Verify(x509.VerifyOptions{Roots: trusted, CurrentTime: d.clock.now.Add(m.clock), DNSName: "klm.example.com"})
+	return errors.Join(here, there)
+}
+
+// TestNextIsPure: the ring that was is not touched by the one that follows.
+func TestNextIsPure(t *testing.T) {
+	now := newClock().now
+	s := situation{now: now, rootLife: 180 * day, overlap: 45 * day}
+	first, _, err := (*ring)(nil).next(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, roots := first.digest, maps.Collect(slices.All(first.roots))
+	s.request = "x"
+	second, done, err := first.next(s)
+	if err != nil || len(done) != 1 || len(second.roots) != 2 {
+		t.Fatalf("%v, %q", err, done)
+	}
+	if first.digest != before || len(first.roots) != len(roots) || first.rotated != "" {
+		t.Error("the former ring has changed")
+	}
+}

@@ -1,0 +1,196 @@
+package delivery
+
+import (
+	_ "embed"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// Names of what a runtime gets. They are those of the Kyma project, and so are its dashboards and alerts.
+const (
+	name          = "skr-webhook"
+	roleName      = "kyma-skr-webhook" // cluster roles have no namespace to tell whose they are
+	configName    = "skr-webhook-watches"
+	secretName    = "skr-webhook-tls" //nolint:gosec // a name, no credential
+	caKey         = "ca.crt"
+	apiServerPort = "kyma-project.io--watcher-to-apiserver"
+)
+
+//go:embed kit.yaml
+var kitYAML []byte
+
+// compose returns what a runtime gets, but for the certificate.
+func (d *Delivery) compose(r Request, ca []byte) (*render.Bundle, error) {
+	objects, err := render.Parse(kitYAML)
+	if err != nil {
+		return nil, fmt.Errorf("reading the kit of the agent: %w", err)
+	}
+	list, err := json.Marshal(r.Watchlist)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the watch list: %w", err)
+	}
+	for _, o := range objects {
+		fill := map[string]func(map[string]any) error{
+			"ConfigMap": func(o map[string]any) error {
+				return set(o, map[string]any{protocol.WatchlistKey: string(list)}, "data")
+			},
+			"ClusterRole":   func(o map[string]any) error { return set(o, rulesFor(r.Watchlist), "rules") },
+			"Deployment":    d.fillDeployment,
+			"NetworkPolicy": func(o map[string]any) error { return d.fillPolicy(o, r.Server) },
+		}[o.GetKind()]
+		if fill != nil {
+			if err := fill(o.Object); err != nil {
+				return nil, fmt.Errorf("filling in %s %s: %w", o.GetKind(), o.GetName(), err)
+			}
+		}
+		if !isClusterScoped(o) {
+			o.SetNamespace(v1beta2.RuntimeNamespace)
+		}
+	}
+	if hooks := webhooksFor(r.Webhooks, ca); len(hooks) > 0 {
+		objects = append(objects, &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "admissionregistration.k8s.io/v1", "kind": "ValidatingWebhookConfiguration",
+			"metadata": map[string]any{"name": name}, "webhooks": hooks,
+		}})
+	}
+	bundle, err := render.Build(objects, render.Options{Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma}})
+	if err != nil {
+		return nil, fmt.Errorf("building the kit of the agent: %w", err)
+	}
+	return bundle, nil
+}
+
+func set(o map[string]any, value any, path ...string) error {
+	if err := unstructured.SetNestedField(o, value, path...); err != nil {
+		return fmt.Errorf("setting %s: %w", strings.Join(path, "."), err)
+	}
+	return nil
+}
+
+func isClusterScoped(o *unstructured.Unstructured) bool {
+	switch o.GetKind() {
+	case "ClusterRole", "ClusterRoleBinding", "PriorityClass":
+		return true
+	}
+	return false
+}
+
+// fillDeployment fills in image, limits and the address of the listener.
+func (d *Delivery) fillDeployment(o map[string]any) error {
+	containers, _, err := unstructured.NestedSlice(o, "spec", "template", "spec", "containers")
+	if err != nil || len(containers) != 1 {
+		return fmt.Errorf("there must be one container, there are %d: %w", len(containers), err)
+	}
+	server := containers[0].(map[string]any)
+	server["image"] = d.Image
+	server["resources"].(map[string]any)["limits"] = map[string]any{"memory": d.MemoryLimit, "cpu": d.CPULimit}
+	for _, e := range server["env"].([]any) {
+		if e := e.(map[string]any); e["name"] == "KCP_ADDR" {
+			e["value"] = d.Address
+		}
+	}
+	if d.PullSecret != "" {
+		if err := set(o, []any{map[string]any{"name": d.PullSecret}}, "spec", "template", "spec", "imagePullSecrets"); err != nil {
+			return err
+		}
+	}
+	return set(o, containers, "spec", "template", "spec", "containers")
+}
+
+// fillPolicy lets the agent reach the API server and the listener, by their ports: the addresses are not known here.
+func (d *Delivery) fillPolicy(o map[string]any, server string) error {
+	if o["metadata"].(map[string]any)["name"] != apiServerPort {
+		return nil
+	}
+	ports := []int{443, 6443}
+	if u, err := url.Parse(server); err == nil {
+		if p, err := strconv.Atoi(u.Port()); err == nil {
+			ports = append(ports, p)
+		}
+	}
+	if _, p, err := net.SplitHostPort(d.Address); err == nil {
+		if p, err := strconv.Atoi(p); err == nil {
+			ports = append(ports, p)
+		}
+	}
+	slices.Sort(ports)
+	var allowed []any
+	for _, p := range slices.Compact(ports) {
+		allowed = append(allowed, map[string]any{"protocol": "TCP", "port": int64(p)})
+	}
+	return set(o, []any{map[string]any{"ports": allowed}}, "spec", "egress")
+}
+
+// rulesFor allows to watch what is on a list, and nothing else.
+func rulesFor(list protocol.Watchlist) []any {
+	byGroup := map[string][]string{}
+	for _, w := range list.Watches {
+		byGroup[w.Group] = append(byGroup[w.Group], w.Resource)
+	}
+	rules := []any{}
+	for _, group := range sortedKeys(byGroup) {
+		resources := byGroup[group]
+		slices.Sort(resources)
+		rules = append(rules, map[string]any{
+			"apiGroups": []any{group}, "resources": anys(slices.Compact(resources)), "verbs": []any{"list", "watch"},
+		})
+	}
+	return rules
+}
+
+// Webhook is something that the API server of the runtime shall ask the agent about, instead of the agent watching it.
+type Webhook struct {
+	// Name is unique among webhooks and has at least two dots.
+	Name string
+	// Manager is who is told.
+	Manager string
+	// Group, Version and Resource say what it is about; Version * is any.
+	Group, Version, Resource string
+	// Status says that changes of the status count, and no others.
+	Status bool
+	// Labels are what objects must have. Empty is all objects.
+	Labels map[string]string
+}
+
+// webhooksFor returns the webhooks of the runtime's API server. None of them ever refuses anything, nor holds it up if the agent is away.
+func webhooksFor(hooks []Webhook, ca []byte) []any {
+	var all []any
+	for _, h := range hooks {
+		resource := h.Resource
+		if h.Status {
+			resource += "/status"
+		}
+		selector := map[string]any{}
+		if len(h.Labels) > 0 {
+			labels := map[string]any{}
+			for k, v := range h.Labels {
+				labels[k] = v
+			}
+			selector["matchLabels"] = labels
+		}
+		all = append(all, map[string]any{
+			"name": h.Name, "admissionReviewVersions": []any{"v1"},
+			"clientConfig": map[string]any{
+				"caBundle": ca64(ca),
+				"service":  map[string]any{"name": name, "namespace": v1beta2.RuntimeNamespace, "path": "/validate/" + h.Manager},
+			},
+			"rules": []any{map[string]any{
+				"apiGroups": []any{h.Group}, "apiVersions": []any{h.Version}, "resources": []any{resource},
+				"operations": []any{"CREATE", "UPDATE", "DELETE"},
+			}},
+			"objectSelector": selector, "sideEffects": "NoneOnDryRun", "timeoutSeconds": int64(15), "failurePolicy": "Ignore",
+		})
+	}
+	return all
+}

@@ -1,0 +1,138 @@
+package delivery
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// nobody issues no certificates.
+type nobody struct{}
+
+func (nobody) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {
+	return nil, errors.New("no")
+}
+func (nobody) Stale(authority.Held, time.Time) (bool, string) { return false, "" }
+func (nobody) Due(authority.Held) time.Time                   { return time.Time{} }
+func (nobody) Release(context.Context, string) error          { return nil }
+
+func newDelivery(t *testing.T) *Delivery {
+	t.Helper()
+	d, err := New(Options{
+		Issuer: nobody{}, Roots: func() []*x509.Certificate { return nil }, Image: "registry.example.com/runtime-watcher:1.2.3",
+		Address: "events.example.com:444", MemoryLimit: "200Mi", CPULimit: "100m", AuditInterval: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d
+}
+
+func request(watches ...protocol.Watch) Request {
+	return Request{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, Server: "https://api.example.com:16443", Watchlist: protocol.Watchlist{Watches: watches}}
+}
+
+// content returns an object of a bundle as an API server would get it.
+func content(t *testing.T, b *render.Bundle, kind, name string) map[string]any {
+	t.Helper()
+	i := slices.IndexFunc(b.Objects, func(o *render.Object) bool { return o.GVK.Kind == kind && o.Name == name })
+	if i < 0 {
+		t.Fatalf("there is no %s %s", kind, name)
+	}
+	var o map[string]any
+	if err := json.Unmarshal(b.Objects[i].AppendJSON(nil, "", render.Overlay{}), &o); err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+func TestCompose(t *testing.T) {
+	d := newDelivery(t)
+	b, err := d.compose(request(
+		protocol.Watch{Group: "apps", Version: "v1", Resource: "deployments"},
+		protocol.Watch{Group: "apps", Version: "v1", Resource: "deployments", Selector: "a=b"},
+		protocol.Watch{Version: "v1", Resource: "configmaps"},
+	), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range b.Objects {
+		if o.Namespace != "" && o.Namespace != v1beta2.RuntimeNamespace {
+			t.Errorf("%s %s is in %s", o.GVK.Kind, o.Name, o.Namespace)
+		}
+		if labels := content(t, b, o.GVK.Kind, o.Name)["metadata"].(map[string]any)["labels"]; labels.(map[string]any)[v1beta2.LabelManagedBy] != v1beta2.ManagedByKyma {
+			t.Errorf("%s %s does not say whose it is: %v", o.GVK.Kind, o.Name, labels)
+		}
+	}
+	role := content(t, b, "ClusterRole", roleName)
+	rules := []any{
+		map[string]any{"apiGroups": []any{""}, "resources": []any{"configmaps"}, "verbs": []any{"list", "watch"}},
+		map[string]any{"apiGroups": []any{"apps"}, "resources": []any{"deployments"}, "verbs": []any{"list", "watch"}},
+	}
+	if diff := cmp.Diff(rules, role["rules"]); diff != "" {
+		t.Errorf("each kind once, nothing else: -want +got:\n%s", diff)
+	}
+	policy := content(t, b, "NetworkPolicy", apiServerPort)["spec"].(map[string]any)["egress"].([]any)[0].(map[string]any)
+	var ports []float64
+	for _, p := range policy["ports"].([]any) {
+		ports = append(ports, p.(map[string]any)["port"].(float64))
+	}
+	if diff := cmp.Diff([]float64{443, 444, 6443, 16443}, ports); diff != "" {
+		t.Errorf("ports of the API server and the listener: -want +got:\n%s", diff)
+	}
+	pod, err := json.Marshal(content(t, b, "Deployment", name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []string{`"image":"registry.example.com/runtime-watcher:1.2.3"`, `"limits":{"cpu":"100m","memory":"200Mi"}`, `{"name":"KCP_ADDR","value":"events.example.com:444"}`} {
+		if !strings.Contains(string(pod), part) {
+			t.Errorf("the Deployment has no %s", part)
+		}
+	}
+}
+
+func TestPlanRecordsBeforeItIsThere(t *testing.T) {
+	d := newDelivery(t)
+	m, s := &Memory{}, &v1beta2.AgentStatus{Synced: []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system", Name: "of-a-former-version"}}}
+	if err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), m, s); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.Synced) != len(m.bundle.Objects)+2 {
+		t.Errorf("%d objects are recorded, want those of the kit, the Secret, and what was there before", len(s.Synced))
+	}
+	s.Digest = m.digest
+	before := slices.Clone(s.Synced)
+	if err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), m, s); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(before, s.Synced); diff != "" || m.digest != s.Digest {
+		t.Errorf("the same plan changes nothing: -want +got:\n%s", diff)
+	}
+	if err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "services"}), m, s); err != nil || m.digest == s.Digest {
+		t.Errorf("another watch list is another kit: %v", err)
+	}
+}
+
+func TestCommonName(t *testing.T) {
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}
+	if got := CommonName(k); got != "a" {
+		t.Errorf("without a runtime ID it is the name of the Kyma, not %q", got)
+	}
+	k.Labels = map[string]string{v1beta2.LabelRuntimeID: "id"}
+	if got := CommonName(k); got != "id" {
+		t.Errorf("with a runtime ID it is that, not %q", got)
+	}
+}

@@ -1,0 +1,229 @@
+package backchannel
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// TestReplicas: whichever replica an agent talks to, the one that works hears it.
+func TestReplicas(t *testing.T) {
+	ca := newRoot(t, "ca")
+	var address atomic.Value
+	address.Store("")
+	peers := func(o *Options) { o.Peers = []string{serverName} }
+	leader := listen(t, peers, ca)
+	stranger := listen(t, nil, ca) // believes nobody
+	replica := listen(t, func(o *Options) {
+		peers(o)
+		o.Leader = func() (string, bool) { return address.Load().(string), false }
+		o.Limits.ForwardTimeout = 300 * time.Millisecond
+	}, ca)
+	leader.add("a")
+	replica.add("a", "c")
+	c := client(t, ca, ca.issue(t, wish{name: "a", uid: "uid-a"}))
+	says := func(path, body string, want int, when string) reply {
+		t.Helper()
+		got := call(t, c, "POST", replica.url(path), body)
+		if got.status != want {
+			t.Errorf("%s: got %d %q, want %d", when, got.status, got.body, want)
+		}
+		if retry := got.header.Get("Retry-After") != ""; retry != (want == 503) {
+			t.Errorf("%s: Retry-After is %q", when, got.header.Get("Retry-After"))
+		}
+		return got
+	}
+	says(eventPath, recorded, 503, "nobody works")
+	address.Store(leader.Serving())
+	for range 3 {
+		if got := says(eventPath, recorded, 200, "forwarded"); got.header.Get(protocol.HeaderInstance) != leader.instance {
+			t.Error("the answer does not say which process works")
+		}
+	}
+	says(heartbeatPath, `{"boot":"x"}`, 200, "forwarded")
+	says(eventPath, `{`, 400, "the answer comes back")
+	if _, heard := leader.State("kyma-a"); !heard || len(leader.heardEvents("kyma-a")) != 3 {
+		t.Errorf("the one that works has %d events, want 3, or no heartbeat", len(leader.heardEvents("kyma-a")))
+	}
+	if _, heard := replica.State("kyma-a"); heard || len(replica.heardEvents("kyma-a")) > 0 {
+		t.Error("the other one has taken what it has passed on")
+	}
+	if got := call(t, client(t, ca, ca.issue(t, wish{name: "c"})), "POST", replica.url(eventPath), recorded); got.status != 403 {
+		t.Errorf("got %d, want 403 of the one that works, as it is", got.status)
+	}
+
+	address.Store(replica.Serving())
+	says(eventPath, recorded, 503, "a request does not go round in circles")
+	address.Store(stranger.Serving())
+	says(eventPath, recorded, 503, "a replica that does not believe us")
+	address.Store(freeAddress(t))
+	says(eventPath, recorded, 503, "a replica that is gone")
+
+	hold := make(chan struct{})
+	mute := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
+	mute.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, wish{name: serverName, dns: []string{serverName}})}}
+	mute.StartTLS()
+	defer mute.Close()
+	defer close(hold)
+	address.Store(mute.Listener.Addr().String())
+	says(eventPath, recorded, 503, "a replica that does not answer")
+
+	other := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a stranger gets events") }))
+	other.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, wish{name: "a", uid: "uid-a", dns: []string{"a.test"}})}}
+	other.StartTLS()
+	defer other.Close()
+	address.Store(other.Listener.Addr().String())
+	says(eventPath, recorded, 503, "a runtime is no replica")
+
+	address.Store(leader.Serving())
+	says(eventPath, recorded, 200, "the replica is back")
+}
+
+// TestReplicasRotate: the roots, and the certificates of the replicas, change under connections that are open.
+func TestReplicasRotate(t *testing.T) {
+	first, second := newRoot(t, "ca"), newRoot(t, "ca")
+	var serving atomic.Pointer[tls.Certificate]
+	serving.Store(first.issue(t, wish{name: serverName, dns: []string{serverName}}))
+	options := func(o *Options) {
+		o.Peers = []string{serverName}
+		o.Certificate = func() (*tls.Certificate, error) { return serving.Load(), nil }
+	}
+	leader := listen(t, options, first)
+	replica := listen(t, func(o *Options) {
+		options(o)
+		o.Leader = func() (string, bool) { return leader.Serving(), false }
+	}, first)
+	for _, e := range []*ear{leader, replica} {
+		e.add("a")
+	}
+	trust := func(roots ...*x509.Certificate) {
+		for _, e := range []*ear{leader, replica} {
+			e.mu.Lock()
+			e.roots = roots
+			e.mu.Unlock()
+		}
+	}
+	old, renewed := client(t, first, first.issue(t, wish{name: "a"})), client(t, second, second.issue(t, wish{name: "a"}))
+	says := func(c *http.Client, when string) {
+		t.Helper()
+		if got := call(t, c, "POST", replica.url(eventPath), recorded); got.status != 200 {
+			t.Errorf("%s: got %d %q, want 200", when, got.status, got.body)
+		}
+	}
+	says(old, "before")
+	trust(first.Certificate, second.Certificate)
+	says(old, "two roots")
+	serving.Store(second.issue(t, wish{name: serverName, dns: []string{serverName}}))
+	says(old, "another serving certificate")
+	trust(second.Certificate)
+	says(renewed, "the old root is gone")
+	if n := len(leader.heardEvents("kyma-a")); n != 4 {
+		t.Errorf("%d events, want 4", n)
+	}
+}
+
+// kymaListener reads requests as the listener library of the Kyma project does.
+func kymaListener(w http.ResponseWriter, r *http.Request) {
+	values := r.Header.Values(headerCertificate)
+	if r.Method != "POST" || r.URL.Path != "/v2/compass-manager/event" || len(values) == 0 || len(values[0]) > 32<<10 {
+		http.Error(w, "refused", http.StatusUnauthorized)
+		return
+	}
+	_, cert, _ := strings.Cut(values[0], "Cert=")
+	if end := strings.IndexAny(cert, ";,"); end >= 0 {
+		cert = cert[:end]
+	}
+	text, err := url.QueryUnescape(cert)
+	if err != nil {
+		http.Error(w, "refused", http.StatusUnauthorized)
+		return
+	}
+	block, _ := pem.Decode([]byte(strings.Trim(text, `"`)))
+	if block == nil {
+		http.Error(w, "refused", http.StatusUnauthorized)
+		return
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	body, _ := io.ReadAll(r.Body)
+	if err != nil || c.Subject.CommonName != "a" || string(body) != recorded {
+		http.Error(w, "refused", http.StatusUnauthorized)
+		return
+	}
+	w.WriteHeader(200)
+}
+
+// TestRoute: events for other managers reach them as if an ingress had sent them.
+func TestRoute(t *testing.T) {
+	ca := newRoot(t, "ca")
+	middle := ca.between(t)
+	other := httptest.NewServer(http.HandlerFunc(kymaListener))
+	defer other.Close()
+	hold := make(chan struct{})
+	stuck := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
+	defer stuck.Close()
+	defer close(hold)
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		http.Error(w, strings.Repeat("no ", 9999), http.StatusTeapot)
+	}))
+	defer refusing.Close()
+	routes := map[string]string{"compass-manager": other.URL + "/", "stuck": stuck.URL, "refusing": refusing.URL, "gone": "http://" + freeAddress(t)}
+	e := listen(t, func(o *Options) {
+		o.Limits.RouteTimeout = 200 * time.Millisecond
+		o.Limits.PerRuntime = 100
+		o.Route = func(manager string) (string, bool) { to, ok := routes[manager]; return to, ok }
+		o.Leader = func() (string, bool) { return "", false } // whoever works on runtimes does not matter
+	}, ca)
+	e.add("a")
+	below := middle.issue(t, wish{name: "a"})
+	below.Certificate = append(below.Certificate, middle.Raw)
+	cases := map[string]struct {
+		reason, manager string
+		own             *tls.Certificate
+		want            int
+	}{
+		"Other":    {"the contract of the Kyma project", "compass-manager", ca.issue(t, wish{name: "a"}), 200},
+		"Chain":    {"with certificates in between", "compass-manager", below, 200},
+		"Refusing": {"its answer comes back", "refusing", ca.issue(t, wish{name: "a"}), 418},
+		"Stuck":    {"it is not waited for", "stuck", ca.issue(t, wish{name: "a"}), 502},
+		"Gone":     {"nobody is there", "gone", ca.issue(t, wish{name: "a"}), 502},
+		"Unknown":  {"nobody wants it", "unknown", ca.issue(t, wish{name: "a"}), 404},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := call(t, client(t, ca, c.own), "POST", e.url(protocol.EventPath(c.manager)), recorded)
+			if got.status != c.want || len(got.body) > maxAnswer {
+				t.Errorf("%s: got %d %.80q, want %d", c.reason, got.status, got.body, c.want)
+			}
+			if got.status == 200 && got.header.Get(protocol.HeaderInstance) != "" {
+				t.Errorf("%s: the answer of another manager has our instance", c.reason)
+			}
+		})
+	}
+	if n := len(e.heardEvents("kyma-a")); n > 0 {
+		t.Errorf("%d events of other managers were delivered here", n)
+	}
+	for range maxRouted {
+		free, ok := e.relay.slot("stuck", maxRouted)
+		if !ok {
+			t.Fatal("a place was not given back")
+		}
+		defer free()
+	}
+	c := client(t, ca, ca.issue(t, wish{name: "a"}))
+	if got := call(t, c, "POST", e.url("/v2/stuck/event"), recorded); got.status != 503 {
+		t.Errorf("got %d, want 503: a manager that is stuck takes no more requests", got.status)
+	}
+	if got := call(t, c, "POST", e.url("/v2/compass-manager/event"), recorded); got.status != 200 {
+		t.Errorf("got %d, want 200: the other manager is not stuck", got.status)
+	}
+}

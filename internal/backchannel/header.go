@@ -1,0 +1,144 @@
+package backchannel
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/hex"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+)
+
+const (
+	// headerCertificate is how an ingress says which client certificate its client had.
+	headerCertificate = "X-Forwarded-Client-Cert"
+	// headerForwarded is how a listener says to another one that it passes a request on: its instance. The other one repeats it in its answer,
+	// which says that it has believed.
+	headerForwarded = "X-Listener-Forwarded"
+)
+
+// parseForwarded reads the header X-Forwarded-Client-Cert in the form of Envoy: elements separated by commas, each of which is pairs
+// key=value separated by semicolons; values may be in double quotes. The first Cert counts, which is a PEM block in URL encoding. Chain is
+// what lies between it and a root: it may repeat the certificate.
+func parseForwarded(header string) (leaf *x509.Certificate, between []*x509.Certificate, err error) {
+	if header == "" {
+		return nil, nil, errors.New("it is missing")
+	}
+	cert, chain := pairs(header)
+	if cert == "" {
+		return nil, nil, errors.New("it has no Cert")
+	}
+	list, err := parseEncoded(cert)
+	if err != nil {
+		return nil, nil, fmt.Errorf("reading Cert: %w", err)
+	}
+	leaf = list[0]
+	if chain == "" {
+		return leaf, nil, nil
+	}
+	if between, err = parseEncoded(chain); err != nil {
+		return nil, nil, fmt.Errorf("reading Chain: %w", err)
+	}
+	if between[0].Equal(leaf) {
+		between = between[1:]
+	}
+	return leaf, between, nil
+}
+
+// pairs returns the first Cert of a header, and the Chain of the same element.
+func pairs(header string) (cert, chain string) {
+	for rest := header; rest != ""; {
+		key, value, after, end := nextPair(rest)
+		switch {
+		case key == "Cert" && cert == "":
+			cert = value
+		case key == "Chain" && chain == "":
+			chain = value
+		}
+		if end {
+			if cert != "" {
+				return cert, chain
+			}
+			chain = ""
+		}
+		rest = after
+	}
+	return cert, chain
+}
+
+// nextPair cuts the first pair off a header. end says that the pair is the last one of its element.
+func nextPair(header string) (key, value, rest string, end bool) {
+	quoted := false
+	stop := len(header)
+scan:
+	for i := 0; i < len(header); i++ {
+		switch c := header[i]; {
+		case c == '\\' && quoted:
+			i++
+		case c == '"':
+			quoted = !quoted
+		case !quoted && (c == ';' || c == ','):
+			stop, end = i, c == ','
+			break scan
+		}
+	}
+	pair := header[:stop]
+	if stop < len(header) {
+		rest = header[stop+1:]
+	}
+	key, value, _ = strings.Cut(pair, "=")
+	return strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`), rest, end || rest == ""
+}
+
+// parseEncoded reads PEM blocks in URL encoding: at least one, and at most maxChain.
+func parseEncoded(encoded string) ([]*x509.Certificate, error) {
+	text, err := url.QueryUnescape(encoded)
+	if err != nil {
+		return nil, errors.New("it is not in URL encoding")
+	}
+	var list []*x509.Certificate
+	for rest := []byte(strings.Trim(text, `"`)); len(bytes.TrimSpace(rest)) > 0; {
+		var block *pem.Block
+		if block, rest = pem.Decode(rest); block == nil {
+			break
+		}
+		if block.Type != "CERTIFICATE" {
+			return nil, fmt.Errorf("there is a %q, which is no certificate", block.Type)
+		}
+		if len(list) == maxChain {
+			return nil, fmt.Errorf("it has more than %d certificates", maxChain)
+		}
+		c, err := x509.ParseCertificate(block.Bytes)
+		if err != nil {
+			return nil, fmt.Errorf("parsing a certificate: %w", err)
+		}
+		list = append(list, c)
+	}
+	if len(list) == 0 {
+		return nil, errors.New("it is not in PEM")
+	}
+	return list, nil
+}
+
+// formatForwarded writes the header as Envoy does when it replaces what its client said (SANITIZE_SET).
+func formatForwarded(chain [][]byte) string {
+	var b strings.Builder
+	sum := sha256.Sum256(chain[0])
+	b.WriteString("Hash=" + hex.EncodeToString(sum[:]) + `;Cert="` + encode(chain[:1]) + `"`)
+	if len(chain) > 1 {
+		b.WriteString(`;Chain="` + encode(chain) + `"`)
+	}
+	return b.String()
+}
+
+// encode writes certificates as PEM in URL encoding. A space is %20, which readers of forms and of paths understand alike.
+func encode(chain [][]byte) string {
+	var text bytes.Buffer
+	for _, der := range chain {
+		_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: der}) // a buffer does not fail
+	}
+	return strings.ReplaceAll(url.QueryEscape(text.String()), "+", "%20")
+}

@@ -1,0 +1,281 @@
+package backchannel
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// told is what a board has told.
+type told struct{ missed, changed int }
+
+// newCountingBoard returns a board, and a function that says what it has told.
+func newCountingBoard() (*board, func() told) {
+	var missed, changed atomic.Int64
+	o := Options{Missed: func(string) { missed.Add(1) }, Changed: func(string) { changed.Add(1) }}
+	o.setDefaults()
+	return newBoard(&o), func() told { return told{int(missed.Load()), int(changed.Load())} }
+}
+
+// say lets a runtime send a heartbeat.
+func (b *board) say(id protocol.Identity, h protocol.Heartbeat) {
+	r := b.lock("kyma-a")
+	r.last = time.Now()
+	r.mu.Unlock()
+	b.hear(r, id, h)
+}
+
+func (b *board) event(boot string, sequence uint64) {
+	r := b.lock("kyma-a")
+	r.mu.Unlock()
+	b.note(r, boot, sequence)
+}
+
+func TestHear(t *testing.T) {
+	type beat = protocol.Heartbeat
+	type step struct {
+		events []uint64 // of boot, before
+		boot   string
+		beat   *beat // nil is none
+		root   string
+		want   told
+	}
+	one := func(b beat) *beat { b.Version = "1"; return &b }
+	cases := map[string]struct {
+		reason string
+		steps  []step
+		boot   string // that the state has at the end
+	}{
+		"First":            {"its number is taken as it is", []step{{nil, "x", one(beat{Sequence: 40}), "", told{0, 1}}}, "x"},
+		"Plain":            {"nothing to tell", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "x", one(beat{}), "", told{0, 1}}}, "x"},
+		"FirstLost":        {"it says so", []step{{nil, "x", one(beat{Lost: true}), "", told{1, 1}}}, "x"},
+		"EventsFirst":      {"what was before the first event is not ours", []step{{[]uint64{7, 8}, "x", one(beat{Sequence: 8}), "", told{0, 1}}}, "x"},
+		"Gap":              {"all was sent, not all was seen", []step{{nil, "x", one(beat{Sequence: 1}), "", told{0, 1}}, {[]uint64{3}, "x", one(beat{Sequence: 3}), "", told{1, 1}}, {nil, "x", one(beat{Sequence: 3}), "", told{1, 1}}}, "x"},
+		"StillPending":     {"it will come", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "x", one(beat{Sequence: 1, Pending: 1}), "", told{0, 1}}, {[]uint64{1}, "x", one(beat{Sequence: 1}), "", told{0, 1}}}, "x"},
+		"NewLife":          {"the old one may have died with events", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "y", one(beat{}), "", told{1, 1}}}, "y"},
+		"NewLifeByEvent":   {"missed once", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {[]uint64{1}, "y", nil, "", told{1, 1}}, {nil, "y", one(beat{Sequence: 1}), "", told{1, 1}}}, "y"},
+		"TwoAgents":        {"they do not take turns", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "y", one(beat{}), "", told{1, 1}}, {nil, "x", one(beat{}), "", told{1, 1}}, {nil, "y", one(beat{}), "", told{1, 1}}}, "y"},
+		"OldLifeGap":       {"what the old one sends last counts all the same", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "y", one(beat{}), "", told{1, 1}}, {nil, "x", one(beat{Sequence: 2}), "", told{2, 1}}}, "y"},
+		"OldLifeStillSaid": {"the new one has not said anything about itself", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {[]uint64{1}, "y", nil, "", told{1, 1}}, {nil, "x", one(beat{}), "", told{1, 1}}}, "x"},
+		"OtherVersion":     {"look", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "x", &beat{Version: "2"}, "", told{0, 2}}}, "x"},
+		"OtherProblem":     {"look", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "x", one(beat{Problem: "p"}), "", told{0, 2}}, {nil, "x", one(beat{}), "", told{0, 3}}}, "x"},
+		"OtherRoot":        {"look", []step{{nil, "x", one(beat{}), "1", told{0, 1}}, {nil, "x", one(beat{}), "2", told{0, 2}}}, "x"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b, got := newCountingBoard()
+			for i, s := range c.steps {
+				for _, n := range s.events {
+					b.event(s.boot, n)
+				}
+				if s.beat != nil {
+					s.beat.Boot = s.boot
+					b.say(protocol.Identity{Root: s.root}, *s.beat)
+				}
+				if diff := cmp.Diff(s.want, got(), cmp.AllowUnexported(told{})); diff != "" {
+					t.Errorf("%s: step %d (-want +got):\n%s", c.reason, i, diff)
+				}
+			}
+			if s, heard := b.state("kyma-a"); !heard || s.Heartbeat.Boot != c.boot {
+				t.Errorf("%s: the state is of %q (heard %t), want %q", c.reason, s.Heartbeat.Boot, heard, c.boot)
+			}
+		})
+	}
+}
+
+func TestSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, got := newCountingBoard()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go b.watch(ctx)
+		expect := func(when string, want told, heard bool) {
+			t.Helper()
+			synctest.Wait()
+			if diff := cmp.Diff(want, got(), cmp.AllowUnexported(told{})); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", when, diff)
+			}
+			if _, is := b.state("kyma-a"); is != heard {
+				t.Errorf("%s: heard is %t", when, is)
+			}
+		}
+		begin := time.Now()
+		expect("before anything", told{}, false)
+		for range 10 {
+			b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "x"})
+			time.Sleep(30 * time.Second)
+		}
+		expect("heartbeats", told{0, 1}, true)
+		if s, _ := b.state("kyma-a"); !s.Since.Equal(begin) || s.Last.Sub(begin) != 270*time.Second {
+			t.Errorf("since %v, last %v, want %v and 270 s later", s.Since, s.Last, begin)
+		}
+		time.Sleep(70*time.Second - time.Nanosecond)
+		expect("almost silent", told{0, 1}, true)
+		time.Sleep(time.Nanosecond)
+		expect("silent", told{0, 2}, false)
+		b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "x"})
+		expect("again", told{0, 3}, true)
+		if s, _ := b.state("kyma-a"); !s.Since.Equal(s.Last) {
+			t.Errorf("since %v, want %v", s.Since, s.Last)
+		}
+		b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "y"})
+		expect("another life", told{1, 3}, true)
+		time.Sleep(100 * time.Second)
+		expect("silent", told{1, 4}, false)
+		b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "x"})
+		expect("the old life is the one that lives", told{2, 5}, true)
+		b.forget("kyma-a")
+		expect("forgotten", told{2, 5}, false)
+		time.Sleep(time.Hour)
+		expect("nothing follows", told{2, 5}, false)
+	})
+}
+
+// TestNotTooOften: a runtime that says something else each time wakes nobody more often than is good, and the last word is not lost.
+func TestNotTooOften(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, got := newCountingBoard()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go b.watch(ctx)
+		for i := range 600 {
+			b.say(protocol.Identity{}, protocol.Heartbeat{Boot: fmt.Sprint(i), Problem: fmt.Sprint(i)})
+			time.Sleep(100 * time.Millisecond)
+		}
+		synctest.Wait()
+		if n := got(); n.changed < 5 || n.changed > 9 || n.missed < 5 || n.missed > 9 {
+			t.Errorf("told %+v in a minute, want 5 to 9 of each", n)
+		}
+		time.Sleep(15 * time.Second)
+		synctest.Wait()
+		r, before := b.lock("kyma-a"), got()
+		if r.changed.owed || r.missed.owed || before.changed < 9 || before.changed > 10 || before.missed < 9 || before.missed > 10 {
+			t.Errorf("what was owed was not told: %+v, owed %t and %t", before, r.changed.owed, r.missed.owed)
+		}
+		r.mu.Unlock()
+		for range 3 {
+			b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "599", Problem: "599"})
+			time.Sleep(30 * time.Second)
+		}
+		synctest.Wait()
+		if after := got(); after != before {
+			t.Errorf("what was told is told again: %+v, then %+v", before, after)
+		}
+	})
+}
+
+// TestFleet: one goroutine looks after all, and each is found silent in time.
+func TestFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := map[string]time.Time{}
+		o := Options{Lookup: nil}
+		o.setDefaults()
+		b := newBoard(&o)
+		b.changed = func(kyma string) {
+			if _, heard := b.state(kyma); !heard {
+				lost[kyma] = time.Now()
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go b.watch(ctx)
+		last := map[string]time.Time{}
+		for i := range 3000 {
+			kyma := fmt.Sprintf("kyma-%d", i*7919%500)
+			r := b.lock(kyma)
+			r.mu.Unlock()
+			b.hear(r, protocol.Identity{}, protocol.Heartbeat{Boot: "x"})
+			last[kyma] = time.Now()
+			time.Sleep(11 * time.Millisecond)
+		}
+		time.Sleep(101 * time.Second)
+		synctest.Wait()
+		if len(lost) != 500 {
+			t.Fatalf("%d runtimes were found silent, want 500", len(lost))
+		}
+		for kyma, at := range lost {
+			if late := at.Sub(last[kyma]) - b.silence; late != 0 {
+				t.Errorf("%s was found silent %v too late", kyma, late)
+			}
+		}
+		time.Sleep(keep)
+		synctest.Wait()
+		if len(b.records)+len(b.alarms) > 0 {
+			t.Errorf("%d runtimes and %d alarms are kept for ever", len(b.records), len(b.alarms))
+		}
+	})
+}
+
+func TestLivesAreBounded(t *testing.T) {
+	b, _ := newCountingBoard()
+	for i := range 20 {
+		b.event(fmt.Sprint(i), 1)
+	}
+	r := b.lock("kyma-a")
+	defer r.mu.Unlock()
+	if len(r.lives) != maxLives || r.lives[0].boot != "19" {
+		t.Errorf("%d lives, first %q, want %d and the newest", len(r.lives), r.lives[0].boot, maxLives)
+	}
+}
+
+func TestOneLine(t *testing.T) {
+	cases := map[string]struct{ reason, in, want string }{
+		"Empty":   {"no problem", "", ""},
+		"Lines":   {"a status has one line", "a\n\tb\x1b[31mc\u202ed", "a b [31mc d"},
+		"Spaces":  {"nothing but", " \n ", ""},
+		"TooLong": {"bounded, and cut between characters", strings.Repeat("é", 200), strings.Repeat("é", 150)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := oneLine(c.in); got != c.want {
+				t.Errorf("%s: got %q, want %q", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+// TestBucket: as many as the burst at once, then as many as the rate.
+func TestBucket(t *testing.T) {
+	var b bucket
+	now := time.Unix(0, 0)
+	take := func() (n int) {
+		for {
+			ok, wait := b.take(rate{100 * time.Millisecond, 5}, now)
+			if !ok {
+				if wait <= 0 || wait > 100*time.Millisecond {
+					t.Errorf("wait %v", wait)
+				}
+				return n
+			}
+			n++
+		}
+	}
+	var got []int
+	for _, after := range []time.Duration{0, 0, 99 * time.Millisecond, time.Millisecond, 300 * time.Millisecond, time.Hour} {
+		now = now.Add(after)
+		got = append(got, take())
+	}
+	if want := []int{5, 0, 0, 1, 3, 5}; !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+// BenchmarkHear: what a plain heartbeat costs, without the network.
+func BenchmarkHear(b *testing.B) {
+	board, _ := newCountingBoard()
+	id, h := protocol.Identity{CommonName: "a", Root: "r"}, protocol.Heartbeat{Boot: "x", Version: "1"}
+	board.say(id, h)
+	b.ReportAllocs()
+	for b.Loop() {
+		board.say(id, h)
+	}
+}

@@ -1,0 +1,396 @@
+package backchannel
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// dial opens a connection to the TLS port and shakes hands.
+func dial(t testing.TB, e *ear, trusted *root, own *tls.Certificate) *tls.Conn {
+	t.Helper()
+	c, err := tryDial(e, trusted, own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeLater(t, c)
+	return c
+}
+
+func closeLater(t testing.TB, c io.Closer) {
+	t.Helper()
+	t.Cleanup(func() { _ = c.Close() }) // it may be closed already
+}
+
+func tryDial(e *ear, trusted *root, own *tls.Certificate) (*tls.Conn, error) {
+	pool := x509.NewCertPool()
+	pool.AddCert(trusted.Certificate)
+	config := &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: pool, ServerName: serverName}
+	if own != nil {
+		config.Certificates = []tls.Certificate{*own}
+	}
+	return tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", e.Serving(), config)
+}
+
+// ends reads until the other side closes the connection, and returns what it said.
+func ends(t testing.TB, c net.Conn) string {
+	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	said, err := io.ReadAll(c)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection stays open: %q", said)
+	}
+	return string(said)
+}
+
+const postHead = "POST " + eventPath + " HTTP/1.1\r\nHost: x\r\n"
+
+// TestSlow: who takes too long is cut off, and does not hold anything.
+func TestSlow(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, func(o *Options) {
+		o.ForwardedAddress, o.ForwardedFrom = "x", []string{"127.0.0.1/32"}
+		o.Limits = Limits{HeaderTimeout: 200 * time.Millisecond, BodyTimeout: 100 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}
+	}, ca)
+	e.add("a")
+	own := ca.issue(t, wish{name: "a"})
+	cases := map[string]struct {
+		reason string
+		raw    bool // no TLS
+		send   string
+		want   string // begin of the answer
+	}{
+		"NoHandshake":  {"a connection that says nothing", true, "", ""},
+		"NoRequest":    {"a handshake and nothing else", false, "", ""},
+		"HalfHeader":   {"slow-loris", false, postHead + "X-A: b\r\n", ""},
+		"HalfBody":     {"half a body", false, postHead + "Content-Length: 100\r\n\r\n{", "HTTP/1.1 408 "},
+		"HalfChunk":    {"a body without end", false, postHead + "Transfer-Encoding: chunked\r\n\r\n4\r\n{   \r\n", "HTTP/1.1 408 "},
+		"IdleAfterOne": {"a connection that is not used any more", false, postHead + "Content-Length: " + strconv.Itoa(len(recorded)) + "\r\n\r\n" + recorded, "HTTP/1.1 200 "},
+		"LargeChunks":  {"more than it may", false, postHead + "Transfer-Encoding: chunked\r\n\r\n5000\r\n" + strings.Repeat(" ", 0x5000) + "\r\n0\r\n\r\n", "HTTP/1.1 413 "},
+		"LargeHeaders": {"more than it may", false, postHead + "X-A: " + strings.Repeat("x", 60<<10) + "\r\n\r\n", "HTTP/1.1 431 "},
+		"Nonsense":     {"no HTTP at all", false, "hello\r\n\r\n", "HTTP/1.1 400 "},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			var (
+				connection net.Conn
+				err        error
+			)
+			if c.raw {
+				if connection, err = net.Dial("tcp", e.Serving()); err != nil {
+					t.Fatal(err)
+				}
+				closeLater(t, connection)
+			} else {
+				connection = dial(t, e, ca, own)
+			}
+			if _, err := io.WriteString(connection, c.send); err != nil {
+				t.Fatal(err)
+			}
+			if said := ends(t, connection); !strings.HasPrefix(said, c.want) || c.want == "" && said != "" && !strings.HasPrefix(said, "HTTP/1.1 408 ") {
+				t.Errorf("%s: the answer is %.80q, want %q", c.reason, said, c.want)
+			}
+		})
+	}
+	eventually(t, "nothing is held", func() bool {
+		e.door.mu.Lock()
+		defer e.door.mu.Unlock()
+		return e.inFlight.Load() == 0 && e.door.open == 0
+	})
+}
+
+// TestHandshakes: what is refused before there is a request.
+func TestHandshakes(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, nil, ca)
+	e.add("a")
+	own := ca.issue(t, wish{name: "a"})
+	many := *own
+	for range maxChain {
+		many.Certificate = append(many.Certificate, ca.Raw)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(ca.Certificate)
+	cases := map[string]struct {
+		reason string
+		config *tls.Config
+		ok     bool
+	}{
+		"TLS13":        {"the newest", &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*own}}, true},
+		"TLS12":        {"agents of others may be old", &tls.Config{MaxVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*own}}, true},
+		"TLS11":        {"not that old", &tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11, Certificates: []tls.Certificate{*own}}, false},
+		"LongChain":    {"certificates stay in memory", &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{many}}, false},
+		"HTTP2Offered": {"it is not taken", &tls.Config{MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*own}, NextProtos: []string{"h2", "http/1.1"}}, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			c.config.RootCAs, c.config.ServerName = pool, serverName
+			c.config.ClientSessionCache = tls.NewLRUClientSessionCache(4)
+			for range 2 {
+				transport := &http.Transport{TLSClientConfig: c.config}
+				got, err := attempt(t.Context(), &http.Client{Transport: transport, Timeout: patience}, "POST", e.url(eventPath), recorded)
+				if (err == nil) != c.ok || c.ok && got.status != 200 {
+					t.Errorf("%s: got %d %v", c.reason, got.status, err)
+				}
+				transport.CloseIdleConnections()
+			}
+		})
+	}
+	config := cases["TLS13"].config
+	connection, err := tls.Dial("tcp", e.Serving(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeLater(t, connection)
+	if connection.ConnectionState().DidResume {
+		t.Error("a session was resumed, without showing the certificate")
+	}
+}
+
+// TestFlood: a runtime that sends as much as it can is held back; the others do not notice.
+func TestFlood(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, func(o *Options) { o.Limits = Limits{Rate: 20, Burst: 30} }, ca)
+	e.add("flood", "quiet")
+	flood := ca.issue(t, wish{name: "flood"})
+	var (
+		answers [600]atomic.Int64
+		running sync.WaitGroup
+		stop    = make(chan struct{})
+	)
+	for range 8 {
+		c := client(t, ca, flood)
+		running.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				got, err := attempt(t.Context(), c, "POST", e.url(eventPath), recorded)
+				if err != nil {
+					t.Errorf("flooding: %v", err)
+					return
+				}
+				answers[got.status].Add(1)
+				if after, err := strconv.Atoi(got.header.Get("Retry-After")); got.status != 200 && (err != nil || after < 1) {
+					t.Errorf("%d without Retry-After", got.status)
+				}
+			}
+		})
+	}
+	quiet := client(t, ca, ca.issue(t, wish{name: "quiet"}))
+	floodBeats := client(t, ca, flood)
+	begin := time.Now()
+	eventually(t, "the flood is held back", func() bool { return answers[429].Load() > 500 })
+	var took []time.Duration
+	for range 20 {
+		start := time.Now()
+		if got := call(t, quiet, "POST", e.url(eventPath), recorded); got.status != 200 {
+			t.Errorf("the quiet one got %d", got.status)
+		}
+		took = append(took, time.Since(start))
+	}
+	if got := call(t, floodBeats, "POST", e.url(heartbeatPath), `{"boot":"x"}`); got.status != 200 {
+		t.Errorf("its heartbeat got %d, want 200: it is alive", got.status)
+	}
+	close(stop)
+	running.Wait()
+	slices.Sort(took)
+	most := 30 + 20*time.Since(begin).Seconds() + 1
+	if n := answers[200].Load(); float64(n) > most || len(e.heardEvents("kyma-flood")) != int(n) {
+		t.Errorf("%d events were taken, and %d delivered, want at most %.0f", n, len(e.heardEvents("kyma-flood")), most)
+	}
+	t.Logf("flood: %d taken, %d held back; quiet: median %v, most %v", answers[200].Load(), answers[429].Load(), took[10], took[19])
+	if took[10] > time.Second {
+		t.Errorf("the quiet one waits %v", took[10])
+	}
+}
+
+// TestSlowRuntime: one runtime with many slow bodies takes no more than its share.
+func TestSlowRuntime(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, func(o *Options) {
+		o.ForwardedAddress, o.ForwardedFrom = "x", []string{"127.0.0.1/32"}
+		o.Limits = Limits{InFlight: 8, PerRuntime: 4}
+	}, ca)
+	e.add("slow", "quiet")
+	header := headerCertificate + ": " + formatForwarded(ca.issue(t, wish{name: "slow"}).Certificate) + "\r\n"
+	half := postHead + header + "Content-Length: 100\r\n\r\n{"
+	var held []net.Conn
+	for range 4 {
+		c, err := net.Dial("tcp", e.opts.ForwardedAddress)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeLater(t, c)
+		held = append(held, c)
+		if _, err := io.WriteString(c, half); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "its share is used up", func() bool { return e.inFlight.Load() == 4 })
+	c, err := net.Dial("tcp", e.opts.ForwardedAddress)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeLater(t, c)
+	if _, err := io.WriteString(c, half+strings.Repeat(" ", 99)); err != nil {
+		t.Fatal(err)
+	}
+	res, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	res.Body.Close()
+	if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+		t.Errorf("got %d, want 429 with Retry-After", res.StatusCode)
+	}
+	if got := call(t, client(t, ca, ca.issue(t, wish{name: "quiet"})), "POST", e.url(eventPath), recorded); got.status != 200 {
+		t.Errorf("the quiet one got %d, want 200", got.status)
+	}
+	for _, c := range held {
+		_ = c.Close()
+	}
+	eventually(t, "it is given back", func() bool { return e.inFlight.Load() == 0 })
+}
+
+// TestBusy: too many requests altogether.
+func TestBusy(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, func(o *Options) { o.Limits = Limits{InFlight: 1} }, ca)
+	e.add("a", "b")
+	c := dial(t, e, ca, ca.issue(t, wish{name: "a"}))
+	if _, err := io.WriteString(c, postHead+"Content-Length: 100\r\n\r\n{"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is full", func() bool { return e.inFlight.Load() == 1 })
+	if got := call(t, client(t, ca, ca.issue(t, wish{name: "b"})), "POST", e.url(eventPath), recorded); got.status != 503 || got.header.Get("Retry-After") == "" {
+		t.Errorf("got %d, want 503 with Retry-After", got.status)
+	}
+}
+
+// TestConnections: strangers that hold connections do not keep runtimes out, and a runtime does not keep out others.
+func TestConnections(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, func(o *Options) { o.Limits = Limits{Connections: 6, PerRuntime: 2} }, ca)
+	e.add("a", "b", "c")
+	open := func() int {
+		e.door.mu.Lock()
+		defer e.door.mu.Unlock()
+		return e.door.open
+	}
+	for range 20 { // they say nothing, and hold on
+		c, err := net.Dial("tcp", e.Serving())
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeLater(t, c)
+	}
+	eventually(t, "strangers fill it", func() bool { return open() == 6 })
+	a := ca.issue(t, wish{name: "a"})
+	var clients []*http.Client
+	for range 4 {
+		c := client(t, ca, a)
+		clients = append(clients, c)
+		if got := call(t, c, "POST", e.url(eventPath), recorded); got.status != 200 {
+			t.Errorf("got %d, want 200: strangers go first", got.status)
+		}
+	}
+	eventually(t, "the runtime has its two", func() bool {
+		r := e.board.lock("kyma-a")
+		defer r.mu.Unlock()
+		e.door.mu.Lock()
+		defer e.door.mu.Unlock()
+		return len(r.conns) == 2
+	})
+	for _, name := range []string{"b", "c"} {
+		own := ca.issue(t, wish{name: name})
+		for range 2 {
+			c := client(t, ca, own)
+			clients = append(clients, c)
+			if got := call(t, c, "POST", e.url(eventPath), recorded); got.status != 200 {
+				t.Errorf("%s got %d, want 200", name, got.status)
+			}
+		}
+	}
+	if n := open(); n != 6 {
+		t.Errorf("%d connections, want 6", n)
+	}
+	if c, err := tryDial(e, ca, a); err == nil {
+		_ = c.Close()
+		t.Error("a seventh connection was taken, although none of the others is a stranger's")
+	}
+	for _, c := range clients {
+		c.CloseIdleConnections()
+	}
+	eventually(t, "they are given back", func() bool { return open() == 0 })
+	call(t, clients[0], "POST", e.url(eventPath), recorded)
+}
+
+// TestManyCertificates: what is remembered of certificates is bounded.
+func TestManyCertificates(t *testing.T) {
+	v := verifier{roots: func() []*x509.Certificate { return nil }}
+	known := v.current()
+	for i := range maxVerified + 100 {
+		var key [32]byte
+		copy(key[:], fmt.Sprint(i))
+		known.remember(key, &verified{})
+	}
+	if len(known.known) != maxVerified {
+		t.Errorf("%d certificates are remembered, want %d", len(known.known), maxVerified)
+	}
+}
+
+// BenchmarkHeartbeat: what a heartbeat costs the listener in all, over a connection that is open. The client's share is in it, too.
+func BenchmarkHeartbeat(b *testing.B) {
+	ca := newRoot(b, "ca")
+	var names []string
+	for i := range 20000 { // one each, because of the limit
+		names = append(names, fmt.Sprint(i))
+	}
+	e := listen(b, func(o *Options) { o.Limits = Limits{Rate: 1e9} }, ca)
+	e.add(names...)
+	e.opts.Lookup = func(protocol.Identity) (Runtime, error) {
+		names = append(names[1:], names[0])
+		return Runtime{Kyma: names[0]}, nil
+	}
+	c := dial(b, e, ca, ca.issue(b, wish{name: "a"}))
+	body := `{"boot":"x","version":"1.0.0","sequence":1,"pending":0,"watchlist":"0123456789abcdef"}`
+	request := []byte("POST " + heartbeatPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
+	answer := make([]byte, 1024)
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := c.Write(request); err != nil {
+			b.Fatal(err)
+		}
+		if n, err := c.Read(answer); err != nil || !strings.HasPrefix(string(answer[:n]), "HTTP/1.1 200") {
+			b.Fatalf("%s %v", answer[:n], err)
+		}
+	}
+}
+
+// through makes a request come over a connection from an address.
+func (l *Listener) through(r *http.Request, from string) *http.Request {
+	c := &conn{door: l.door, remote: netip.MustParseAddr(from)}
+	return r.WithContext(context.WithValue(r.Context(), connKey{}, c))
+}

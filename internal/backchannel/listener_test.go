@@ -1,0 +1,554 @@
+package backchannel
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+const (
+	eventPath     = "/v2/lifecycle-manager/event"
+	heartbeatPath = "/v2/lifecycle-manager/heartbeat"
+	// recorded is the body that the agent of the Kyma project sends.
+	recorded = `{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"}}`
+	// serverName is in the serving certificates.
+	serverName = "listener.test"
+	patience   = 10 * time.Second
+)
+
+// ear is a listener of a test, and what it has told.
+type ear struct {
+	*Listener
+	plain string // where plain HTTP is served
+	stop  context.CancelFunc
+	done  chan error
+
+	mu      sync.Mutex
+	roots   []*x509.Certificate // guarded by mu, as are all that follow
+	fleet   map[string]Runtime  // by common name
+	uids    map[string]string   // by common name
+	events  map[string][]protocol.Event
+	missed  []string
+	changed []string
+}
+
+// listen starts a listener that trusts the roots. Options may be changed before that.
+func listen(t testing.TB, change func(*Options), roots ...*root) *ear {
+	t.Helper()
+	e := &ear{fleet: map[string]Runtime{}, uids: map[string]string{}, events: map[string][]protocol.Event{}, done: make(chan error, 1)}
+	for _, r := range roots {
+		e.roots = append(e.roots, r.Certificate)
+	}
+	serving := roots[0].issue(t, wish{name: serverName, dns: []string{serverName}})
+	o := Options{
+		Address:     "127.0.0.1:0",
+		Roots:       func() []*x509.Certificate { return locked(e, func() []*x509.Certificate { return e.roots }) },
+		Certificate: func() (*tls.Certificate, error) { return serving, nil },
+		Lookup:      e.lookup,
+		Deliver: func(kyma string, event protocol.Event) {
+			locked(e, func() any { e.events[kyma] = append(e.events[kyma], event); return nil })
+		},
+		Missed:  func(kyma string) { locked(e, func() any { e.missed = append(e.missed, kyma); return nil }) },
+		Changed: func(kyma string) { locked(e, func() any { e.changed = append(e.changed, kyma); return nil }) },
+	}
+	if change != nil {
+		change(&o)
+	}
+	if o.ForwardedAddress != "" {
+		o.ForwardedAddress = freeAddress(t)
+		e.plain = "http://" + o.ForwardedAddress
+	}
+	var err error
+	if e.Listener, err = New(o); err != nil {
+		t.Fatal(err)
+	}
+	var ctx context.Context
+	ctx, e.stop = context.WithCancel(t.Context())
+	go func() { e.done <- e.Start(ctx) }()
+	t.Cleanup(func() {
+		e.stop()
+		if err := <-e.done; err != nil {
+			t.Errorf("Start: %v", err)
+		}
+	})
+	eventually(t, "it listens", func() bool { return e.Ready(nil) == nil })
+	return e
+}
+
+func freeAddress(t testing.TB) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	return l.Addr().String()
+}
+
+func locked[T any](e *ear, f func() T) T {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return f()
+}
+
+func (e *ear) lookup(id protocol.Identity) (Runtime, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	rt, ok := e.fleet[id.CommonName]
+	if !ok {
+		return Runtime{}, errors.New("there is no such Kyma")
+	}
+	if id.UID != "" && id.UID != e.uids[id.CommonName] {
+		return Runtime{}, errors.New("it is of another Kyma of this name")
+	}
+	return rt, nil
+}
+
+// add adds runtimes, each with the Kyma kyma-<name> that has the UID uid-<name>.
+func (e *ear) add(names ...string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, name := range names {
+		e.fleet[name], e.uids[name] = Runtime{Kyma: "kyma-" + name}, "uid-"+name
+	}
+}
+
+func (e *ear) heardEvents(kyma string) []protocol.Event {
+	return locked(e, func() []protocol.Event { return slices.Clone(e.events[kyma]) })
+}
+
+func (e *ear) toldMissed() []string {
+	return locked(e, func() []string { return slices.Clone(e.missed) })
+}
+
+func (e *ear) toldChanged() []string {
+	return locked(e, func() []string { return slices.Clone(e.changed) })
+}
+
+// client returns a client with a certificate, nil for none.
+func client(t testing.TB, trusted *root, own *tls.Certificate) *http.Client {
+	t.Helper()
+	pool := x509.NewCertPool()
+	pool.AddCert(trusted.Certificate)
+	transport := &http.Transport{TLSClientConfig: &tls.Config{
+		MinVersion: tls.VersionTLS12, RootCAs: pool, ServerName: serverName,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if own == nil {
+				return &tls.Certificate{}, nil
+			}
+			return own, nil
+		},
+	}}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &http.Client{Transport: transport, Timeout: patience}
+}
+
+// reply is an answer.
+type reply struct {
+	status int
+	body   string
+	header http.Header
+	close  bool
+}
+
+// call sends a request and returns the answer. headers are pairs.
+func call(t testing.TB, c *http.Client, method, url, body string, headers ...string) reply {
+	t.Helper()
+	r, err := attempt(t.Context(), c, method, url, body, headers...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func attempt(ctx context.Context, c *http.Client, method, url, body string, headers ...string) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader(body))
+	if err != nil {
+		return reply{}, err
+	}
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	res, err := c.Do(req)
+	if err != nil {
+		return reply{}, err
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	return reply{res.StatusCode, string(text), res.Header, res.Close}, err
+}
+
+func (e *ear) url(path string) string { return "https://" + e.Serving() + path }
+
+// eventually waits until something holds.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(patience); !holds(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatalf("waited %v in vain: %s", patience, what)
+		}
+	}
+}
+
+func TestAnswers(t *testing.T) {
+	ca, stranger := newRoot(t, "ca"), newRoot(t, "stranger")
+	twin := newRoot(t, "ca") // the same name, another key
+	e := listen(t, nil, ca)
+	e.add("a", "b")
+	e.fleet["c"] = Runtime{Kyma: "kyma-c", NotBefore: time.Now().Add(-time.Minute)}
+	e.uids["c"] = "uid-c"
+	valid := ca.issue(t, wish{name: "a", uid: "uid-a"})
+	middle := ca.between(t)
+	below := middle.issue(t, wish{name: "a"})
+	chained := *below
+	chained.Certificate = append(chained.Certificate, middle.Raw)
+	cases := map[string]struct {
+		reason       string
+		own          *tls.Certificate
+		method, path string
+		body         string
+		want         int
+		closes       bool
+	}{
+		"Event":             {"a hint is taken", valid, "POST", eventPath, recorded, 200, false},
+		"Heartbeat":         {"so is a sign of life", valid, "POST", heartbeatPath, `{"boot":"x"}`, 200, false},
+		"Chain":             {"a certificate may come with what leads to a root", &chained, "POST", eventPath, recorded, 200, false},
+		"NoUsage":           {"cert-manager issues certificates without extended usage for the reference", ca.issue(t, wish{name: "a", usage: []x509.ExtKeyUsage{}}), "POST", eventPath, recorded, 200, false},
+		"IncompleteChain":   {"without it, nobody knows", middle.issue(t, wish{name: "a"}), "POST", eventPath, recorded, 401, true},
+		"NoCertificate":     {"nobody speaks for a runtime without one", nil, "POST", eventPath, recorded, 401, true},
+		"WrongAuthority":    {"nor with one that anybody can make", stranger.issue(t, wish{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
+		"AuthorityByName":   {"an authority is a key, not a name", twin.issue(t, wish{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
+		"Expired":           {"it ended", ca.issue(t, wish{name: "a", from: -2 * time.Hour, valid: -time.Hour}), "POST", eventPath, recorded, 401, true},
+		"NotYetValid":       {"it has not begun", ca.issue(t, wish{name: "a", from: time.Hour, valid: 2 * time.Hour}), "POST", eventPath, recorded, 401, true},
+		"ServerOnly":        {"a certificate for servers is not one for clients", ca.issue(t, wish{name: "a", usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), "POST", eventPath, recorded, 401, true},
+		"Revoked":           {"it was issued before the mark", ca.issue(t, wish{name: "c", uid: "uid-c", issuedAt: time.Now().Add(-2 * time.Minute)}), "POST", eventPath, recorded, 401, true},
+		"RevokedOfOthers":   {"certificates of other authorities are not back-dated", ca.issue(t, wish{name: "c", from: -2 * time.Minute}), "POST", eventPath, recorded, 401, true},
+		"NotRevoked":        {"it was issued after it, although it is valid since before", ca.issue(t, wish{name: "c", uid: "uid-c"}), "POST", eventPath, recorded, 200, false},
+		"UnknownRuntime":    {"no such Kyma", ca.issue(t, wish{name: "nobody"}), "POST", eventPath, recorded, 403, true},
+		"OtherUID":          {"the Kyma of this name is another one", ca.issue(t, wish{name: "a", uid: "uid-before"}), "POST", eventPath, recorded, 403, true},
+		"NoName":            {"a certificate of ours without name is a mistake", ca.issue(t, wish{}), "POST", eventPath, recorded, 400, true},
+		"Get":               {"only POST", valid, "GET", eventPath, "", 405, false},
+		"OtherPath":         {"nothing there", valid, "POST", "/", recorded, 404, false},
+		"OtherVersion":      {"another contract", valid, "POST", "/v1/lifecycle-manager/event", recorded, 404, false},
+		"NoVersion":         {"not a contract", valid, "POST", "/x/lifecycle-manager/event", recorded, 400, false},
+		"OtherManager":      {"nobody routes to it", valid, "POST", "/v2/other/event", recorded, 404, false},
+		"OthersHeartbeat":   {"heartbeats are for us", valid, "POST", "/v2/other/heartbeat", `{"boot":"x"}`, 404, false},
+		"Dots":              {"a path is not walked", valid, "POST", "/v2/a/%2e%2e/event", recorded, 404, false},
+		"LargeEvent":        {"said in advance", valid, "POST", eventPath, strings.Repeat(" ", protocol.MaxEventBytes+1), 413, true},
+		"LargestEvent":      {"the limit is allowed", valid, "POST", eventPath, recorded + strings.Repeat(" ", protocol.MaxEventBytes-len(recorded)), 200, false},
+		"LargeHeartbeat":    {"a heartbeat is small", valid, "POST", heartbeatPath, `{"boot":"x"}` + strings.Repeat(" ", protocol.MaxHeartbeatBytes), 413, true},
+		"NoJSON":            {"the reference's 500 blames the wrong side", valid, "POST", eventPath, "hello", 400, false},
+		"NoBody":            {"nothing is said", valid, "POST", eventPath, "", 400, false},
+		"WrongShape":        {"JSON of something else", valid, "POST", eventPath, `[1]`, 400, false},
+		"NoKind":            {"an object without kind", valid, "POST", eventPath, `{"watched":{"Name":"x"}}`, 400, false},
+		"HeartbeatNoBoot":   {"of whose life", valid, "POST", heartbeatPath, `{}`, 400, false},
+		"HeartbeatNegative": {"no such number", valid, "POST", heartbeatPath, `{"boot":"x","sequence":-1}`, 400, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := len(e.heardEvents("kyma-a")) + len(e.heardEvents("kyma-c"))
+			got := call(t, client(t, ca, c.own), c.method, e.url(c.path), c.body)
+			if got.status != c.want || got.close != c.closes {
+				t.Errorf("%s: got %d (close %t) %q, want %d (close %t)", c.reason, got.status, got.close, got.body, c.want, c.closes)
+			}
+			if got.status != 200 && len(got.body) < 10 || got.status == 200 && got.body != "" {
+				t.Errorf("%s: the answer %d says %q", c.reason, got.status, got.body)
+			}
+			if got.header.Get(protocol.HeaderInstance) != e.instance {
+				t.Errorf("%s: the answer does not say which process answers", c.reason)
+			}
+			delivered := len(e.heardEvents("kyma-a"))+len(e.heardEvents("kyma-c")) > before
+			if want := c.want == 200 && c.path == eventPath; delivered != want {
+				t.Errorf("%s: delivered is %t, want %t", c.reason, delivered, want)
+			}
+		})
+	}
+	if other := e.heardEvents("kyma-b"); len(other) > 0 {
+		t.Errorf("an event came for a runtime that said nothing: %v", other)
+	}
+}
+
+// TestRecordedEvent: the agent of the Kyma project opens a connection for each event, and says nothing but what has changed.
+func TestRecordedEvent(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, nil, ca)
+	e.add("a")
+	own := ca.issue(t, wish{name: "a"})
+	for range 3 {
+		if got := call(t, client(t, ca, own), "POST", e.url(eventPath), recorded, "Content-Type", "application/json"); got.status != 200 || got.body != "" {
+			t.Fatalf("got %d %q, want 200 and no body", got.status, got.body)
+		}
+	}
+	var want protocol.Event
+	want.Watched = protocol.Name{Namespace: "kyma-system", Name: "default"}
+	want.WatchedGVK.Group, want.WatchedGVK.Version, want.WatchedGVK.Kind = "operator.kyma-project.io", "v1beta2", "Kyma"
+	if diff := cmp.Diff([]protocol.Event{want, want, want}, e.heardEvents("kyma-a")); diff != "" {
+		t.Errorf("delivered (-want +got):\n%s", diff)
+	}
+	if _, heard := e.State("kyma-a"); heard {
+		t.Error("an event without heartbeat makes a runtime heard")
+	}
+	if len(e.toldMissed())+len(e.toldChanged()) > 0 {
+		t.Errorf("told missed %v, changed %v, want nothing", e.missed, e.changed)
+	}
+}
+
+// TestIdentityDecides: whatever a body says, it is about the runtime of the certificate.
+func TestIdentityDecides(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, nil, ca)
+	e.add("a", "b")
+	a := client(t, ca, ca.issue(t, wish{name: "a", uid: "uid-a"}))
+	forged := strings.TrimSuffix(recorded, "}") + `,"runtime-id":"b","kyma":"kyma-b","commonName":"b"}`
+	other := formatForwarded(ca.issue(t, wish{name: "b", uid: "uid-b"}).Certificate)
+	if got := call(t, a, "POST", e.url(eventPath), forged, headerCertificate, other); got.status != 200 {
+		t.Errorf("got %d %q, want 200: the own certificate counts", got.status, got.body)
+	}
+	if got := call(t, a, "POST", e.url(heartbeatPath), `{"boot":"x"}`, headerCertificate, other, headerForwarded, "x"); got.status != 200 {
+		t.Errorf("got %d %q, want 200: the own certificate counts", got.status, got.body)
+	}
+	if n := len(e.heardEvents("kyma-a")); n != 1 {
+		t.Errorf("%d events for a, want 1", n)
+	}
+	if _, heard := e.State("kyma-b"); heard || len(e.heardEvents("kyma-b")) > 0 {
+		t.Error("something was heard of b, which said nothing")
+	}
+}
+
+// TestForeverOpen: what a connection was opened with may end while it is open.
+func TestForeverOpen(t *testing.T) {
+	first, second, third := newRoot(t, "ca"), newRoot(t, "ca"), newRoot(t, "ca")
+	e := listen(t, nil, first)
+	e.add("a", "b")
+	trust := func(roots ...*root) {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.roots = nil
+		for _, r := range roots {
+			e.roots = append(e.roots, r.Certificate)
+		}
+	}
+	says := func(c *http.Client, want int, when string) {
+		t.Helper()
+		if got := call(t, c, "POST", e.url(heartbeatPath), `{"boot":"x"}`); got.status != want {
+			t.Errorf("%s: got %d %q, want %d", when, got.status, got.body, want)
+		}
+	}
+	old := client(t, first, first.issue(t, wish{name: "a", uid: "uid-a"}))
+	says(old, 200, "before anything")
+	trust(first, second)
+	says(old, 200, "two roots are trusted")
+	renewed := client(t, first, second.issue(t, wish{name: "a", uid: "uid-a"}))
+	says(renewed, 200, "the new certificate")
+	if s, _ := e.State("kyma-a"); s.Identity.Root != protocol.Fingerprint(second.Certificate) {
+		t.Error("the state does not have the new root")
+	}
+	trust(second, third)
+	says(old, 401, "the root of the open connection is gone")
+	says(renewed, 200, "the second root is still there")
+	trust(third)
+	says(renewed, 401, "rotated twice")
+	last := client(t, first, third.issue(t, wish{name: "a", uid: "uid-a"}))
+	says(last, 200, "on the third root")
+
+	b := client(t, first, third.issue(t, wish{name: "b", uid: "uid-b"}))
+	says(b, 200, "another runtime")
+	e.mu.Lock()
+	e.fleet["b"] = Runtime{Kyma: "kyma-b", NotBefore: time.Now().Add(time.Minute)}
+	e.mu.Unlock()
+	says(b, 401, "revoked")
+	e.mu.Lock()
+	e.fleet["b"], e.uids["b"] = Runtime{Kyma: "kyma-b"}, "uid-of-the-next"
+	e.mu.Unlock()
+	says(b, 403, "the Kyma was made anew")
+	says(last, 200, "the others")
+
+	brief := client(t, first, third.issue(t, wish{name: "a", uid: "uid-a", valid: 1500 * time.Millisecond}))
+	says(brief, 200, "valid for a moment")
+	eventually(t, "it ends on the open connection", func() bool {
+		got, err := attempt(t.Context(), brief, "POST", e.url(eventPath), recorded)
+		return err == nil && got.status == 401
+	})
+}
+
+func TestForwardedAddress(t *testing.T) {
+	ca, stranger := newRoot(t, "ca"), newRoot(t, "stranger")
+	middle := ca.between(t)
+	behind := listen(t, func(o *Options) {
+		o.Address, o.ForwardedAddress, o.ForwardedFrom = "", "x", []string{"192.0.2.0/24", "127.0.0.0/8"}
+	}, ca)
+	outside := listen(t, func(o *Options) { o.ForwardedAddress, o.ForwardedFrom = "x", []string{"192.0.2.0/24"} }, ca)
+	behind.add("a", "b")
+	outside.add("a")
+	header := func(c *tls.Certificate) string { return formatForwarded(c.Certificate) }
+	valid := header(ca.issue(t, wish{name: "a"}))
+	_, cert, _ := strings.Cut(valid, "Cert=")
+	bare := strings.Trim(cert, `"`)
+	below := middle.issue(t, wish{name: "a"})
+	cases := map[string]struct {
+		reason string
+		of     *ear
+		header string
+		want   int
+	}{
+		"Envoy":          {"as an ingress says it", behind, valid, 200},
+		"MorePairs":      {"with more about it", behind, `By=spiffe://x;Hash=00;Subject="CN=x;Cert=nonsense,O=\"y\"";Cert=` + cert + `;URI=`, 200},
+		"Bare":           {"without quotes", behind, "Cert=" + bare, 200},
+		"FirstOfTwo":     {"the first counts", behind, "Cert=" + bare + ",Cert=nonsense", 200},
+		"SecondElement":  {"an element without certificate is passed over", behind, `By=x;Hash=1,Cert=` + bare, 200},
+		"Chain":          {"what leads to a root", behind, formatForwarded([][]byte{below.Certificate[0], middle.Raw}), 200},
+		"NoChain":        {"is needed", behind, header(below), 401},
+		"Missing":        {"nobody speaks", behind, "", 401},
+		"NoCert":         {"only a hash", behind, "Hash=00", 401},
+		"NoEncoding":     {"not URL encoding", behind, "Cert=%zz", 401},
+		"NoPEM":          {"not PEM", behind, "Cert=hello", 401},
+		"NoX509":         {"PEM of something else", behind, "Cert=-----BEGIN%20CERTIFICATE-----%0AAAAA%0A-----END%20CERTIFICATE-----%0A", 401},
+		"TooLong":        {"more than 32 KiB", behind, "Cert=" + strings.Repeat("x", 32<<10), 401},
+		"WrongAuthority": {"an ingress may be careless", behind, header(stranger.issue(t, wish{name: "a"})), 401},
+		"Expired":        {"likewise", behind, header(ca.issue(t, wish{name: "a", from: -2 * time.Hour, valid: -time.Hour})), 401},
+		"NoName":         {"whose", behind, header(ca.issue(t, wish{})), 400},
+		"Unknown":        {"no such runtime", behind, header(ca.issue(t, wish{name: "c"})), 403},
+		"NotBelieved":    {"from anybody else", outside, valid, 401},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			transport := &http.Transport{}
+			defer transport.CloseIdleConnections()
+			before := len(c.of.heardEvents("kyma-a"))
+			got := call(t, &http.Client{Transport: transport, Timeout: patience}, "POST", c.of.plain+eventPath, recorded, headerCertificate, c.header)
+			if got.status != c.want {
+				t.Errorf("%s: got %d %q, want %d", c.reason, got.status, got.body, c.want)
+			}
+			if delivered := len(c.of.heardEvents("kyma-a")) > before; delivered != (c.want == 200) {
+				t.Errorf("%s: delivered is %t", c.reason, delivered)
+			}
+		})
+	}
+}
+
+func TestPeers(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, func(o *Options) { o.Peers = []string{"ingress"} }, ca)
+	e.add("a", "ingress")
+	forA := formatForwarded(ca.issue(t, wish{name: "a", uid: "uid-a"}).Certificate)
+	cases := map[string]struct {
+		reason string
+		own    wish
+		header string
+		want   int
+		kyma   string // that gets the event
+	}{
+		"Peer":            {"is believed", wish{name: "ingress"}, forA, 200, "kyma-a"},
+		"PeerForNobody":   {"but what it says must be genuine", wish{name: "ingress"}, formatForwarded(newRoot(t, "x").issue(t, wish{name: "a"}).Certificate), 401, ""},
+		"PeerGarbled":     {"and readable", wish{name: "ingress"}, "Cert=x", 401, ""},
+		"PeerItself":      {"speaks for itself without", wish{name: "ingress"}, "", 200, "kyma-ingress"},
+		"RuntimeSoCalled": {"a certificate for a runtime is none of a peer, whatever its name", wish{name: "ingress", uid: "uid-ingress"}, forA, 200, "kyma-ingress"},
+		"Runtime":         {"is not believed", wish{name: "a", uid: "uid-a"}, "Cert=x", 200, "kyma-a"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			before := len(e.heardEvents(c.kyma))
+			if got := call(t, client(t, ca, ca.issue(t, c.own)), "POST", e.url(eventPath), recorded, headerCertificate, c.header); got.status != c.want {
+				t.Errorf("%s: got %d %q, want %d", c.reason, got.status, got.body, c.want)
+			}
+			if c.kyma != "" && len(e.heardEvents(c.kyma)) != before+1 {
+				t.Errorf("%s: the event did not come for %s", c.reason, c.kyma)
+			}
+		})
+	}
+}
+
+func TestNew(t *testing.T) {
+	good := Options{
+		Address: "127.0.0.1:0", Roots: func() []*x509.Certificate { return nil }, Certificate: func() (*tls.Certificate, error) { return nil, errors.New("none yet") },
+		Lookup: func(protocol.Identity) (Runtime, error) { return Runtime{}, nil }, Deliver: func(string, protocol.Event) {},
+	}
+	cases := map[string]struct {
+		reason string
+		change func(*Options)
+		ok     bool
+	}{
+		"Good":          {"all that is needed", func(*Options) {}, true},
+		"NoRoots":       {"nobody could be verified", func(o *Options) { o.Roots = nil }, false},
+		"NoLookup":      {"nobody would be known", func(o *Options) { o.Lookup = nil }, false},
+		"NoDeliver":     {"nobody would hear", func(o *Options) { o.Deliver = nil }, false},
+		"NoAddress":     {"nowhere", func(o *Options) { o.Address = "" }, false},
+		"NoCertificate": {"no TLS without", func(o *Options) { o.Certificate = nil }, false},
+		"ForwardedOnly": {"behind an ingress", func(o *Options) {
+			o.Address, o.Certificate, o.ForwardedAddress, o.ForwardedFrom = "", nil, ":0", []string{"10.0.0.0/8"}
+		}, true},
+		"ForwardedNowhere": {"an open door", func(o *Options) { o.ForwardedAddress = ":0" }, false},
+		"ForwardedNoCIDR":  {"no network", func(o *Options) { o.ForwardedAddress, o.ForwardedFrom = ":0", []string{"10.0.0.1"} }, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := good
+			c.change(&o)
+			l, err := New(o)
+			if (err == nil) != c.ok {
+				t.Errorf("%s: error %v, want none: %t", c.reason, err, c.ok)
+			}
+			if err == nil && (l.Ready(nil) == nil || l.NeedLeaderElection()) {
+				t.Errorf("ready before Start, or only with leadership")
+			}
+		})
+	}
+}
+
+// TestDrain: a request that is under way at the end is answered, and an idle connection does not hold up the end.
+func TestDrain(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, nil, ca)
+	e.add("a")
+	own := ca.issue(t, wish{name: "a"})
+	call(t, client(t, ca, own), "POST", e.url(eventPath), recorded) // leaves an idle connection
+	body, writer := io.Pipe()
+	req, err := http.NewRequestWithContext(t.Context(), "POST", e.url(eventPath), body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	status := make(chan int, 1)
+	go func() {
+		res, err := client(t, ca, own).Do(req)
+		if err != nil {
+			t.Error(err)
+			status <- 0
+			return
+		}
+		res.Body.Close()
+		status <- res.StatusCode
+	}()
+	half := len(recorded) / 2
+	if _, err := io.Copy(writer, bytes.NewReader([]byte(recorded[:half]))); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is being read", func() bool { return e.inFlight.Load() == 1 })
+	e.stop()
+	eventually(t, "the listener closes", func() bool { return e.Ready(nil) != nil })
+	if _, err := io.Copy(writer, strings.NewReader(recorded[half:])); err != nil {
+		t.Fatal(err)
+	}
+	_ = writer.Close()
+	if got := <-status; got != 200 {
+		t.Errorf("got %d, want 200", got)
+	}
+	if n := len(e.heardEvents("kyma-a")); n != 2 {
+		t.Errorf("%d events, want 2", n)
+	}
+}

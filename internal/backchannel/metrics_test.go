@@ -1,0 +1,89 @@
+package backchannel
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// TestMetrics: they tell what has happened.
+func TestMetrics(t *testing.T) {
+	ca := newRoot(t, "ca")
+	e := listen(t, func(o *Options) { o.Silence, o.RuntimeMetrics = 300*time.Millisecond, true }, ca)
+	e.add("a")
+	registry := prometheus.NewRegistry()
+	metrics.Register(registry)
+	gathered := func() map[string]float64 {
+		families, err := registry.Gather()
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums := map[string]float64{}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				name := f.GetName()
+				for _, l := range m.GetLabel() {
+					if l.GetName() != "server_name" {
+						name += " " + l.GetValue()
+					} else if l.GetValue() != "listener" {
+						t.Errorf("%s has server_name %q", name, l.GetValue())
+					}
+				}
+				sums[name] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
+			}
+		}
+		return sums
+	}
+	before := gathered()
+	own := ca.issue(t, wish{name: "a", uid: "uid-a"})
+	c := client(t, ca, own)
+	call(t, c, "POST", e.url(heartbeatPath), `{"boot":"x"}`)
+	call(t, c, "POST", e.url(heartbeatPath), `{"boot":"x","sequence":2}`)
+	call(t, c, "POST", e.url(eventPath), recorded)
+	call(t, c, "POST", e.url(eventPath), strings.Repeat(" ", protocol.MaxEventBytes+1))
+	call(t, client(t, ca, nil), "POST", e.url(eventPath), recorded)
+	call(t, client(t, ca, nil), "POST", e.url("/v2/whatever/event"), recorded)
+	eventually(t, "the runtime is silent", func() bool { _, heard := e.State("kyma-a"); return !heard && len(e.toldChanged()) == 2 })
+	after := gathered()
+	last := time.Unix(int64(after["lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds kyma-a"]), 0)
+	if time.Since(last) > time.Minute || time.Since(last) < 0 {
+		t.Errorf("the last heartbeat came at %v", last)
+	}
+	want := map[string]float64{
+		"watcher_listener_requests_total":                                  6,
+		"watcher_listener_request_errors_total":                            3,
+		"watcher_listener_exceeding_size_limit_requests_total":             1,
+		"watcher_listener_failed_verification_requests_total " + eventPath: 1,
+		"watcher_listener_failed_verification_requests_total other":        1,
+		"lifecycle_mgr_watcher_heard_total event":                          1,
+		"lifecycle_mgr_watcher_heard_total heartbeat":                      2,
+		"lifecycle_mgr_watcher_refused_total body_size":                    1,
+		"lifecycle_mgr_watcher_refused_total no_certificate":               2,
+		"lifecycle_mgr_watcher_missed_total":                               1,
+		"lifecycle_mgr_watcher_lost_runtimes":                              1,
+	}
+	got := map[string]float64{}
+	for name, value := range after {
+		ours := strings.HasPrefix(name, "watcher_listener_") || strings.HasPrefix(name, "lifecycle_mgr_watcher_")
+		if ours && value != before[name] && !strings.Contains(name, "duration") && !strings.Contains(name, "timestamp") {
+			got[name] = value - before[name]
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metrics changed (-want +got):\n%s", diff)
+	}
+	if after["watcher_listener_inflight_requests"] != 0 || after["watcher_listener_request_duration"] <= 0 {
+		t.Errorf("in flight %v, last took %v s", after["watcher_listener_inflight_requests"], after["watcher_listener_request_duration"])
+	}
+	e.Forget("kyma-a")
+	end := gathered()
+	if _, left := end["lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds kyma-a"]; left || end["lifecycle_mgr_watcher_lost_runtimes"] != before["lifecycle_mgr_watcher_lost_runtimes"] {
+		t.Error("a runtime that was forgotten is still counted")
+	}
+}

@@ -1,0 +1,287 @@
+package kyma
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// The agent of a runtime tells what happens there, so that nobody has to look. Its trouble is on the Kyma and nobody else's: modules are looked
+// after as before, only less promptly.
+
+// Voices tells who is heard.
+type Voices interface {
+	// State returns what was heard of a runtime last, and whether that is recent.
+	State(kyma string) (backchannel.State, bool)
+	// Forget drops what is known of a runtime.
+	Forget(kyma string)
+}
+
+// Agents say how runtimes get their agents. The zero value is for runtimes without: those that are there are taken away.
+type Agents struct {
+	// Delivery puts them there. nil means none.
+	Delivery *delivery.Delivery
+	// Voices tells which of them are heard. Needed with Delivery.
+	Voices Voices
+	// Heartbeat is the time between two heartbeats.
+	Heartbeat time.Duration
+	// Silence is how long after its last heartbeat an agent counts as heard.
+	Silence time.Duration
+	// Release ends the certificates of a runtime that goes. nil: nothing to do.
+	Release func(ctx context.Context, kyma string) error
+}
+
+// confirmation is how long an agent may take to say that it watches what it was told to.
+const confirmation = time.Minute
+
+// planAgent works out what the runtime gets for its agent. The status, with the list of what is to be delivered, is saved after it.
+func (n *run) planAgent(ctx context.Context) error {
+	if n.Agents.Delivery == nil || n.InCluster || n.paused {
+		return nil
+	}
+	if n.kyma.Status.Agent == nil {
+		n.kyma.Status.Agent = &v1beta2.AgentStatus{Since: metav1.NewTime(n.now.Truncate(time.Second))}
+	}
+	request, err := n.agentRequest(ctx)
+	if err != nil {
+		return err
+	}
+	n.agent = request
+	return n.Agents.Delivery.Plan(request, &n.memory(n.kyma.Name, n.runtime).agent, n.kyma.Status.Agent)
+}
+
+// deliverAgent brings the agent to the runtime, or takes it away where none is wanted, and notes whether it is heard.
+func (n *run) deliverAgent(ctx context.Context) error {
+	if n.InCluster || n.paused {
+		return nil
+	}
+	if n.Agents.Delivery == nil {
+		return n.removeAgent(ctx)
+	}
+	m, s := n.memory(n.kyma.Name, n.runtime), n.kyma.Status.Agent
+	if !s.Heard {
+		m.agent.Doubt(5 * time.Minute)
+	}
+	waits, err := n.Agents.Delivery.Deliver(ctx, n.runtime.Cluster, n.agent, &m.agent, s)
+	again := n.hearAgent(m, waits, err)
+	n.Runtimes.SetHeard(n.kyma.Name, s.Heard)
+	if err != nil {
+		log.FromContext(ctx).Info("agent cannot be delivered", "problem", err.Error())
+	}
+	return loop.Look(again)
+}
+
+// hearAgent notes whether the agent is heard, and why not, and returns when that is to be looked at again. The first row that fits wins:
+//
+//	1  it could not be delivered                         not heard: the error
+//	2  it is being delivered                             as before
+//	3  the program has just started, and it was heard    as before: its next heartbeat is on its way
+//	4  it was never heard, or not for a while            not heard: AgentSilent
+//	5  it says that it cannot watch something            not heard: AgentImpaired
+//	6  it does not watch what it was told to by now      not heard: AgentImpaired
+//	7  else                                              heard
+func (n *run) hearAgent(m *memory, waits string, err error) time.Duration {
+	s := n.kyma.Status.Agent
+	state, heard := n.Agents.Voices.State(n.kyma.Name)
+	before := s.Heard
+	young := time.Since(started) < n.Agents.Silence
+	behind := heard && state.Heartbeat.Watchlist != n.agent.Watchlist.Digest()
+	switch {
+	case !behind:
+		m.behind = time.Time{}
+	case m.behind.IsZero():
+		m.behind = n.now
+	}
+	switch {
+	case err != nil:
+		n.setHeard(state, false, orReason(err, v1beta2.ReasonAgentNotDelivered), "the agent cannot be delivered: "+err.Error())
+		return time.Minute
+	case waits != "":
+		return time.Second
+	case !heard && s.Heard && young && state.Last.IsZero():
+		return n.Agents.Silence
+	case !heard:
+		n.setHeard(state, false, v1beta2.ReasonAgentSilent, fmt.Sprintf("the agent is not heard: check that Deployment %s/skr-webhook of the runtime "+
+			"is available, and that %s can be reached from there", v1beta2.RuntimeNamespace, n.Agents.Delivery.Address))
+	case state.Heartbeat.Problem != "":
+		n.setHeard(state, false, v1beta2.ReasonAgentImpaired, "the agent cannot watch everything: "+state.Heartbeat.Problem)
+	case behind && n.now.Sub(m.behind) >= confirmation:
+		n.setHeard(state, false, v1beta2.ReasonAgentImpaired, fmt.Sprintf("the agent does not watch what ConfigMap %s/skr-webhook-watches of the runtime says: look at its log", v1beta2.RuntimeNamespace))
+	default:
+		n.setHeard(state, true, "", "")
+	}
+	switch {
+	case before && !s.Heard:
+		return time.Second // it may be that something was taken away, which the next pass brings back
+	case behind:
+		return n.Agents.Heartbeat + time.Second
+	}
+	return n.renewal()
+}
+
+// started is when the program started.
+var started = time.Now()
+
+// renewal is how long the certificate will do.
+func (n *run) renewal() time.Duration {
+	return max(n.Agents.Delivery.Due(n.kyma.Status.Agent).Sub(n.now), time.Minute)
+}
+
+// setHeard records whether the agent is heard. Nothing in it changes while nothing changes.
+func (n *run) setHeard(state backchannel.State, heard bool, reason, message string) {
+	s := n.kyma.Status.Agent
+	if s.Heard != heard {
+		s.Since = metav1.NewTime(n.now.Truncate(time.Second))
+		s.LastHeartbeat, s.Sequence = metav1.Time{}, 0
+		if !heard && !state.Last.IsZero() {
+			s.LastHeartbeat, s.Sequence = metav1.NewTime(state.Last.Truncate(time.Second)), int64(state.Heartbeat.Sequence) //nolint:gosec // a count
+		}
+		if !heard {
+			n.event(corev1.EventTypeWarning, reason, message)
+			n.memory(n.kyma.Name, n.runtime).agent.Doubt(0)
+			metrics.AgentTroubles.WithLabelValues(reason).Inc()
+		}
+	}
+	s.Heard, s.Reason, s.Message = heard, reason, message
+	if heard {
+		s.Version = state.Heartbeat.Version
+		if s.Certificate != nil {
+			s.Certificate.Seen = state.Identity.Root
+		}
+	}
+}
+
+func orReason(err error, otherwise string) string {
+	if reason := loop.Reason(err); reason != "" {
+		return reason
+	}
+	return otherwise
+}
+
+// removeAgent takes away what was delivered when agents were wanted.
+func (n *run) removeAgent(ctx context.Context) error {
+	s := n.kyma.Status.Agent
+	if s == nil {
+		return nil
+	}
+	left, err := n.runtime.Delete(ctx, delivery.Refs(s.Synced), &n.memory(n.kyma.Name, n.runtime).deletion)
+	if err != nil {
+		return fmt.Errorf("removing the agent of runtime %s: %w", n.kyma.Name, err)
+	}
+	if len(left.Remaining) > 0 {
+		return loop.Later(time.Second, "the agent to be gone: "+left.Waits())
+	}
+	n.kyma.Status.Agent = nil
+	return nil
+}
+
+// agentRequest says what the agent of this runtime is to watch: what followers are interested in, and what Watchers say.
+func (n *run) agentRequest(ctx context.Context) (delivery.Request, error) {
+	r := delivery.Request{Kyma: n.kyma, Server: n.runtime.Server, NotBefore: NotBefore(n.kyma)}
+	r.Watchlist.Heartbeat = metav1.Duration{Duration: n.Agents.Heartbeat}
+	for _, i := range n.Runtimes.Interests(n.kyma.Name) {
+		if i.Resource.Group == "" && i.Resource.Resource == "secrets" {
+			continue // the right to watch them is the right to read them; audits see what happens to them
+		}
+		r.Watchlist.Watches = append(r.Watchlist.Watches, watchOf(i))
+	}
+	var watchers v1beta2.WatcherList
+	if err := n.Client.List(ctx, &watchers, client.InNamespace(n.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return r, fmt.Errorf("listing Watchers: %w", err)
+	}
+	slices.SortFunc(watchers.Items, func(a, b v1beta2.Watcher) int { return strings.Compare(a.Name, b.Name) })
+	for i := range watchers.Items {
+		w := &watchers.Items[i]
+		if w.ManagerName() == "" || !w.DeletionTimestamp.IsZero() {
+			continue // its status says so
+		}
+		addWatcher(&r, w)
+	}
+	return r, nil
+}
+
+// addWatcher adds what a Watcher wants to be told of.
+func addWatcher(r *delivery.Request, w *v1beta2.Watcher) {
+	of := w.Spec.ResourceToWatch
+	if w.Mode() == v1beta2.WatcherModeWebhook {
+		r.Webhooks = append(r.Webhooks, delivery.Webhook{
+			Name: w.WebhookName(), Manager: w.ManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource,
+			Status: w.Spec.Field == v1beta2.StatusField, Labels: w.Spec.LabelsToWatch,
+		})
+		return
+	}
+	selector, err := w.LabelSelector()
+	if err != nil {
+		return // its status says so
+	}
+	watch := protocol.Watch{
+		Manager: w.ManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource, Selector: selector, Field: protocol.Field(w.Spec.Field),
+	}
+	if !slices.Contains(r.Watchlist.Watches, watch) {
+		r.Watchlist.Watches = append(r.Watchlist.Watches, watch)
+	}
+}
+
+// watchOf says to an agent what a follower is interested in.
+func watchOf(i runtimes.Interest) protocol.Watch {
+	w := protocol.Watch{
+		Group: i.Resource.Group, Version: i.Resource.Version, Resource: i.Resource.Resource, Kind: i.Kind,
+		Namespace: i.Namespace, Name: i.Name, Selector: i.Labels,
+	}
+	if i.Resource.Group == v1beta2.GroupVersion.Group { // of these, the status is ours
+		w.Field = protocol.FieldSpec
+	}
+	return w
+}
+
+// NotBefore returns the time before which certificates of a runtime do not count; zero if there is none.
+func NotBefore(k *v1beta2.Kyma) time.Time {
+	t, err := time.Parse(time.RFC3339, k.Annotations[v1beta2.AnnotationCertificatesNotBefore])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// Wake starts a pass over a Kyma soon. What comes together is one pass.
+func (r *Reconciler) Wake(kyma string) {
+	const together = 100 * time.Millisecond
+	if q := r.queue.Load(); q != nil {
+		(*q).AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: kyma}}, together)
+	}
+}
+
+// WakeAll starts a pass over every Kyma, spread.
+func (r *Reconciler) WakeAll(ctx context.Context) {
+	if q := r.queue.Load(); q != nil {
+		r.wakeFleet(ctx, *q)
+	}
+}
+
+// reportAgent says on the Kyma whether its agent is heard.
+func (n *run) reportAgent(set setter) {
+	s := n.kyma.Status.Agent
+	if s == nil || n.Agents.Delivery == nil {
+		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionSKRWebhook)
+		return
+	}
+	set(v1beta2.ConditionSKRWebhook, s.Heard, v1beta2.MessageSKRWebhookTrue, v1beta2.MessageSKRWebhookFalse, s.Reason, s.Message)
+}

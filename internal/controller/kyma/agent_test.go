@@ -1,0 +1,146 @@
+package kyma
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// voice is what was heard of every runtime.
+type voice struct {
+	state backchannel.State
+	heard bool
+}
+
+func (v voice) State(string) (backchannel.State, bool) { return v.state, v.heard }
+func (voice) Forget(string)                            {}
+
+// ageless issues certificates that never end.
+type ageless struct{}
+
+func (ageless) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {
+	return nil, errors.New("no")
+}
+func (ageless) Stale(authority.Held, time.Time) (bool, string) { return false, "" }
+func (ageless) Due(authority.Held) time.Time                   { return time.Now().Add(59 * time.Minute) }
+func (ageless) Release(context.Context, string) error          { return nil }
+
+func TestHearAgent(t *testing.T) {
+	list := protocol.Watchlist{Watches: []protocol.Watch{{Version: "v1", Resource: "configmaps"}}}
+	beat := func(edit func(*protocol.Heartbeat)) voice {
+		v := voice{heard: true, state: backchannel.State{Last: time.Now(), Heartbeat: protocol.Heartbeat{Boot: "b", Version: "1.2.3", Sequence: 7, Watchlist: list.Digest()}}}
+		v.state.Identity.Root = "root"
+		if edit != nil {
+			edit(&v.state.Heartbeat)
+		}
+		return v
+	}
+	silent := voice{state: backchannel.State{Last: time.Now().Add(-time.Hour), Heartbeat: protocol.Heartbeat{Sequence: 7}}}
+	late := beat(func(h *protocol.Heartbeat) { h.Watchlist = "older" })
+	cases := map[string]struct {
+		reason string
+		voice  voice
+		before v1beta2.AgentStatus
+		behind time.Duration // for how long it has not watched what it should
+		waits  string
+		err    error
+		heard  bool
+		why    string
+		most   time.Duration // until it is looked at again
+	}{
+		"Heard":    {"all is well until the certificate has to be renewed", beat(nil), v1beta2.AgentStatus{}, 0, "", nil, true, "", time.Hour},
+		"Never":    {"it has just been delivered", voice{}, v1beta2.AgentStatus{}, 0, "", nil, false, "AgentSilent", time.Hour},
+		"Restart":  {"the program is young: the next heartbeat is on its way", voice{}, v1beta2.AgentStatus{Heard: true}, 0, "", nil, true, "", time.Hour},
+		"Silent":   {"it was heard by this program, and no more", silent, v1beta2.AgentStatus{Heard: true}, 0, "", nil, false, "AgentSilent", time.Second},
+		"Still":    {"and is still not", silent, v1beta2.AgentStatus{Reason: "AgentSilent"}, 0, "", nil, false, "AgentSilent", time.Hour},
+		"Problem":  {"it cannot watch something", beat(func(h *protocol.Heartbeat) { h.Problem = "forbidden" }), v1beta2.AgentStatus{Heard: true}, 0, "", nil, false, "AgentImpaired", time.Second},
+		"Late":     {"it has not taken up its new list yet", late, v1beta2.AgentStatus{Heard: true}, 0, "", nil, true, "", 11 * time.Second},
+		"Deaf":     {"it does not take it up", late, v1beta2.AgentStatus{Heard: true}, 2 * time.Minute, "", nil, false, "AgentImpaired", time.Second},
+		"Waits":    {"it is being delivered", voice{}, v1beta2.AgentStatus{}, 0, "something", nil, false, "", time.Second},
+		"Error":    {"it cannot be delivered", voice{}, v1beta2.AgentStatus{Heard: true}, 0, "", errors.New("no such thing"), false, "AgentNotDelivered", time.Minute},
+		"Reasoned": {"for a reason that is known", voice{}, v1beta2.AgentStatus{}, 0, "", &authority.Error{Code: "AuthorityBroken"}, false, "AuthorityBroken", time.Minute},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			d, err := delivery.New(delivery.Options{
+				Issuer: ageless{}, Roots: func() []*x509.Certificate { return nil }, Image: "i", Address: "a:1", AuditInterval: time.Hour,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			status := c.before
+			status.Certificate = &v1beta2.AgentCertificate{}
+			r := &Reconciler{known: map[string]*memory{}, Options: Options{Agents: Agents{Delivery: d, Voices: c.voice, Heartbeat: 10 * time.Second, Silence: time.Hour}}}
+			n := &run{Reconciler: r, kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, now: time.Now()}
+			n.kyma.Status.Agent, n.agent.Watchlist = &status, list
+			m := n.memory("a", nil)
+			if c.behind > 0 {
+				m.behind = n.now.Add(-c.behind)
+			}
+			again := n.hearAgent(m, c.waits, c.err)
+			if status.Heard != c.heard || status.Reason != c.why || again > c.most || again <= 0 {
+				t.Errorf("%s: heard %v, reason %q, again in %s; want %v, %q, at most %s", c.reason, status.Heard, status.Reason, again, c.heard, c.why, c.most)
+			}
+			if (status.Message == "") != (c.why == "") {
+				t.Errorf("%s: message %q for reason %q", c.reason, status.Message, c.why)
+			}
+			same := status
+			n.now = n.now.Add(time.Second)
+			n.hearAgent(m, c.waits, c.err)
+			if diff := cmp.Diff(same, status); diff != "" {
+				t.Errorf("nothing changes while nothing changes: -first +second:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestWatchersOfAgents(t *testing.T) {
+	watcher := func(edit func(*v1beta2.WatcherSpec)) *v1beta2.Watcher {
+		w := &v1beta2.Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "w"}, Spec: v1beta2.WatcherSpec{
+			Manager: "cron", Field: v1beta2.StatusField, LabelsToWatch: map[string]string{"b": "2", "a": "1"},
+			ResourceToWatch: v1beta2.WatchableGVR{Group: "batch", Version: "*", Resource: "cronjobs"},
+		}}
+		if edit != nil {
+			edit(&w.Spec)
+		}
+		return w
+	}
+	cases := map[string]struct {
+		reason string
+		w      *v1beta2.Watcher
+		watch  []protocol.Watch
+		hooks  []delivery.Webhook
+	}{
+		"Watch": {"by default the agent watches", watcher(nil),
+			[]protocol.Watch{{Manager: "cron", Group: "batch", Version: "*", Resource: "cronjobs", Selector: "a=1,b=2", Field: protocol.FieldStatus}}, nil},
+		"Webhook": {"or is asked", watcher(func(s *v1beta2.WatcherSpec) { s.Mode = v1beta2.WatcherModeWebhook }), nil,
+			[]delivery.Webhook{{Name: "kcp-system.w.operator.kyma-project.io", Manager: "cron", Group: "batch", Version: "*", Resource: "cronjobs", Status: true, Labels: map[string]string{"a": "1", "b": "2"}}}},
+		"BadLabel": {"what cannot be selected is told by the Watcher", watcher(func(s *v1beta2.WatcherSpec) { s.LabelsToWatch = map[string]string{"a b": ""} }), nil, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := delivery.Request{}
+			addWatcher(&r, c.w)
+			addWatcher(&r, c.w)
+			if c.hooks == nil {
+				r.Webhooks = nil
+			} else {
+				r.Webhooks = r.Webhooks[:1]
+			}
+			if diff := cmp.Diff(c.watch, r.Watchlist.Watches) + cmp.Diff(c.hooks, r.Webhooks); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
+			}
+		})
+	}
+}

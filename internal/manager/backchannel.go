@@ -1,0 +1,322 @@
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// backChannel is how runtimes tell the manager what happens there: authority, listener and delivery, and the glue between them.
+type backChannel struct {
+	base   context.Context // ends what is asked for without a context of its own; kept because callbacks outlive the call that makes them
+	config *config.Manager
+	mgr    ctrl.Manager
+	live   client.WithWatch // without cache
+	pool   *runtimes.Pool
+	lives  *kyma.Reconciler // set when the Kyma controller is made
+
+	authority issuer
+	listener  *backchannel.Listener
+	delivery  *delivery.Delivery
+	leader    leader
+}
+
+// issuer is our own authority, or cert-manager.
+type issuer interface {
+	authority.Issuer
+	ctrlmanager.Runnable
+	Roots() []*x509.Certificate
+	Serving() (*tls.Certificate, error)
+	Changed() <-chan struct{}
+}
+
+// identityIndex finds Kymas by the name in their certificate.
+const identityIndex = "backchannel.identity"
+
+// newBackChannel makes what is needed for --watch-mode=agent; nil for other modes.
+func newBackChannel(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest.Config) (*backChannel, error) {
+	if c.WatchMode != config.WatchAgent {
+		return nil, nil
+	}
+	b := &backChannel{base: ctx, config: c, mgr: mgr}
+	b.leader = leader{base: ctx, reader: mgr.GetAPIReader(), key: types.NamespacedName{Namespace: c.Namespace, Name: leaderElectionID}, elected: mgr.Elected()}
+	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, func(o client.Object) []string {
+		return []string{delivery.CommonName(o.(*v1beta2.Kyma))}
+	})
+	if err != nil {
+		return nil, fmt.Errorf("indexing Kymas by the name in their certificate: %w", err)
+	}
+	b.live, err = client.NewWithWatch(cfg, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("building a client for the certificate authority: %w", err)
+	}
+	host, _, err := net.SplitHostPort(c.ListenerAddress)
+	if err != nil {
+		return nil, fmt.Errorf("reading --listener-address: %w", err)
+	}
+	if b.authority, err = b.newIssuer(host); err != nil {
+		return nil, err
+	}
+	if err := b.addListener(); err != nil {
+		return nil, err
+	}
+	b.delivery, err = delivery.New(delivery.Options{
+		Issuer: b.authority, Roots: b.authority.Roots, Image: image(c), Address: c.ListenerAddress,
+		MemoryLimit: c.SkrWebhookMemoryLimits, CPULimit: c.SkrWebhookCPULimits, DNSNames: c.AdditionalDNSNames,
+		PullSecret: c.SKRImagePullSecret, AuditInterval: c.AuditInterval,
+	})
+	return b, err
+}
+
+// newIssuer makes who issues certificates.
+func (b *backChannel) newIssuer(host string) (issuer, error) {
+	c, log := b.config, b.mgr.GetLogger().WithName("authority")
+	if c.CertManagement == config.CertManager {
+		return authority.NewCertManager(authority.CertManagerOptions{
+			Client: b.live, Namespace: c.Namespace, Issuer: c.SelfSignedCertIssuerName, Hosts: []string{host}, Reserved: c.ListenerPeers,
+			Life: c.SelfSignedCertDuration, Log: log,
+		})
+	}
+	return authority.New(authority.Options{
+		Client: b.live, Namespace: c.Namespace, Hosts: []string{host}, Reserved: c.ListenerPeers,
+		Life: c.SelfSignedCertDuration, Seen: b.seen, Log: log,
+	})
+}
+
+// image is the agent's image.
+func image(c *config.Manager) string {
+	name := c.SkrWatcherImageName + ":" + c.SkrWatcherImageTag
+	if c.SkrWatcherImageRegistry == "" {
+		return name
+	}
+	return c.SkrWatcherImageRegistry + "/" + name
+}
+
+// addListener makes the listener and adds what has to run for it.
+func (b *backChannel) addListener() error {
+	c := b.config
+	off := func(address string) string {
+		if address == "0" {
+			return ""
+		}
+		return address
+	}
+	var err error
+	b.listener, err = backchannel.New(backchannel.Options{
+		Address: off(c.ListenerBindAddress), ForwardedAddress: off(c.KymaSkrListenerBindAddress), ForwardedFrom: c.ListenerForwardedFrom,
+		Peers: append([]string{protocol.Manager}, c.ListenerPeers...), Roots: b.authority.Roots, Certificate: b.authority.Serving,
+		Lookup: b.lookup, Deliver: b.deliver, Missed: b.missed, Changed: func(kyma string) { b.lives.Wake(kyma) },
+		Route: b.route, Leader: b.leader.find, Silence: b.silence(), RuntimeMetrics: c.RuntimeMetrics, Log: b.mgr.GetLogger().WithName("listener"),
+	})
+	if err != nil {
+		return err
+	}
+	for _, r := range []ctrlmanager.Runnable{b.authority, b.listener, ctrlmanager.RunnableFunc(b.announce), ctrlmanager.RunnableFunc(b.followRoots)} {
+		if err := b.mgr.Add(r); err != nil {
+			return fmt.Errorf("adding the back-channel: %w", err)
+		}
+	}
+	if err := b.mgr.AddReadyzCheck("listener", b.listener.Ready); err != nil {
+		return fmt.Errorf("adding the readiness check of the listener: %w", err)
+	}
+	return nil
+}
+
+// silence is how long an agent counts as heard after a heartbeat: two may be lost on the way.
+func (b *backChannel) silence() time.Duration { return 3*b.config.HeartbeatInterval + 10*time.Second }
+
+// agents is what the Kyma controller needs to know.
+func (b *backChannel) agents() kyma.Agents {
+	if b == nil {
+		return kyma.Agents{}
+	}
+	return kyma.Agents{
+		Delivery: b.delivery, Voices: b.listener, Heartbeat: b.config.HeartbeatInterval, Silence: b.silence(),
+		Release: b.authority.Release,
+	}
+}
+
+// interestsChanged is told by the pool.
+func (b *backChannel) interestsChanged(kyma string) {
+	if b.lives != nil {
+		b.lives.Wake(kyma)
+	}
+}
+
+// lookup finds the Kyma of an identity. A certificate of a Kyma that is gone is nobody's, even if there is another of the same name.
+func (b *backChannel) lookup(id protocol.Identity) (backchannel.Runtime, error) {
+	var list v1beta2.KymaList
+	err := b.mgr.GetClient().List(b.base, &list, client.InNamespace(b.config.Namespace),
+		client.MatchingFields{identityIndex: id.CommonName}, client.UnsafeDisableDeepCopy)
+	switch {
+	case err != nil:
+		return backchannel.Runtime{}, fmt.Errorf("looking for the Kyma of %q: %w", id.CommonName, err)
+	case len(list.Items) == 0:
+		return backchannel.Runtime{}, fmt.Errorf("no Kyma has the runtime ID or name %q", id.CommonName)
+	case len(list.Items) > 1:
+		return backchannel.Runtime{}, fmt.Errorf("%d Kymas have the runtime ID or name %q: give each its own", len(list.Items), id.CommonName)
+	}
+	k := &list.Items[0]
+	if id.UID != "" && id.UID != string(k.UID) {
+		return backchannel.Runtime{}, fmt.Errorf("the certificate was issued to a former Kyma %s", k.Name)
+	}
+	return backchannel.Runtime{Kyma: k.Name, NotBefore: kyma.NotBefore(k)}, nil
+}
+
+// deliver tells the followers of a runtime what its agent has seen.
+func (b *backChannel) deliver(name string, e protocol.Event) {
+	i := runtimes.Interest{Kind: e.WatchedGVK.Kind}
+	i.Resource.Group, i.Resource.Version, i.Resource.Resource = e.WatchedGVK.Group, e.WatchedGVK.Version, e.Resource
+	if e.Resource == "" || !e.Began && e.Object == nil { // of the Kyma project's agent, or what did not fit
+		if e.WatchedGVK.Kind == v1beta2.KindKyma {
+			b.lives.Wake(name)
+			return
+		}
+		b.pool.Hear(name, runtimes.Seen{Missed: true, Interest: i})
+		return
+	}
+	if e.Began {
+		b.pool.Hear(name, runtimes.Seen{Missed: true, Interest: i})
+		return
+	}
+	o := &metav1.PartialObjectMetadata{ObjectMeta: *e.Object}
+	o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
+	b.pool.Hear(name, runtimes.Seen{Interest: i, Object: o, Deleted: e.Deleted})
+}
+
+// missed tells the followers of a runtime that they have to look.
+func (b *backChannel) missed(name string) { b.pool.Hear(name, runtimes.Seen{Missed: true}) }
+
+// route says where events for another manager go: to the Service that its Watcher names.
+func (b *backChannel) route(manager string) (string, bool) {
+	var list v1beta2.WatcherList
+	if err := b.mgr.GetClient().List(b.base, &list, client.InNamespace(b.config.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return "", false
+	}
+	for i := range list.Items {
+		if w := &list.Items[i]; w.ManagerName() == manager {
+			s := w.Spec.ServiceInfo
+			return fmt.Sprintf("http://%s.%s.svc:%d", s.Name, s.Namespace, s.Port), true
+		}
+	}
+	return "", false
+}
+
+// seen tells which runtimes were heard with certificates of which root.
+func (b *backChannel) seen() (map[string][]string, bool) {
+	select {
+	case <-b.mgr.Elected():
+	default:
+		return nil, false
+	}
+	var list v1beta2.KymaList
+	if err := b.mgr.GetClient().List(b.base, &list, client.InNamespace(b.config.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, false
+	}
+	on := map[string][]string{}
+	for i := range list.Items {
+		if s := list.Items[i].Status.Agent; s != nil && s.Certificate != nil {
+			on[s.Certificate.Seen] = append(on[s.Certificate.Seen], list.Items[i].Name)
+		}
+	}
+	return on, true
+}
+
+// followRoots wakes the fleet, spread, when the roots change: everybody gets a new certificate.
+func (b *backChannel) followRoots(ctx context.Context) error {
+	for {
+		changed := b.authority.Changed()
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-changed:
+			b.lives.WakeAll(ctx)
+		}
+	}
+}
+
+// addressAnnotation on the Lease says where the listener of its holder is.
+const addressAnnotation = "operator.kyma-project.io/listener-address"
+
+// announce writes down, once this replica works, where its listener is, for the other replicas.
+func (b *backChannel) announce(ctx context.Context) error {
+	if !b.config.LeaderElect || b.config.ListenerBindAddress == "0" {
+		return nil
+	}
+	host, port, err := net.SplitHostPort(b.config.ListenerBindAddress)
+	if err != nil {
+		return fmt.Errorf("reading --listener-bind-address: %w", err)
+	}
+	if host == "" {
+		host = b.config.PodIP
+	}
+	if host == "" {
+		return nil // outside of a cluster there is one replica
+	}
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{addressAnnotation: net.JoinHostPort(host, port)}}})
+	if err != nil {
+		return fmt.Errorf("encoding the address of the listener: %w", err)
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: b.config.Namespace, Name: leaderElectionID}}
+	if err := b.live.Patch(ctx, lease, client.RawPatch(types.MergePatchType, body)); err != nil {
+		return fmt.Errorf("telling other replicas where the listener is: %w", err)
+	}
+	return nil
+}
+
+// leader finds the replica that works.
+type leader struct {
+	base    context.Context
+	reader  client.Reader
+	key     types.NamespacedName
+	elected <-chan struct{}
+
+	mu      sync.Mutex
+	address string    // guarded by mu
+	read    time.Time // guarded by mu
+}
+
+// find returns the address of the listener of the replica that works, and whether that is this one.
+func (l *leader) find() (address string, me bool) {
+	select {
+	case <-l.elected:
+		return "", true
+	default:
+	}
+	const valid = 2 * time.Second
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.read) < valid {
+		return l.address, false
+	}
+	ctx, cancel := context.WithTimeout(l.base, valid)
+	defer cancel()
+	lease := &coordinationv1.Lease{}
+	l.read = time.Now()
+	if err := l.reader.Get(ctx, l.key, lease); err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
+		l.address = lease.Annotations[addressAnnotation]
+	}
+	return l.address, false
+}

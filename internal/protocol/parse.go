@@ -1,0 +1,126 @@
+package protocol
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// MaxWatches is the largest number of entries of a Watchlist.
+const MaxWatches = 500
+
+// ParseHeartbeat reads the body of a heartbeat. It must name the life of the agent, and no number in it is negative.
+func ParseHeartbeat(body []byte) (Heartbeat, error) {
+	var h Heartbeat
+	if err := json.Unmarshal(body, &h); err != nil {
+		return Heartbeat{}, fmt.Errorf("reading a heartbeat: it is no JSON of the expected shape: %w", err)
+	}
+	if h.Boot == "" {
+		return Heartbeat{}, errors.New("reading a heartbeat: boot is missing")
+	}
+	if h.Pending < 0 {
+		return Heartbeat{}, fmt.Errorf("reading a heartbeat: pending is %d, and must not be negative", h.Pending)
+	}
+	return h, nil
+}
+
+// ParseWatchlist reads a watch list as it is in its ConfigMap. The first thing that is wrong with it is the error: one bad entry spoils all,
+// because a list that is half in force would not be noticed.
+func ParseWatchlist(data []byte) (Watchlist, error) {
+	var w Watchlist
+	if err := json.Unmarshal(data, &w); err != nil {
+		return Watchlist{}, fmt.Errorf("reading a watch list: it is no JSON of the expected shape: %w", err)
+	}
+	if len(w.Watches) > MaxWatches {
+		return Watchlist{}, fmt.Errorf("reading a watch list: it has %d entries, at most %d are allowed", len(w.Watches), MaxWatches)
+	}
+	if w.Heartbeat.Duration < 0 {
+		return Watchlist{}, fmt.Errorf("reading a watch list: heartbeat is %v, and must not be negative", w.Heartbeat.Duration)
+	}
+	seen := map[Watch]int{}
+	for n, entry := range w.Watches {
+		if err := entry.validate(); err != nil {
+			return Watchlist{}, fmt.Errorf("reading a watch list: watches[%d]: %w", n, err)
+		}
+		entry = entry.normal()
+		if first, twice := seen[entry]; twice {
+			return Watchlist{}, fmt.Errorf("reading a watch list: watches[%d] is the same as watches[%d]: remove one", n, first)
+		}
+		seen[entry] = n
+	}
+	return w, nil
+}
+
+var (
+	word    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)          // what groups, versions, resources and namespaces are made of
+	object  = regexp.MustCompile(`^[^/%\s]{1,253}$`)                                // what the API server takes as a name
+	kind    = regexp.MustCompile(`^[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)      // what events may call an object
+	manager = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9._]{0,61}[A-Za-z0-9])?$`) // a segment of a path
+)
+
+// validate says what is wrong with an entry.
+func (w Watch) validate() error {
+	if w.Resource == "" {
+		return errors.New("resource is missing")
+	}
+	if w.Version == "" {
+		return errors.New("version is missing: name one, or * for the one that the API server prefers")
+	}
+	for _, part := range []struct {
+		name, value string
+		pattern     *regexp.Regexp
+	}{
+		{"manager", w.Manager, manager}, {"group", w.Group, word}, {"resource", w.Resource, word}, {"kind", w.Kind, kind},
+		{"namespace", w.Namespace, word}, {"name", w.Name, object},
+	} {
+		if part.value != "" && !part.pattern.MatchString(part.value) {
+			return fmt.Errorf("%s %.100q is no name that it can have", part.name, part.value)
+		}
+	}
+	if w.Name == "." || w.Name == ".." {
+		return fmt.Errorf("name %q is no name that it can have", w.Name)
+	}
+	if w.Version != "*" && !word.MatchString(w.Version) {
+		return fmt.Errorf("version %.100q is neither a version nor *", w.Version)
+	}
+	if !slices.Contains([]Field{FieldAny, FieldSpec, FieldStatus}, w.Field) {
+		return fmt.Errorf("field %.100q is neither %q nor %q nor empty", w.Field, FieldSpec, FieldStatus)
+	}
+	if _, err := labels.Parse(w.Selector); err != nil {
+		return fmt.Errorf("selector %.300q: %w", w.Selector, err)
+	}
+	return nil
+}
+
+// normal fills in what an empty field means.
+func (w Watch) normal() Watch {
+	if w.Manager == "" {
+		w.Manager = Manager
+	}
+	return w
+}
+
+// Digest tells watch lists apart: lists that mean the same have the same one, whatever the order of their entries. 16 hexadecimal digits.
+func (w Watchlist) Digest() string {
+	lines := make([]string, 0, len(w.Watches))
+	for _, entry := range w.Watches {
+		line, err := json.Marshal(entry.normal())
+		if err != nil {
+			panic(err) // strings alone are always JSON
+		}
+		lines = append(lines, string(line))
+	}
+	slices.Sort(lines)
+	hash := sha256.New()
+	for _, line := range lines {
+		_, _ = fmt.Fprintln(hash, line) // a hash takes everything
+	}
+	_, _ = fmt.Fprintln(hash, w.Interval())
+	return hex.EncodeToString(hash.Sum(nil)[:8])
+}

@@ -1,0 +1,222 @@
+package protocol
+
+import (
+	"bytes"
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestPaths(t *testing.T) {
+	if got := EventPath(Manager) + " " + HeartbeatPath("x"); got != "/v2/lifecycle-manager/event /v2/x/heartbeat" {
+		t.Error(got)
+	}
+}
+
+func TestParseEvent(t *testing.T) {
+	kyma := metav1.GroupVersionKind{Group: "operator.kyma-project.io", Version: "v1beta2", Kind: "Kyma"}
+	cases := map[string]struct {
+		reason string
+		body   string
+		want   Event
+		fails  bool
+	}{
+		"Reference": {
+			"what the Kyma project's agent sends",
+			`{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"}}`,
+			Event{Watched: Name{"kyma-system", "default"}, WatchedGVK: kyma}, false,
+		},
+		"Ours": {
+			"what our agent sends",
+			`{"watched":{"Namespace":"","Name":"a"},"watchedGvk":{"kind":"A"},"boot":"b","sequence":7,"resource":"as","deleted":true,"object":{"uid":"u"}}`,
+			Event{Watched: Name{Name: "a"}, WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, Boot: "b", Sequence: 7, Resource: "as", Deleted: true, Object: &metav1.ObjectMeta{UID: "u"}}, false,
+		},
+		"Began":    {"a whole resource has no name", `{"watchedGvk":{"kind":"A"},"began":true}`, Event{WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, Began: true}, false},
+		"NoName":   {"an object has one", `{"watchedGvk":{"kind":"A"}}`, Event{}, true},
+		"NoKind":   {"and a kind", `{"watched":{"Name":"a"}}`, Event{}, true},
+		"NotJSON":  {"JSON is wanted", `hello`, Event{}, true},
+		"Negative": {"no number is negative", `{"watched":{"Name":"a"},"watchedGvk":{"kind":"A"},"sequence":-1}`, Event{}, true},
+		"Two":      {"one event at a time", `{"watched":{"Name":"a"},"watchedGvk":{"kind":"A"}}{}`, Event{}, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseEvent([]byte(c.body))
+			if diff := cmp.Diff(c.want, got); diff != "" || (err != nil) != c.fails {
+				t.Errorf("%s: %v %s", c.reason, err, diff)
+			}
+		})
+	}
+}
+
+func TestParseHeartbeat(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		body   string
+		want   Heartbeat
+		fails  bool
+	}{
+		"Full":     {"all there is", `{"boot":"b","version":"1","sequence":3,"pending":2,"lost":true,"watchlist":"w","problem":"p"}`, Heartbeat{"b", "1", 3, 2, true, "w", "p"}, false},
+		"Boot":     {"a life has a name", `{"version":"1"}`, Heartbeat{}, true},
+		"Pending":  {"nothing is less than nothing", `{"boot":"b","pending":-1}`, Heartbeat{}, true},
+		"Sequence": {"nor is a number", `{"boot":"b","sequence":-1}`, Heartbeat{}, true},
+		"NotJSON":  {"JSON is wanted", ``, Heartbeat{}, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := ParseHeartbeat([]byte(c.body))
+			if diff := cmp.Diff(c.want, got); diff != "" || (err != nil) != c.fails {
+				t.Errorf("%s: %v %s", c.reason, err, diff)
+			}
+		})
+	}
+}
+
+func TestParseWatchlist(t *testing.T) {
+	entry := func(more string) string { return `{"watches":[{"version":"v1","resource":"things"` + more + `}]}` }
+	cases := map[string]struct {
+		reason string
+		data   string
+		fails  bool
+	}{
+		"Empty":       {"nothing to watch is fine", `{"watches":[]}`, false},
+		"Small":       {"a resource and a version are enough", entry(""), false},
+		"Star":        {"the version may be left open", `{"watches":[{"version":"*","resource":"things"}]}`, false},
+		"Full":        {"all fields", entry(`,"manager":"m","group":"example.com","kind":"Thing","namespace":"ns","name":"a:b","selector":"a in (b,c),!d","field":"status"`), false},
+		"Heartbeat":   {"an interval is a duration", `{"watches":[],"heartbeat":"10s"}`, false},
+		"TwoManagers": {"two managers may want the same", `{"watches":[{"version":"v1","resource":"things"},{"version":"v1","resource":"things","manager":"m"}]}`, false},
+		"NotJSON":     {"JSON is wanted", `[]`, true},
+		"Missing":     {"an empty key is no list", ``, true},
+		"NoVersion":   {"a version is wanted", `{"watches":[{"resource":"things"}]}`, true},
+		"NoResource":  {"a resource is wanted", `{"watches":[{"version":"v1"}]}`, true},
+		"Subresource": {"subresources are not watched", `{"watches":[{"version":"v1","resource":"things/status"}]}`, true},
+		"Traversal":   {"nothing leads out of a path", entry(`,"namespace":"../../secrets"`), true},
+		"Dots":        {"not even a name", entry(`,"name":".."`), true},
+		"Manager":     {"a manager is one segment", entry(`,"manager":"a/b"`), true},
+		"Version":     {"a version is a word", `{"watches":[{"version":"v1/../v2","resource":"things"}]}`, true},
+		"Selector":    {"a selector can be read", entry(`,"selector":"a in b"`), true},
+		"Field":       {"a field is one of three", entry(`,"field":"metadata"`), true},
+		"Duplicate":   {"nobody is told twice", `{"watches":[{"version":"v1","resource":"things"},{"version":"v1","resource":"things","manager":"lifecycle-manager"}]}`, true},
+		"Negative":    {"time goes forward", `{"watches":[],"heartbeat":"-1s"}`, true},
+		"TooMany":     {"there is a limit", `{"watches":[` + strings.Repeat(`{},`, MaxWatches) + `{}]}`, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := ParseWatchlist([]byte(c.data))
+			if (err != nil) != c.fails {
+				t.Errorf("%s: %v", c.reason, err)
+			}
+		})
+	}
+}
+
+func TestDigest(t *testing.T) {
+	a, b := Watch{Version: "v1", Resource: "as"}, Watch{Version: "v1", Resource: "bs", Field: FieldSpec}
+	named := a
+	named.Manager = Manager
+	list := Watchlist{Watches: []Watch{a, b}}
+	digest := list.Digest()
+	if len(digest) != 16 || digest != "70fbb23917c16105" {
+		t.Errorf("the digest is %q: both sides have to agree on it, also in different versions", digest)
+	}
+	if list.Interval() != 30*time.Second {
+		t.Errorf("the interval is %v", list.Interval())
+	}
+	cases := map[string]struct {
+		reason string
+		list   Watchlist
+		same   bool
+	}{
+		"Order":     {"the order does not matter", Watchlist{Watches: []Watch{b, a}}, true},
+		"Manager":   {"nor that the default is said", Watchlist{Watches: []Watch{named, b}}, true},
+		"Heartbeat": {"nor which", Watchlist{Watches: []Watch{a, b}, Heartbeat: metav1.Duration{Duration: DefaultHeartbeat}}, true},
+		"Interval":  {"another interval does", Watchlist{Watches: []Watch{a, b}, Heartbeat: metav1.Duration{Duration: time.Second}}, false},
+		"Field":     {"and another field", Watchlist{Watches: []Watch{a, {Version: "v1", Resource: "bs"}}}, false},
+		"Fewer":     {"and fewer entries", Watchlist{Watches: []Watch{a}}, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if same := c.list.Digest() == digest; same != c.same {
+				t.Errorf("%s: same is %t", c.reason, same)
+			}
+		})
+	}
+}
+
+func TestTrim(t *testing.T) {
+	now := metav1.Now()
+	full := &metav1.ObjectMeta{
+		Name: "n", Namespace: "ns", UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now, CreationTimestamp: now,
+		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d", lastApplied: "{}"}, Finalizers: []string{"f"},
+		OwnerReferences: []metav1.OwnerReference{{UID: "o"}},
+		ManagedFields: []metav1.ManagedFieldsEntry{{
+			Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &now, Subresource: "status", APIVersion: "v1", FieldsType: "FieldsV1",
+			FieldsV1: metav1.NewFieldsV1("{}"),
+		}},
+	}
+	before := full.DeepCopy()
+	got := Trim(full)
+	want := &metav1.ObjectMeta{
+		UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now, Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"},
+		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &now, Subresource: "status"}},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+	got.Labels["a"], got.DeletionTimestamp.Time = "changed", time.Time{}
+	if diff := cmp.Diff(before, full, cmp.Comparer(func(a, b *metav1.FieldsV1) bool { return a.String() == b.String() })); diff != "" {
+		t.Errorf("the original was touched: %s", diff)
+	}
+	if Trim(nil) != nil || Trim(&metav1.ObjectMeta{}).Labels != nil {
+		t.Error("nothing comes from nothing")
+	}
+}
+
+// FuzzParseEvent and the two below: whatever parses can be written, and reads the same again.
+func FuzzParseEvent(f *testing.F) {
+	f.Add([]byte(`{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"}}`))
+	f.Add([]byte(`{"watchedGvk":{"kind":"A"},"began":true,"sequence":18446744073709551615,"object":{"deletionTimestamp":"2026-01-01T00:00:00Z","managedFields":[{"time":null}]}}`))
+	f.Fuzz(func(t *testing.T, body []byte) { roundTrip(t, body, ParseEvent) })
+}
+
+func FuzzParseHeartbeat(f *testing.F) {
+	f.Add([]byte(`{"boot":"b","version":"1","sequence":3,"pending":2,"lost":true,"watchlist":"w","problem":"p"}`))
+	f.Fuzz(func(t *testing.T, body []byte) { roundTrip(t, body, ParseHeartbeat) })
+}
+
+func FuzzParseWatchlist(f *testing.F) {
+	f.Add([]byte(`{"watches":[{"manager":"m","group":"g","version":"*","resource":"things","kind":"K","namespace":"n","name":"x","selector":"a=b","field":"spec"}],"heartbeat":"1m0s"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		roundTrip(t, body, ParseWatchlist)
+		if w, err := ParseWatchlist(body); err == nil {
+			data, err := json.Marshal(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if again, err := ParseWatchlist(data); err != nil || again.Digest() != w.Digest() {
+				t.Errorf("%s gives %v", data, err)
+			}
+		}
+	})
+}
+
+func roundTrip[T any](t *testing.T, body []byte, parse func([]byte) (T, error)) {
+	one, err := parse(body)
+	if err != nil {
+		return
+	}
+	first, err := json.Marshal(one)
+	if err != nil {
+		t.Fatalf("%s parses, but cannot be written: %v", body, err)
+	}
+	two, err := parse(first)
+	if err != nil {
+		t.Fatalf("%s parses, and %s does not: %v", body, first, err)
+	}
+	if second, err := json.Marshal(two); err != nil || !bytes.Equal(first, second) {
+		t.Errorf("%s becomes %s: %v", first, second, err)
+	}
+}

@@ -1,0 +1,146 @@
+package runtimes
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+)
+
+// A runtime is listened to in one of three ways: by watches of the pool, by an agent that runs there and tells us, or not at all. Followers
+// do not notice the difference, except that they have to look for themselves now and then: see LookInterval.
+
+// Looks say how often a runtime is looked at without a reason.
+type Looks struct {
+	// Heard is for runtimes whose changes are heard of.
+	Heard time.Duration
+	// Unheard is for all others.
+	Unheard time.Duration
+	// Budget is the number of looks per second at all that are not heard; more of them are looked at less often. 0 is no limit.
+	Budget int
+}
+
+// Interests returns what the followers of a runtime want to hear of, each once, in stable order.
+func (p *Pool) Interests(kyma string) []Interest {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []Interest
+	if l := p.links[kyma]; l != nil {
+		for _, f := range l.followers {
+			all = append(all, f.Interests...)
+		}
+	}
+	slices.SortFunc(all, func(a, b Interest) int {
+		return cmp.Or(cmp.Compare(a.Resource.String(), b.Resource.String()), cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)))
+	})
+	return slices.Compact(all)
+}
+
+// Hear tells the followers of a runtime what somebody there has seen: of an object, to those who are interested in it. With Missed, all who
+// are interested in the Resource of the Interest are told; if that is empty, all.
+func (p *Pool) Hear(kyma string, s Seen) {
+	type call struct {
+		wake func(Seen)
+		seen Seen
+	}
+	var calls []call
+	p.mu.Lock()
+	if l := p.links[kyma]; l != nil {
+		for _, f := range l.followers {
+			if s.Missed && s.Interest.Resource.Empty() {
+				calls = append(calls, call{f.Wake, s})
+				continue
+			}
+			for _, i := range f.Interests {
+				if i.covers(s) {
+					of := s
+					of.Interest = i
+					calls = append(calls, call{f.Wake, of})
+				}
+			}
+		}
+	}
+	p.mu.Unlock()
+	for _, c := range calls {
+		c.wake(c.seen)
+	}
+}
+
+// covers tells whether what was seen is of the interest. Of an object that is gone the labels are the last ones known, or unknown.
+func (i Interest) covers(s Seen) bool {
+	if i.Resource.GroupResource() != s.Interest.Resource.GroupResource() {
+		return false
+	}
+	if s.Object == nil {
+		return true
+	}
+	return (i.Namespace == "" || i.Namespace == s.Object.Namespace) && (i.Name == "" || i.Name == s.Object.Name) && i.selects(s.Object, s.Deleted)
+}
+
+func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
+	if i.Labels == "" || deleted && o.Labels == nil {
+		return true
+	}
+	selector, err := labels.Parse(i.Labels)
+	return err != nil || selector.Matches(labels.Set(o.Labels))
+}
+
+// SetHeard says whether the agent of a runtime is heard. When it no longer is, followers are told that they may have missed something: from
+// now on they have to look.
+func (p *Pool) SetHeard(kyma string, heard bool) {
+	p.mu.Lock()
+	l := p.linkLocked(kyma)
+	was := !l.unheard
+	l.unheard = !heard
+	p.mu.Unlock()
+	if was && !heard {
+		p.Hear(kyma, Seen{Missed: true})
+	}
+}
+
+// Watches tells whether changes of a runtime are heard of without looking. A runtime with an agent is taken to be heard until SetHeard says
+// otherwise.
+func (p *Pool) Watches(kyma string) bool {
+	if p.opts.Watch || !p.opts.Agents {
+		return p.opts.Watch
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.links[kyma]
+	return l == nil || !l.unheard
+}
+
+// Listens tells whether the interests of followers matter to anybody.
+func (p *Pool) Listens() bool { return p.opts.Watch || p.opts.Agents }
+
+// LookInterval is how long a follower may wait before it looks at a runtime without a reason. It grows when there is more to look at than the
+// budget allows.
+func (p *Pool) LookInterval(kyma string) time.Duration {
+	looks := p.opts.Looks
+	if p.Watches(kyma) {
+		return looks.Heard
+	}
+	if looks.Budget <= 0 {
+		return looks.Unheard
+	}
+	return max(looks.Unheard, time.Duration(p.unheard())*time.Second/time.Duration(looks.Budget))
+}
+
+// unheard returns the number of followers who have to look. It is counted anew every few seconds.
+func (p *Pool) unheard() int {
+	const valid = 5 * time.Second
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.Sub(p.countedAt) > valid {
+		p.countedAt, p.lookers = now, 0
+		for _, l := range p.links {
+			if l.unheard || !p.opts.Agents {
+				p.lookers += len(l.followers)
+			}
+		}
+	}
+	return p.lookers
+}

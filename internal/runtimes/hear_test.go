@@ -1,0 +1,154 @@
+package runtimes
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+// newListeningPool returns a pool of runtimes with agents.
+func newListeningPool(t *testing.T, o Options) *Pool {
+	t.Helper()
+	o.Self = &rest.Config{}
+	p, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var (
+	deployments = Interest{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Kind: "Deployment", Labels: "mine=yes"}
+	oneMap      = Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap", Namespace: "n", Name: "a"}
+)
+
+func object(namespace, name string, labels map[string]string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
+}
+
+func TestHear(t *testing.T) {
+	mine := map[string]string{"mine": "yes"}
+	in := func(resource, version string) Interest {
+		i := Interest{Resource: schema.GroupVersionResource{Group: "apps", Version: version, Resource: resource}}
+		if resource == "configmaps" {
+			i.Resource.Group = ""
+		}
+		return i
+	}
+	cases := map[string]struct {
+		reason string
+		seen   Seen
+		want   []string // who is told, and as what
+	}{
+		"Labelled":     {"of the kind, with the label", Seen{Interest: in("deployments", "v1"), Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
+		"OtherLabel":   {"of the kind, without it", Seen{Interest: in("deployments", "v1"), Object: object("n", "x", nil)}, nil},
+		"OtherVersion": {"an object is the same in each version", Seen{Interest: in("deployments", "v1beta1"), Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
+		"Gone":         {"what is gone may have lost its labels on the way", Seen{Interest: in("deployments", "v1"), Object: object("n", "x", nil), Deleted: true}, []string{"first Deployment", "second Deployment"}},
+		"Named":        {"the one object", Seen{Interest: in("configmaps", "v1"), Object: object("n", "a", nil)}, []string{"second ConfigMap"}},
+		"OtherName":    {"another", Seen{Interest: in("configmaps", "v1"), Object: object("n", "b", nil)}, nil},
+		"OtherSpace":   {"of another namespace", Seen{Interest: in("configmaps", "v1"), Object: object("m", "a", nil)}, nil},
+		"MissedKind":   {"any of a kind", Seen{Interest: in("configmaps", "v1"), Missed: true}, []string{"second ConfigMap"}},
+		"MissedAll":    {"anything", Seen{Missed: true}, []string{"first ", "second "}},
+		"Unknown":      {"nobody's kind", Seen{Interest: in("jobs", "v1"), Object: object("n", "x", mine)}, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := newListeningPool(t, Options{Agents: true})
+			var told []string
+			follow := func(key string, interests ...Interest) {
+				p.Follow("a", Follower{Key: key, Interests: interests, Wake: func(s Seen) { told = append(told, key+" "+s.Interest.Kind) }})
+			}
+			follow("first", deployments)
+			follow("second", oneMap, deployments)
+			p.Hear("a", c.seen)
+			p.Hear("b", c.seen) // whom nobody follows
+			slices.Sort(told)
+			if diff := cmp.Diff(c.want, told); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+func TestInterests(t *testing.T) {
+	changes := 0
+	p := newListeningPool(t, Options{Agents: true, InterestsChanged: func(kyma string) { changes++ }})
+	follow := func(key string, interests ...Interest) {
+		p.Follow("a", Follower{Key: key, Interests: interests, Wake: func(Seen) {}})
+	}
+	follow("first", deployments)
+	follow("second", oneMap, deployments)
+	if diff := cmp.Diff([]Interest{oneMap, deployments}, p.Interests("a")); diff != "" {
+		t.Errorf("each once, in order: -want +got:\n%s", diff)
+	}
+	follow("second", oneMap, deployments)
+	if changes != 2 {
+		t.Errorf("told %d times, want 2: following the same again is no news", changes)
+	}
+	p.Unfollow("a", "first")
+	p.Unfollow("a", "second")
+	p.Unfollow("a", "second")
+	if changes != 4 || len(p.Interests("a")) > 0 {
+		t.Errorf("told %d times, want 4; left %v", changes, p.Interests("a"))
+	}
+}
+
+func TestSetHeard(t *testing.T) {
+	p := newListeningPool(t, Options{Agents: true})
+	missed := 0
+	p.Follow("a", Follower{Key: "x", Wake: func(s Seen) {
+		if s.Missed {
+			missed++
+		}
+	}})
+	for i, step := range []struct {
+		heard   bool
+		watches bool
+		missed  int
+	}{{true, true, 0}, {false, false, 1}, {false, false, 1}, {true, true, 1}, {false, false, 2}} {
+		p.SetHeard("a", step.heard)
+		if p.Watches("a") != step.watches || missed != step.missed {
+			t.Errorf("step %d: watches %v, missed %d times, want %v, %d", i, p.Watches("a"), missed, step.watches, step.missed)
+		}
+	}
+	if !p.Watches("b") {
+		t.Error("a runtime of which nothing was said is taken to be heard")
+	}
+}
+
+func TestLookInterval(t *testing.T) {
+	looks := Looks{Heard: 6 * time.Hour, Unheard: time.Minute, Budget: 10}
+	cases := map[string]struct {
+		reason  string
+		options Options
+		unheard int
+		want    time.Duration
+	}{
+		"Hub":     {"whose changes are seen", Options{Watch: true, Looks: looks}, 0, 6 * time.Hour},
+		"Heard":   {"whose agent is heard", Options{Agents: true, Looks: looks}, 0, 6 * time.Hour},
+		"Unheard": {"one that is not", Options{Agents: true, Looks: looks}, 1, time.Minute},
+		"Many":    {"1,200 with two followers each, at 10 a second", Options{Agents: true, Looks: looks}, 1200, 4 * time.Minute},
+		"Poll":    {"nobody is heard", Options{Looks: looks}, 1, time.Minute},
+		"NoLimit": {"no budget", Options{Looks: Looks{Unheard: time.Minute}}, 1200, time.Minute},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := newListeningPool(t, c.options)
+			for i := range max(c.unheard, 1) {
+				for _, key := range []string{"x", "y"} {
+					p.Follow(fmt.Sprint(i), Follower{Key: key, Wake: func(Seen) {}})
+				}
+				p.SetHeard(fmt.Sprint(i), c.unheard == 0)
+			}
+			if got := p.LookInterval("0"); got != c.want {
+				t.Errorf("%s: %s, want %s", c.reason, got, c.want)
+			}
+		})
+	}
+}

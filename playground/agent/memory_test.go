@@ -1,0 +1,225 @@
+package agent
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// BenchmarkMemory runs the agent as a process of its own, on 5,000 objects of which each changes once, and prints how much of the machine's memory
+// it holds at most: with the objects known, while they change, and while the listener is down. The aim is below 30 MB.
+//
+//	go test ./agent -run '^$' -bench Memory -benchtime 1x
+func BenchmarkMemory(b *testing.B) {
+	const name, objects = "memory", 5000
+	for b.Loop() {
+		list := protocol.Watchlist{Heartbeat: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
+			configMaps(name, ""), {Version: "v1", Resource: "secrets"}, {Group: "apps", Version: "*", Resource: "deployments"},
+		}}
+		w := newWorld(b, api, name, list, reading("", "configmaps", "secrets"), reading("apps", "deployments"))
+		change := func(value string) {
+			var wg sync.WaitGroup
+			for worker := range 16 {
+				wg.Go(func() {
+					for n := worker; n < objects; n += 16 {
+						w.put(b, fmt.Sprint("object-with-a-long-name-", n), value, map[string]string{"app.kubernetes.io/name": "benchmark", "number": strconv.Itoa(n)})
+					}
+				})
+			}
+			wg.Wait()
+		}
+		change("1")
+		process := w.process(b)
+		w.inForce(b, list)
+		w.awaitEvents(b, 0, "lifecycle-manager ConfigMap began", "lifecycle-manager Secret began", "lifecycle-manager Deployment began")
+		eventually(b, func() string {
+			if n := process.metric(b, "watcher_watched_objects"); n < objects {
+				return fmt.Sprintf("%v objects are watched", n)
+			}
+			return ""
+		})
+		b.ReportMetric(process.peak(b), "MB-listed")
+		change("2")
+		w.settle(b)
+		b.ReportMetric(process.peak(b), "MB-changed")
+		w.down()
+		change("3")
+		b.ReportMetric(process.peak(b), "MB-unheard")
+		w.up(b)
+		w.settle(b)
+		b.ReportMetric(process.peak(b), "MB-peak")
+		b.ReportMetric(process.current(b), "MB")
+		b.ReportMetric(process.memory(b, "RssAnon"), "MB-anonymous")
+		process.stop()
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// BenchmarkLatency prints how long it takes from the answer of the API server to a change until the listener has been told, for 500 changes.
+//
+//	go test ./agent -run '^$' -bench Latency -benchtime 1x
+func BenchmarkLatency(b *testing.B) {
+	const name, changes = "latency", 500
+	for b.Loop() {
+		list := protocol.Watchlist{Watches: []protocol.Watch{configMaps(name, "")}}
+		w := newWorld(b, api, name, list, reading("", "configmaps"))
+		process := w.process(b)
+		w.awaitEvents(b, 0, "lifecycle-manager ConfigMap began")
+		at := map[string]time.Time{}
+		for n := range changes {
+			object := fmt.Sprint("o", n)
+			w.put(b, object, "1", nil)
+			at[object] = time.Now()
+		}
+		w.awaitEvents(b, 0, fmt.Sprintf("lifecycle-manager ConfigMap latency/o%d", changes-1))
+		var took []time.Duration
+		for _, e := range w.since(0, nil) {
+			if began, known := at[e.Watched.Name]; known {
+				took = append(took, max(0, e.at.Sub(began)))
+			}
+		}
+		slices.Sort(took)
+		if len(took) < changes {
+			b.Errorf("%d of %d changes were told", len(took), changes)
+		}
+		b.ReportMetric(took[len(took)/2].Seconds()*1000, "ms-p50")
+		b.ReportMetric(took[len(took)*99/100].Seconds()*1000, "ms-p99")
+		process.stop()
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// settle waits until nothing is pending.
+func (w *world) settle(t testing.TB) {
+	t.Helper()
+	w.mu.Lock()
+	heard := len(w.beats)
+	w.mu.Unlock()
+	eventually(t, func() string {
+		w.mu.Lock()
+		news := len(w.beats) > heard+1
+		w.mu.Unlock()
+		if h := w.beat(); !news || h.Pending > 0 || h.Problem != "" {
+			return fmt.Sprintf("the last heartbeat is %+v", h)
+		}
+		return ""
+	})
+}
+
+// process is an agent as it is delivered.
+type process struct {
+	command *exec.Cmd
+	metrics string // address
+	stop    func()
+}
+
+// process builds and starts the agent, and waits until it is ready.
+func (w *world) process(b testing.TB) *process {
+	b.Helper()
+	binary := filepath.Join(b.TempDir(), "runtime-watcher")
+	build := exec.CommandContext(b.Context(), "go", "build", "-o", binary, "./cmd/runtime-watcher")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		b.Fatalf("building: %v\n%s", err, out)
+	}
+	kubeconfig := filepath.Join(b.TempDir(), "kubeconfig")
+	if err := os.WriteFile(kubeconfig, w.kubeconfig, 0o600); err != nil {
+		b.Fatal(err)
+	}
+	webhook, metrics := freePort(b), freePort(b)
+	ctx, cancel := context.WithCancel(context.WithoutCancel(b.Context()))
+	command := exec.CommandContext(ctx, binary, "--bind-address=127.0.0.1", "--watchlist="+w.namespace+"/watches")
+	command.Cancel = func() error { return command.Process.Signal(os.Interrupt) }
+	command.Env = append(os.Environ(),
+		"CA_CERT="+w.options.CA, "TLS_CERT="+w.options.Certificate, "TLS_KEY="+w.options.Key, "KCP_ADDR="+w.address, "KCP_CONTRACT=v2",
+		"WEBHOOK_PORT="+webhook, "METRICS_PORT="+metrics, "POD_NAME=agent-0", "KUBECONFIG="+kubeconfig)
+	var log strings.Builder
+	command.Stdout, command.Stderr = &log, &log
+	if err := command.Start(); err != nil {
+		b.Fatal(err)
+	}
+	p := &process{command: command, metrics: "127.0.0.1:" + metrics}
+	p.stop = sync.OnceFunc(func() {
+		cancel()
+		if err := command.Wait(); err != nil && ctx.Err() == nil || b.Failed() {
+			b.Logf("the agent ended with %v: %s", err, log.String())
+		}
+	})
+	b.Cleanup(p.stop)
+	eventually(b, func() string {
+		answer, err := http.Get("http://" + p.metrics + "/readyz")
+		if err != nil {
+			return err.Error()
+		}
+		_ = answer.Body.Close()
+		if answer.StatusCode != http.StatusOK {
+			return answer.Status
+		}
+		return ""
+	})
+	return p
+}
+
+func freePort(b testing.TB) string {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer func() { _ = l.Close() }()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+// memory returns a line of the process's status, in MB.
+func (p *process) memory(b testing.TB, field string) float64 {
+	b.Helper()
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.command.Process.Pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for line := range strings.Lines(string(data)) {
+		if words := strings.Fields(line); words[0] == field+":" {
+			kB, _ := strconv.ParseFloat(words[1], 64)
+			return kB / 1000
+		}
+	}
+	b.Fatalf("there is no %s", field)
+	return 0
+}
+
+func (p *process) peak(b testing.TB) float64    { return p.memory(b, "VmHWM") }
+func (p *process) current(b testing.TB) float64 { return p.memory(b, "VmRSS") }
+
+// metric returns a metric without labels.
+func (p *process) metric(b testing.TB, name string) float64 {
+	b.Helper()
+	answer, err := http.Get("http://" + p.metrics + "/metrics")
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer answer.Body.Close()
+	var value float64
+	scanner := bufio.NewScanner(answer.Body)
+	for scanner.Scan() {
+		if text, found := strings.CutPrefix(scanner.Text(), name+" "); found {
+			value, _ = strconv.ParseFloat(text, 64)
+		}
+	}
+	return value
+}

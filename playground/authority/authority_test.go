@@ -1,0 +1,399 @@
+package authority
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+)
+
+// deadline bounds every wait; what is waited for takes a few seconds at most.
+const deadline = 60 * time.Second
+
+// shared by all tests; each has a namespace of its own
+var (
+	api  *cluster.Cluster
+	kube client.WithWatch // may do everything
+)
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	os.Exit(func() int {
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		host, err := cluster.Open(ctx, cluster.Options{Audit: true})
+		if err != nil {
+			panic(err)
+		}
+		defer func() { _ = host.Close() }()
+		if api, err = host.Start(ctx, "authority"); err != nil {
+			panic(err)
+		}
+		if kube, err = client.NewWithWatch(api.Config(), client.Options{Scheme: scheme.Scheme}); err != nil {
+			panic(err)
+		}
+		return m.Run()
+	}())
+}
+
+func create(t *testing.T, objects ...client.Object) {
+	t.Helper()
+	for _, o := range objects {
+		if err := kube.Create(t.Context(), o); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// eventually waits until the condition says nothing is missing.
+func eventually(t *testing.T, condition func() (missing string)) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), deadline)
+	defer cancel()
+	for {
+		missing := condition()
+		if missing == "" {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("after %v: %s", deadline, missing)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// manager returns a client with the rights that an authority needs in its namespace, and no others.
+func manager(t *testing.T, namespace string) client.WithWatch {
+	t.Helper()
+	create(t,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+		&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "manager"}},
+		&rbacv1.Role{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "authority"},
+			Rules: []rbacv1.PolicyRule{
+				{APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"create"}},
+				{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{authority.SecretName}, Verbs: []string{"get", "list", "watch", "update"}},
+			},
+		},
+		&rbacv1.RoleBinding{
+			ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "authority"},
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "authority"},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "manager"}},
+		},
+	)
+	kubeconfig, err := api.TokenKubeconfig(t.Context(), namespace, "manager")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(kubeconfig)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// start starts replicas at once. They end with the test.
+func start(t *testing.T, namespace string, n int, seen func() (map[string][]string, bool)) []*authority.Authority {
+	t.Helper()
+	c := manager(t, namespace)
+	replicas := make([]*authority.Authority, n)
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, n)
+	for i := range replicas {
+		a, err := authority.New(authority.Options{
+			Client: c, Namespace: namespace, Hosts: []string{"klm.example.com"}, Interval: 300 * time.Millisecond, Settle: -1, Seen: seen,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		replicas[i] = a
+		go func() { ended <- a.Start(ctx) }()
+	}
+	t.Cleanup(func() {
+		stop()
+		for range replicas {
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return replicas
+}
+
+// agreed waits until all replicas have the same roots, so many.
+func agreed(t *testing.T, replicas []*authority.Authority, roots int) []*x509.Certificate {
+	t.Helper()
+	eventually(t, func() string {
+		for i, a := range replicas {
+			if err := errors.Join(a.Ready(nil), a.Err()); err != nil {
+				return err.Error()
+			}
+			if len(a.Roots()) != roots || !slices.EqualFunc(a.Roots(), replicas[0].Roots(), (*x509.Certificate).Equal) {
+				return fmt.Sprintf("replica %d has %d roots, the first has %d", i, len(a.Roots()), len(replicas[0].Roots()))
+			}
+		}
+		return ""
+	})
+	return replicas[0].Roots()
+}
+
+func issue(t *testing.T, a *authority.Authority) *authority.Certificate {
+	t.Helper()
+	c, err := a.Issue(t.Context(), authority.Subject{Kyma: "a", CommonName: "runtime-a", UID: "uid-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// believes verifies the certificate at a replica, and the certificate of the listener of that replica by what was handed out with it.
+func believes(a *authority.Authority, c *authority.Certificate) error {
+	pair, err := tls.X509KeyPair(c.PEM, c.Key)
+	if err != nil {
+		return err
+	}
+	listener, err := a.Serving()
+	if err != nil {
+		return err
+	}
+	here, there := x509.NewCertPool(), x509.NewCertPool()
+	for _, r := range a.Roots() {
+		here.AddCert(r)
+	}
+	there.AppendCertsFromPEM(c.CA)
+	for _, late := range []time.Duration{-time.Hour, 0, time.Hour} {
+		_, err := pair.Leaf.Verify(x509.VerifyOptions{Roots: here, CurrentTime: time.Now().Add(late), KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}})
+		if err != nil {
+			return err
+		}
+		if _, err := listener.Leaf.Verify(x509.VerifyOptions{Roots: there, CurrentTime: time.Now().Add(late), DNSName: "klm.example.com"}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func secretOf(t *testing.T, namespace string) *corev1.Secret {
+	t.Helper()
+	s := &corev1.Secret{}
+	if err := kube.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: authority.SecretName}, s); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// alter changes the Secret as an operator would, who tries again when a replica was faster.
+func alter(t *testing.T, namespace string, change func(*corev1.Secret)) {
+	t.Helper()
+	eventually(t, func() string {
+		s := secretOf(t, namespace)
+		change(s)
+		if err := kube.Update(t.Context(), s); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+// writes returns the verbs of the requests for Secrets of a namespace that changed something, with their status.
+func writes(namespace string, since cluster.Mark) []string {
+	var all []string
+	for _, r := range api.Requests(since) {
+		if r.Namespace == namespace && r.Resource == "secrets" && r.User != "playground-admin" && !slices.Contains([]string{"get", "list", "watch"}, r.Verb) {
+			all = append(all, fmt.Sprint(r.Verb, " ", r.Code))
+		}
+	}
+	return all
+}
+
+// TestReplicas: replicas that start at once, with the least rights, make one CA, and share each other's fate from then on.
+func TestReplicas(t *testing.T) {
+	const namespace, n = "replicas", 6
+	replicas := start(t, namespace, n, nil)
+	agreed(t, replicas, 1)
+	if made := slices.DeleteFunc(writes(namespace, 0), func(w string) bool { return w != "create 201" }); len(made) != 1 {
+		t.Errorf("the Secret was written %d times", len(made))
+	}
+	s := secretOf(t, namespace)
+	if s.Type != corev1.SecretTypeOpaque || s.Labels[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager || len(s.Data) != 2 {
+		t.Errorf("type %s, labels %v, %d keys", s.Type, s.Labels, len(s.Data))
+	}
+	certificate := issue(t, replicas[0])
+	for i, a := range replicas {
+		if err := believes(a, certificate); err != nil {
+			t.Errorf("replica %d: %v", i, err)
+		}
+	}
+
+	t.Run("Idle", func(t *testing.T) {
+		since := api.Mark()
+		watches := 0
+		for _, r := range api.Requests(0) {
+			if r.Namespace == namespace && r.Resource == "secrets" && r.Verb == "watch" {
+				watches++
+				if !strings.Contains(r.Path, "fieldSelector=metadata.name%3D"+authority.SecretName) {
+					t.Errorf("too wide a watch: %s", r.Path)
+				}
+			}
+		}
+		if watches != n {
+			t.Errorf("%d watches for %d replicas", watches, n)
+		}
+		looks := 0
+		eventually(t, func() string { // three intervals
+			looks = 0
+			for _, r := range api.Requests(since) {
+				if r.Namespace == namespace && r.Verb == "get" {
+					looks++
+				}
+			}
+			if looks < 3*n {
+				return fmt.Sprintf("%d looks", looks)
+			}
+			return ""
+		})
+		if w := writes(namespace, since); len(w) > 0 {
+			t.Errorf("nothing has changed, but there is %q", w)
+		}
+	})
+
+	t.Run("Broken", func(t *testing.T) {
+		var good map[string][]byte
+		alter(t, namespace, func(s *corev1.Secret) { good = s.Data; s.Data = map[string][]byte{"ca.crt": []byte("oops")} })
+		eventually(t, func() string {
+			for _, a := range replicas {
+				if a.Err() == nil {
+					return "a replica has not noticed"
+				}
+			}
+			return ""
+		})
+		for _, a := range replicas {
+			if err := believes(a, certificate); err != nil {
+				t.Error(err)
+			}
+		}
+		if string(secretOf(t, namespace).Data["ca.crt"]) != "oops" {
+			t.Error("somebody wrote over the broken Secret")
+		}
+		alter(t, namespace, func(s *corev1.Secret) { s.Data = good })
+		agreed(t, replicas, 1)
+	})
+
+	t.Run("Deleted", func(t *testing.T) {
+		since := api.Mark()
+		if err := kube.Delete(t.Context(), secretOf(t, namespace)); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, func() string {
+			if !slices.Contains(writes(namespace, since), "create 201") {
+				return "it is not written again"
+			}
+			return ""
+		})
+		agreed(t, replicas, 1)
+		if stale, why := replicas[n-1].Stale(certificate.Held(), time.Time{}); stale {
+			t.Errorf("the roots are others: %s", why)
+		}
+	})
+}
+
+// TestRotation: rotations on demand, two in a row, of a fleet of two, and no moment at which one of them is not believed.
+func TestRotation(t *testing.T) {
+	const namespace = "rotation"
+	fleet := make(chan map[string]*authority.Certificate, 1) // what the runtimes have
+	fleet <- nil
+	replicas := start(t, namespace, 3, func() (map[string][]string, bool) {
+		has := <-fleet
+		defer func() { fleet <- has }()
+		seen := map[string][]string{}
+		for name, c := range has {
+			seen[c.Root] = append(seen[c.Root], name)
+		}
+		return seen, true
+	})
+	agreed(t, replicas, 1)
+	give := func(names ...string) {
+		t.Helper()
+		has := map[string]*authority.Certificate{}
+		maps.Copy(has, <-fleet)
+		for _, name := range names {
+			has[name] = issue(t, replicas[len(has)%len(replicas)])
+		}
+		fleet <- has
+	}
+	all := func() {
+		t.Helper()
+		has := <-fleet
+		defer func() { fleet <- has }()
+		for name, c := range has {
+			for i, a := range replicas {
+				if err := believes(a, c); err != nil {
+					t.Errorf("%s at replica %d: %v", name, i, err)
+				}
+			}
+		}
+	}
+	rotate := func(value string) {
+		alter(t, namespace, func(s *corev1.Secret) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotate, value) })
+	}
+	give("early", "late")
+	all()
+	changed := replicas[2].Changed()
+	rotate("once")
+	agreed(t, replicas, 2)
+	<-changed
+	all()
+	give("early")
+	all()
+	rotate("twice")
+	agreed(t, replicas, 3)
+	all()
+	eventually(t, func() string {
+		if s := replicas[0].Stragglers(); s.Count != 2 || !slices.Equal(s.Names, []string{"early", "late"}) {
+			return fmt.Sprintf("stragglers: %+v", s)
+		}
+		return ""
+	})
+	give("late")
+	agreed(t, replicas, 2) // nobody is on the first
+	all()
+	give("early")
+	last := agreed(t, replicas, 1)
+	all()
+	give("early", "late") // the bundle is another
+	all()
+	for _, c := range <-fleet {
+		if stale, why := replicas[1].Stale(c.Held(), time.Time{}); stale {
+			t.Errorf("in the end, %s", why)
+		}
+	}
+	fleet <- nil
+	if got := secretOf(t, namespace).Annotations[v1beta2.AnnotationRotated]; got != "twice" || len(last) != 1 {
+		t.Errorf("done is %q", got)
+	}
+}

@@ -1,0 +1,197 @@
+// Command benchevents measures how many events of runtimes the manager's listener takes, and how fast.
+//
+//	go run ./benchevents --rounds=3 --out=result.json
+//
+// It starts the listener (package backchannel) in a process of its own, and is itself 1,000 agents: each has a client certificate and a
+// connection that stays open. They speak HTTP with as little effort as possible, so that most of the machine is left for the listener, and the
+// system is asked how much processor time each process took. What is measured, in each round:
+//
+//	connect     1,000 handshakes with client certificates (TLS 1.3, P-256), 16 at a time
+//	steady      5,000 events a second, 5 from each agent, evenly spread. A delay counts from the moment at which the event was due, so an answer that
+//	            is late makes the next ones late, too
+//	most        as many events as go through, with 64 under way at a time
+//	alone       1,000 events a second, one from each agent
+//	flooded     the same, while one more runtime sends as fast as it can over 16 connections from a third process
+//	heartbeats  5 of each agent: what the listener allocates for one
+//
+// It prints the best round of each as a table, writes all as JSON, and fails if the best round is beyond the limits: 5,000 events a second
+// with 99 % of the answers within 50 ms.
+//
+// It does not measure what follows from an event: Deliver counts. Nor does it measure the agent.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+// What the listener must do.
+const (
+	agents  = 1000
+	offered = 5000 // events a second
+	maxP99  = 50 * time.Millisecond
+)
+
+func main() {
+	var (
+		rounds  int
+		seconds int
+		out     string
+	)
+	root := &cobra.Command{
+		Use:           "benchevents",
+		Short:         "Measure the listener for events of runtimes",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return run(ctx, rounds, time.Duration(seconds)*time.Second, out)
+		},
+	}
+	root.Flags().IntVar(&rounds, "rounds", 3, "how often everything is measured")
+	root.Flags().IntVar(&seconds, "seconds", 5, "how long a measurement takes")
+	root.Flags().StringVar(&out, "out", "", "file for the result as JSON; none if empty")
+	root.AddCommand(
+		&cobra.Command{Use: roleListener, Hidden: true, RunE: func(cmd *cobra.Command, _ []string) error { return serve(cmd.Context(), os.Stdin, os.Stdout) }},
+		&cobra.Command{Use: roleFlood, Hidden: true, RunE: func(cmd *cobra.Command, _ []string) error { return flood(cmd.Context(), os.Stdin, os.Stdout) }},
+	)
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench-events:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, rounds int, length time.Duration, out string) error {
+	if rounds < 1 || length < time.Second {
+		return fmt.Errorf("--rounds is %d and --seconds %v, want at least 1 of each", rounds, length)
+	}
+	result := Result{Go: runtime.Version(), CPUs: runtime.NumCPU(), Agents: agents, Offered: offered}
+	for i := range rounds {
+		fmt.Fprintf(os.Stderr, "\rround %d of %d", i+1, rounds)
+		round, err := measure(ctx, length)
+		if err != nil {
+			return fmt.Errorf("round %d: %w", i+1, err)
+		}
+		result.Rounds = append(result.Rounds, round)
+	}
+	fmt.Fprint(os.Stderr, "\r")
+	result.choose()
+	return result.report(os.Stdout, out)
+}
+
+// Result is what is written as JSON.
+type Result struct {
+	Go      string `json:"go"`
+	CPUs    int    `json:"cpus"`
+	Agents  int    `json:"agents"`
+	Offered int    `json:"offeredEventsPerSecond"`
+	// Best has the best round of each measurement.
+	Best   Round   `json:"best"`
+	Rounds []Round `json:"rounds"`
+	// Within says that the listener keeps to its limits.
+	Within bool `json:"within"`
+}
+
+// Round is everything measured once.
+type Round struct {
+	Connect    Load `json:"connect"`
+	Steady     Load `json:"steady"`
+	Most       Load `json:"most"`
+	Alone      Load `json:"alone"`
+	Flooded    Load `json:"flooded"`
+	Heartbeats Load `json:"heartbeats"`
+	// Flood counts the answers to the runtime that sends too much, by status.
+	Flood map[int]int `json:"floodAnswers"`
+	// HeartbeatBytes is what a heartbeat and its answer take on the network, in two TLS records of the connection that is open.
+	HeartbeatBytes int `json:"heartbeatWireBytes"`
+	// IdleBytes is the memory in use of the listener for one connection on which nothing happens: heap and stacks.
+	IdleBytes int `json:"bytesPerIdleConnection"`
+}
+
+// Load is one measurement. Times are in milliseconds.
+type Load struct {
+	PerSecond float64 `json:"perSecond"`
+	P50       float64 `json:"p50Ms"`
+	P99       float64 `json:"p99Ms"`
+	Most      float64 `json:"maxMs"`
+	Taken     int     `json:"taken"`
+	Refused   int     `json:"refused"`
+	// ListenerCPU and AgentsCPU are processor time for one request, in microseconds.
+	ListenerCPU float64 `json:"listenerCPUMicros"`
+	AgentsCPU   float64 `json:"agentsCPUMicros"`
+	// Bytes and Allocations are those of the listener for one request.
+	Bytes       float64 `json:"bytesPerRequest"`
+	Allocations float64 `json:"allocationsPerRequest"`
+}
+
+// choose fills in the best of each measurement: the highest rate, where that is the question, and else the shortest delay.
+func (r *Result) choose() {
+	r.Best = r.Rounds[0]
+	for _, round := range r.Rounds[1:] {
+		fastest(&r.Best.Connect, round.Connect)
+		fastest(&r.Best.Most, round.Most)
+		promptest(&r.Best.Steady, round.Steady)
+		promptest(&r.Best.Alone, round.Alone)
+		promptest(&r.Best.Heartbeats, round.Heartbeats)
+		if round.Flooded.P99 < r.Best.Flooded.P99 {
+			r.Best.Flooded, r.Best.Flood = round.Flooded, round.Flood
+		}
+		r.Best.IdleBytes = min(r.Best.IdleBytes, round.IdleBytes)
+	}
+	steady := r.Best.Steady
+	r.Within = steady.Refused == 0 && steady.PerSecond >= 0.99*offered && steady.P99 < float64(maxP99.Milliseconds())
+}
+
+func fastest(best *Load, other Load) {
+	if other.PerSecond > best.PerSecond {
+		*best = other
+	}
+}
+
+func promptest(best *Load, other Load) {
+	if other.P99 < best.P99 {
+		*best = other
+	}
+}
+
+// report prints the table, writes the file, and fails if the listener misses its limits.
+func (r *Result) report(w io.Writer, file string) error {
+	fmt.Fprintf(w, "%d agents with client certificates, best of %d rounds, %s, %d CPUs for the listener and the agents\n\n", r.Agents, len(r.Rounds), r.Go, r.CPUs)
+	fmt.Fprintf(w, "%-11s %9s %8s %8s %8s %8s  %12s %10s %8s %7s\n", "", "a second", "p50 ms", "p99 ms", "max ms", "refused", "listener µs", "agents µs", "bytes", "allocs")
+	b := r.Best
+	for _, row := range []struct {
+		name string
+		load Load
+	}{{"connect", b.Connect}, {"steady", b.Steady}, {"most", b.Most}, {"alone", b.Alone}, {"flooded", b.Flooded}, {"heartbeats", b.Heartbeats}} {
+		l := row.load
+		fmt.Fprintf(w, "%-11s %9.0f %8.2f %8.2f %8.2f %8d  %12.0f %10.0f %8.0f %7.0f\n", row.name, l.PerSecond, l.P50, l.P99, l.Most, l.Refused, l.ListenerCPU, l.AgentsCPU, l.Bytes, l.Allocations)
+	}
+	fmt.Fprintf(w, "\nThe columns from listener µs on are for one request; with a flood they contain its requests, which are not counted.\n")
+	fmt.Fprintf(w, "A heartbeat takes %d bytes on the network, with its answer. An idle connection takes %d bytes. The runtime that floods had these answers: %v.\n", b.HeartbeatBytes, b.IdleBytes, b.Flood)
+	fmt.Fprintf(w, "By processor time, two CPUs for the listener alone are enough for %.0f events a second.\n", 2e6/b.Most.ListenerCPU)
+	if file != "" {
+		data, err := json.MarshalIndent(r, "", "  ")
+		if err != nil {
+			return fmt.Errorf("encoding the result: %w", err)
+		}
+		if err := os.WriteFile(file, append(data, '\n'), 0o600); err != nil {
+			return fmt.Errorf("writing the result: %w", err)
+		}
+	}
+	if !r.Within {
+		return fmt.Errorf("of %d events a second %.0f were taken and %d refused, with 99 %% within %.1f ms: want all, within %v", offered, b.Steady.PerSecond, b.Steady.Refused, b.Steady.P99, maxP99)
+	}
+	fmt.Fprintf(w, "The listener keeps to its limits: %d events a second, 99 %% within %.1f ms.\n", offered, b.Steady.P99)
+	return nil
+}
