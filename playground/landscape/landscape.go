@@ -52,6 +52,9 @@ type Options struct {
 	Runtimes []string
 	// InCluster runs the manager in-cluster: Kyma and modules on the control plane itself.
 	InCluster bool
+	// Ingress puts the ingress gateway of a mesh before the listener: agents report to it, and what they say goes where the VirtualServices of
+	// the control plane say.
+	Ingress bool
 	// ManagerArgs are added to the manager's flags.
 	ManagerArgs []string
 	// Say is told of each step. nil is silence.
@@ -84,6 +87,7 @@ type Landscape struct {
 	charts    *shelf             // the chart repository
 	chartDoor door               // to the chart repository
 	gates     map[string]*Gate   // by cluster
+	ingress   *ingress           // nil without Options.Ingress
 	metrics   *http.Client       // logged in to the metrics endpoint; made when first asked for
 }
 
@@ -113,6 +117,11 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 		return l, err
 	}
 	l.startCharts()
+	if o.Ingress {
+		if err := l.startIngress(); err != nil {
+			return l, err
+		}
+	}
 	bin, err := filepath.Abs(o.Bin)
 	if err != nil {
 		return l, fmt.Errorf("finding the binaries: %w", err)
@@ -216,7 +225,12 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 				return err
 			}
 		}
-		args = append(args, "--listener-address="+l.ListenerAddress, "--listener-bind-address="+l.ListenerAddress)
+		args = append(args, "--listener-address="+l.ListenerAddress)
+		if g := l.ingress; g != nil {
+			args = append(args, "--listener-bind-address=0", "--kyma-skr-listener-bind-address="+g.behind, "--listener-forwarded-from=127.0.0.1/32")
+		} else {
+			args = append(args, "--listener-bind-address="+l.ListenerAddress)
+		}
 	}
 	if slices.Contains(l.ManagerArgs, "--enable-webhooks") { // the manager is a process: there is no Service
 		address, err := freeAddress()

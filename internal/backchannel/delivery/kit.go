@@ -22,7 +22,7 @@ const (
 	name          = "skr-webhook"
 	roleName      = "kyma-skr-webhook" // cluster roles have no namespace to tell whose they are
 	configName    = "skr-webhook-watches"
-	secretName    = "skr-webhook-tls" //nolint:gosec // a name, no credential
+	secretName    = "skr-webhook-tls"
 	caKey         = "ca.crt"
 	apiServerPort = "kyma-project.io--watcher-to-apiserver"
 )

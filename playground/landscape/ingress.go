@@ -1,0 +1,286 @@
+package landscape
+
+import (
+	"bytes"
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// forwardedCertificate is the header by which an ingress says which certificate its client has.
+const forwardedCertificate = "X-Forwarded-Client-Cert"
+
+// eventsService is where the VirtualService of the manager's own Watcher leads to.
+const eventsService = "klm-controller-manager-events.kcp-system.svc.cluster.local:8082"
+
+// ingress is the ingress gateway of a mesh, as far as the manager has to do with it: it ends TLS, asks for a client certificate from the manager's
+// roots, and sends what comes to where the VirtualServices of the control plane say, with the certificate in a header. Services have no
+// address here, so it knows who is behind them.
+type ingress struct {
+	land   *Landscape
+	server *httptest.Server
+	behind string // where the manager listens for what comes through it
+
+	mu       sync.Mutex // guards what follows
+	services map[string]http.Handler
+	told     map[string][]Told
+}
+
+// Told is what a component was told.
+type Told struct {
+	// Runtime is the common name of the certificate in the header.
+	Runtime string
+	// Method and Path are those of the request.
+	Method, Path string
+	// Body is what was said.
+	Body []byte
+}
+
+// startIngress opens the gateway. Its certificate is made when the first client comes, for the manager makes the roots.
+func (l *Landscape) startIngress() error {
+	behind, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	g := &ingress{land: l, behind: behind, told: map[string][]Told{}}
+	manager := &url.URL{Scheme: "http", Host: behind}
+	g.services = map[string]http.Handler{
+		eventsService: &httputil.ReverseProxy{ErrorLog: discard, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(manager) }},
+	}
+	g.server = httptest.NewUnstartedServer(g)
+	g.server.Config.ErrorLog = discard
+	g.server.EnableHTTP2 = true
+	g.server.TLS = &tls.Config{MinVersion: tls.VersionTLS13, GetConfigForClient: g.configure}
+	g.server.StartTLS()
+	l.servers = append(l.servers, g.server)
+	l.ingress, l.ListenerAddress = g, g.server.Listener.Addr().String()
+	return nil
+}
+
+// configure reads the roots and makes a certificate, as both are now.
+func (g *ingress) configure(hello *tls.ClientHelloInfo) (*tls.Config, error) {
+	ctx := hello.Context()
+	roots, err := g.land.Roots(ctx)
+	if err != nil {
+		return nil, err
+	}
+	own, err := g.land.Sign(ctx, &x509.Certificate{
+		Subject: pkix.Name{CommonName: "ingress"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert,
+		NextProtos: []string{"h2", "http/1.1"},
+	}, nil
+}
+
+// ServeHTTP passes a request on.
+func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	service, err := g.route(r.Context(), r.Host, r.URL.Path)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadGateway)
+		return
+	}
+	g.mu.Lock()
+	to := g.services[service]
+	g.mu.Unlock()
+	switch {
+	case service == "":
+		http.NotFound(w, r)
+	case to == nil:
+		http.Error(w, "nobody is behind "+service, http.StatusServiceUnavailable)
+	default:
+		text := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: r.TLS.PeerCertificates[0].Raw})
+		r.Header.Set(forwardedCertificate, `Cert="`+strings.ReplaceAll(url.QueryEscape(string(text)), "+", "%20")+`"`) // replaces what the client says
+		to.ServeHTTP(w, r)
+	}
+}
+
+// route returns where a path leads to by the VirtualServices of this moment, as host:port; "" is nowhere.
+func (g *ingress) route(ctx context.Context, host, path string) (string, error) {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "networking.istio.io", Version: "v1", Kind: "VirtualServiceList"})
+	if err := g.land.Clients[ControlPlane].List(ctx, list); err != nil {
+		if meta.IsNoMatchError(err) {
+			return "", nil
+		}
+		return "", fmt.Errorf("listing VirtualServices: %w", err)
+	}
+	for _, vs := range list.Items {
+		hosts, _, _ := unstructured.NestedStringSlice(vs.Object, "spec", "hosts")
+		routes, _, _ := unstructured.NestedSlice(vs.Object, "spec", "http")
+		if !slices.Contains(hosts, "*") && !slices.Contains(hosts, host) {
+			continue
+		}
+		for _, route := range routes {
+			if service := leadsTo(route.(map[string]any), path); service != "" {
+				return service, nil
+			}
+		}
+	}
+	return "", nil
+}
+
+// leadsTo returns where one route of a VirtualService leads to, "" if it is not for the path.
+func leadsTo(route map[string]any, path string) string {
+	matches, _, _ := unstructured.NestedSlice(route, "match")
+	fits := slices.ContainsFunc(matches, func(m any) bool {
+		prefix, found, _ := unstructured.NestedString(m.(map[string]any), "uri", "prefix")
+		return found && strings.HasPrefix(path, prefix)
+	})
+	destinations, _, _ := unstructured.NestedSlice(route, "route")
+	if !fits || len(destinations) != 1 {
+		return ""
+	}
+	host, _, _ := unstructured.NestedString(destinations[0].(map[string]any), "destination", "host")
+	port, _, _ := unstructured.NestedInt64(destinations[0].(map[string]any), "destination", "port", "number")
+	return fmt.Sprintf("%s:%d", host, port)
+}
+
+// Receive puts a component behind a Service of the manager's namespace, which remembers what it is told. The landscape needs Options.Ingress.
+func (l *Landscape) Receive(name string, port int) {
+	service := fmt.Sprintf("%s.%s.svc.cluster.local:%d", name, l.Namespace(), port)
+	l.ingress.mu.Lock()
+	defer l.ingress.mu.Unlock()
+	l.ingress.services[service] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, err := io.ReadAll(r.Body)
+		cn, bad := runtimeOf(r.Header.Get(forwardedCertificate))
+		if err != nil || bad != nil {
+			http.Error(w, fmt.Sprint(err, bad), http.StatusBadRequest)
+			return
+		}
+		l.ingress.mu.Lock()
+		defer l.ingress.mu.Unlock()
+		l.ingress.told[name] = append(l.ingress.told[name], Told{Runtime: cn, Method: r.Method, Path: r.URL.Path, Body: body})
+	})
+}
+
+// Told returns what the component of this name was told so far.
+func (l *Landscape) Told(name string) []Told {
+	l.ingress.mu.Lock()
+	defer l.ingress.mu.Unlock()
+	return slices.Clone(l.ingress.told[name])
+}
+
+// runtimeOf reads the header as the Kyma project's listener does: what follows the first "Cert=" is the certificate, and its common name the runtime.
+func runtimeOf(header string) (string, error) {
+	_, encoded, found := strings.Cut(header, "Cert=")
+	if end := strings.IndexAny(encoded, ";,"); end >= 0 {
+		encoded = encoded[:end]
+	}
+	text, err := url.QueryUnescape(encoded)
+	if err != nil || !found {
+		return "", fmt.Errorf("reading the header %q: there is no certificate in it: %w", header, err)
+	}
+	block, _ := pem.Decode([]byte(strings.Trim(text, `"`)))
+	if block == nil {
+		return "", fmt.Errorf("reading the header %q: its certificate is no PEM", header)
+	}
+	c, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return "", fmt.Errorf("reading the certificate in a header: %w", err)
+	}
+	return c.Subject.CommonName, nil
+}
+
+// authority reads the Secret with the roots of the manager.
+func (l *Landscape) authority(ctx context.Context) (*corev1.Secret, error) {
+	s := &corev1.Secret{}
+	if err := l.Clients[ControlPlane].Get(ctx, client.ObjectKey{Namespace: l.Namespace(), Name: "klm-watcher"}, s); err != nil {
+		return nil, fmt.Errorf("reading the roots of the manager: %w", err)
+	}
+	return s, nil
+}
+
+// Roots returns the roots of the certificates of listener and agents.
+func (l *Landscape) Roots(ctx context.Context) (*x509.CertPool, error) {
+	s, err := l.authority(ctx)
+	if err != nil {
+		return nil, err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(s.Data["ca.crt"]) {
+		return nil, fmt.Errorf("reading the roots of the manager: there are none")
+	}
+	return roots, nil
+}
+
+// Sign makes a certificate with the newest root of the manager, as whoever can read its Secret can. The serial number is filled in.
+func (l *Landscape) Sign(ctx context.Context, template *x509.Certificate) (tls.Certificate, error) {
+	s, err := l.authority(ctx)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	root, key, err := newest(s)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("reading the roots of the manager: %w", err)
+	}
+	return SignWith(root, key, template)
+}
+
+// newest returns the newest root.
+func newest(s *corev1.Secret) (*x509.Certificate, crypto.Signer, error) {
+	certificate, _ := pem.Decode(bytes.TrimSpace(s.Data["ca.crt"]))
+	private, _ := pem.Decode(bytes.TrimSpace(s.Data["ca.key"]))
+	if certificate == nil || private == nil {
+		return nil, nil, fmt.Errorf("there is no certificate with a key")
+	}
+	root, err := x509.ParseCertificate(certificate.Bytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, err := x509.ParsePKCS8PrivateKey(private.Bytes)
+	if err != nil {
+		return nil, nil, err
+	}
+	return root, key.(crypto.Signer), nil
+}
+
+// SignWith makes a certificate, with a new key, that a root has signed; without one, that is its own root. The serial number is filled in.
+func SignWith(root *x509.Certificate, rootKey crypto.Signer, template *x509.Certificate) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("making a key: %w", err)
+	}
+	if root == nil {
+		root, rootKey = template, key
+	}
+	template.SerialNumber = big.NewInt(time.Now().UnixNano())
+	der, err := x509.CreateCertificate(rand.Reader, template, root, key.Public(), rootKey)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("making a certificate: %w", err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		return tls.Certificate{}, fmt.Errorf("reading a certificate: %w", err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}, nil
+}
