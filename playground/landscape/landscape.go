@@ -79,14 +79,17 @@ type Landscape struct {
 	Manager *Process
 	// HealthAddress and MetricsAddress are where the manager serves, on loopback.
 	HealthAddress, MetricsAddress string
-	// ListenerAddress is where agents report to, if there are agents. It stays the same when the manager is started again.
+	// ListenerAddress is where agents report to, if there are agents: a relay to the listener of the replica that was started last.
 	ListenerAddress string
+	// Replica is the process of another replica of the manager; nil if there is none.
+	Replica *Process
 
 	servers   []*httptest.Server // of registry, charts and gates
 	images    door               // to the registry
 	charts    *shelf             // the chart repository
 	chartDoor door               // to the chart repository
 	gates     map[string]*Gate   // by cluster
+	relay     *relay             // in front of the listeners; nil without agents
 	ingress   *ingress           // nil without Options.Ingress
 	metrics   *http.Client       // logged in to the metrics endpoint; made when first asked for
 }
@@ -151,8 +154,13 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 // Close stops everything and removes what was made.
 func (l *Landscape) Close() error {
 	var errs []error
-	if l.Manager != nil {
-		errs = append(errs, l.Manager.Stop())
+	for _, p := range []*Process{l.Manager, l.Replica} {
+		if p != nil {
+			errs = append(errs, p.Stop())
+		}
+	}
+	if l.relay != nil {
+		l.relay.close()
 	}
 	if l.Host != nil {
 		errs = append(errs, l.Host.Close())
@@ -196,59 +204,73 @@ func (l *Landscape) Kubeconfig(name string) string {
 	return filepath.Join(l.Dir, name+".kubeconfig")
 }
 
-// StartManager starts the manager as its own process, with the rights of its service account.
+// StartManager starts the manager as its own process, with the rights of its service account. Agents report to it.
 func (l *Landscape) StartManager(ctx context.Context) error {
-	kubeconfig, err := l.Clusters[ControlPlane].TokenKubeconfig(ctx, l.Namespace(), "lifecycle-manager")
-	if err != nil {
-		return err
-	}
-	path := l.Kubeconfig("manager")
-	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
-		return fmt.Errorf("writing the manager's kubeconfig: %w", err)
-	}
+	var err error
 	if l.HealthAddress, err = freeAddress(); err != nil {
 		return err
 	}
 	if l.MetricsAddress, err = freeAddress(); err != nil {
 		return err
 	}
+	l.Manager, err = l.startReplica(ctx, "manager", l.HealthAddress, l.MetricsAddress)
+	return err
+}
+
+// StartReplica starts another replica of the manager, which takes over when the first one is gone. Agents report to it at once.
+func (l *Landscape) StartReplica(ctx context.Context) error {
+	health, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	l.Replica, err = l.startReplica(ctx, "replica", health, "0")
+	return err
+}
+
+// startReplica starts a process of the manager, and lets agents report to it.
+func (l *Landscape) startReplica(ctx context.Context, name, health, metrics string) (*Process, error) {
+	kubeconfig, err := l.Clusters[ControlPlane].TokenKubeconfig(ctx, l.Namespace(), "lifecycle-manager")
+	if err != nil {
+		return nil, err
+	}
+	path := l.Kubeconfig(name)
+	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
+	}
 	args := []string{
-		"--kubeconfig=" + path, "--oci-registry-host=" + l.RegistryHost,
-		"--health-probe-bind-address=" + l.HealthAddress, "--metrics-bind-address=" + l.MetricsAddress,
+		"--kubeconfig=" + path, "--oci-registry-host=" + l.RegistryHost, "--health-probe-bind-address=" + health, "--metrics-bind-address=" + metrics,
 	}
 	if l.InCluster {
 		args = append(args, "--mode=in-cluster")
 	}
 	if slices.Contains(l.ManagerArgs, "--watch-mode=agent") {
-		if l.ListenerAddress == "" {
-			if l.ListenerAddress, err = freeAddress(); err != nil {
-				return err
-			}
+		listener, err := freeAddress()
+		if err != nil {
+			return nil, err
 		}
-		args = append(args, "--listener-address="+l.ListenerAddress)
-		if g := l.ingress; g != nil {
-			args = append(args, "--listener-bind-address=0", "--kyma-skr-listener-bind-address="+g.behind, "--listener-forwarded-from=127.0.0.1/32")
-		} else {
-			args = append(args, "--listener-bind-address="+l.ListenerAddress)
+		if err := l.startRelay(); err != nil {
+			return nil, err
 		}
+		args = append(args, "--listener-address="+l.ListenerAddress, "--listener-bind-address="+listener)
+		l.relay.aim(listener)
 	}
 	if slices.Contains(l.ManagerArgs, "--enable-webhooks") { // the manager is a process: there is no Service
 		address, err := freeAddress()
 		if err != nil {
-			return err
+			return nil, err
 		}
 		args = append(args, "--webhook-bind-address="+address, "--webhook-url=https://"+address+"/convert")
 	}
-	logs, err := os.OpenFile(filepath.Join(l.Dir, "manager.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	logs, err := os.OpenFile(filepath.Join(l.Dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
-		return fmt.Errorf("opening the manager's log: %w", err)
+		return nil, fmt.Errorf("opening the manager's log: %w", err)
 	}
-	l.Manager, err = start(filepath.Join(l.Bin, "lifecycle-manager"), append(args, l.ManagerArgs...), logs)
+	process, err := start(filepath.Join(l.Bin, "lifecycle-manager"), append(args, l.ManagerArgs...), logs)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l.Say("manager        process %d, log %s", l.Manager.PID(), logs.Name())
-	return nil
+	l.Say("%-14s process %d, log %s", name, process.PID(), logs.Name())
+	return process, nil
 }
 
 // freeAddress returns a loopback address that nobody listens on now.

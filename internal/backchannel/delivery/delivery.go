@@ -3,13 +3,13 @@
 // # Use
 //
 //	d, err := delivery.New(delivery.Options{…})
-//	err = d.Plan(request, &memory, status)             // pure: what is to be there, recorded before it is
-//	waits, err := d.Deliver(ctx, cluster, request, &memory, status)
+//	kit, err := d.Plan(request, status)                            // what is to be there, recorded before it is
+//	waits, err := d.Deliver(ctx, cluster, kit, &memory, status)
 //
 // # How it works
 //
 // What a runtime gets is the kit: the objects of kit.yaml, with what comes from flags, the watch list, and the rights that the list
-// needs. The status has a digest of it, so that nothing is sent while it is the same, and the list of its objects, by which they
+// needs. Runtimes with the same modules share one. The status has a digest of it, so that nothing is sent while it is the same, and the list of its objects, by which they
 // are removed. The certificate is not part of the kit: its key is nowhere but in the runtime, so it is issued anew when it has to be
 // delivered again.
 //
@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -61,14 +62,22 @@ type Options struct {
 }
 
 // Delivery delivers agents. Safe for concurrent use.
-type Delivery struct{ Options }
+type Delivery struct {
+	Options
+
+	mu   sync.Mutex
+	kits map[string]*render.Bundle // guarded by mu; by what they are made from
+}
+
+// maxKits bounds how many kits are remembered: runtimes differ by their modules, of which there are few combinations.
+const maxKits = 128
 
 // New checks the options.
 func New(o Options) (*Delivery, error) {
 	if o.Issuer == nil || o.Roots == nil || o.Image == "" || o.Address == "" || o.AuditInterval <= 0 {
 		return nil, fmt.Errorf("making the delivery of agents: options need Issuer, Roots, Image, Address and AuditInterval")
 	}
-	return &Delivery{o}, nil
+	return &Delivery{Options: o, kits: map[string]*render.Bundle{}}, nil
 }
 
 // Request is what one runtime is to have.
@@ -90,9 +99,12 @@ type Memory struct {
 	kit      apply.Progress
 	deletion apply.Deletion
 	audited  time.Time
+}
 
-	bundle *render.Bundle // set by Plan
-	digest string         // of bundle
+// Kit is what one runtime is to have.
+type Kit struct {
+	request Request
+	bundle  *render.Bundle // shared
 }
 
 // Doubt says that something may not be as it was delivered, so that the next Deliver compares it, if that was not done for so long.
@@ -106,43 +118,69 @@ func (m *Memory) Doubt(after time.Duration) {
 const owner = v1beta2.FieldOwner
 
 // Plan works out what is to be delivered, and records its objects in s. Save s before Deliver is called.
-func (d *Delivery) Plan(r Request, m *Memory, s *v1beta2.AgentStatus) error {
-	bundle, err := d.compose(r, d.roots())
+func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Kit, error) {
+	bundle, err := d.kit(r)
 	if err != nil {
-		return err
+		return Kit{}, err
 	}
-	m.bundle, m.digest = bundle, bundle.Digest
-	if s.Digest == m.digest {
-		return nil
-	}
-	for _, ref := range refsOf(bundle) {
-		if !slices.Contains(s.Synced, ref) {
-			s.Synced = append(s.Synced, ref)
+	if s.Digest != bundle.Digest {
+		for _, ref := range append(refsOf(bundle), secretRef()) {
+			if !slices.Contains(s.Synced, ref) {
+				s.Synced = append(s.Synced, ref)
+			}
 		}
 	}
-	if ref := secretRef(); !slices.Contains(s.Synced, ref) {
-		s.Synced = append(s.Synced, ref)
+	return Kit{request: r, bundle: bundle}, nil
+}
+
+// kit returns the kit for a request, made if nobody has had the same yet.
+func (d *Delivery) kit(r Request) (*render.Bundle, error) {
+	key := d.keyOf(r)
+	d.mu.Lock()
+	bundle := d.kits[key]
+	d.mu.Unlock()
+	if bundle != nil {
+		return bundle, nil
 	}
-	return nil
+	bundle, err := d.compose(r, d.roots())
+	if err != nil {
+		return nil, err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if len(d.kits) >= maxKits {
+		clear(d.kits)
+	}
+	d.kits[key] = bundle
+	return bundle, nil
+}
+
+// keyOf says what a kit is made from.
+func (d *Delivery) keyOf(r Request) string {
+	key := r.Watchlist.Digest() + " " + portOf(r.Server)
+	if len(r.Webhooks) > 0 {
+		key += fmt.Sprintf(" %+v %s", r.Webhooks, authority.Digest(d.roots()))
+	}
+	return key
 }
 
 // Deliver brings the runtime to what was planned. What is there costs nothing, but for a comparison now and then. If it is not done yet it says
 // what it waits for.
-func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, r Request, m *Memory, s *v1beta2.AgentStatus) (waits string, err error) {
+func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, k Kit, m *Memory, s *v1beta2.AgentStatus) (waits string, err error) {
 	audit := time.Since(m.audited) >= d.AuditInterval*7/8
-	if waits, err := d.certify(ctx, c, r, audit, s); err != nil || waits != "" {
+	if waits, err := d.certify(ctx, c, k.request, audit, s); err != nil || waits != "" {
 		return waits, err
 	}
-	set := apply.Set{Bundle: m.bundle, Owner: owner}
+	set := apply.Set{Bundle: k.bundle, Owner: owner}
 	drifted := false
-	if audit && s.Digest == m.digest {
+	if audit && s.Digest == k.bundle.Digest {
 		found, err := c.Drift(ctx, set, &m.kit)
 		if err != nil {
 			return "", fmt.Errorf("comparing the agent: %w", err)
 		}
 		drifted = len(found) > 0
 	}
-	if s.Digest != m.digest || drifted {
+	if s.Digest != k.bundle.Digest || drifted {
 		if waits, err := d.send(ctx, c, set, m, s); err != nil || waits != "" {
 			return waits, err
 		}
@@ -164,7 +202,7 @@ func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m 
 	case len(result.Waiting) > 0:
 		return result.Waiting[0].Message, nil
 	}
-	refs := append(refsOf(m.bundle), secretRef())
+	refs := append(refsOf(set.Bundle), secretRef())
 	if gone := slices.DeleteFunc(slices.Clone(s.Synced), func(r v1beta2.Resource) bool { return slices.Contains(refs, r) }); len(gone) > 0 {
 		left, err := c.Delete(ctx, Refs(gone), &m.deletion)
 		if err != nil {
@@ -175,7 +213,7 @@ func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m 
 		}
 		m.deletion = apply.Deletion{}
 	}
-	s.Synced, s.Digest = refs, m.digest
+	s.Synced, s.Digest = refs, set.Bundle.Digest
 	return "", nil
 }
 

@@ -114,10 +114,8 @@ func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 		return nil
 	}
 	ports := []int{443, 6443}
-	if u, err := url.Parse(server); err == nil {
-		if p, err := strconv.Atoi(u.Port()); err == nil {
-			ports = append(ports, p)
-		}
+	if p, err := strconv.Atoi(portOf(server)); err == nil {
+		ports = append(ports, p)
 	}
 	if _, p, err := net.SplitHostPort(d.Address); err == nil {
 		if p, err := strconv.Atoi(p); err == nil {
@@ -130,6 +128,15 @@ func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 		allowed = append(allowed, map[string]any{"protocol": "TCP", "port": int64(p)})
 	}
 	return set(o, []any{map[string]any{"ports": allowed}}, "spec", "egress")
+}
+
+// portOf returns the port of a URL, "" if it has none.
+func portOf(server string) string {
+	u, err := url.Parse(server)
+	if err != nil {
+		return ""
+	}
+	return u.Port()
 }
 
 // rulesFor allows to watch what is on a list, and nothing else.

@@ -106,22 +106,24 @@ func TestCompose(t *testing.T) {
 
 func TestPlanRecordsBeforeItIsThere(t *testing.T) {
 	d := newDelivery(t)
-	m, s := &Memory{}, &v1beta2.AgentStatus{Synced: []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system", Name: "of-a-former-version"}}}
-	if err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), m, s); err != nil {
+	s := &v1beta2.AgentStatus{Synced: []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system", Name: "of-a-former-version"}}}
+	kit, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), s)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Synced) != len(m.bundle.Objects)+2 {
+	if len(s.Synced) != len(kit.bundle.Objects)+2 {
 		t.Errorf("%d objects are recorded, want those of the kit, the Secret, and what was there before", len(s.Synced))
 	}
-	s.Digest = m.digest
+	s.Digest = kit.bundle.Digest
 	before := slices.Clone(s.Synced)
-	if err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), m, s); err != nil {
+	again, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), s)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, s.Synced); diff != "" || m.digest != s.Digest {
-		t.Errorf("the same plan changes nothing: -want +got:\n%s", diff)
+	if diff := cmp.Diff(before, s.Synced); diff != "" || again.bundle != kit.bundle {
+		t.Errorf("the same plan changes nothing, and is shared: -want +got:\n%s", diff)
 	}
-	if err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "services"}), m, s); err != nil || m.digest == s.Digest {
+	if other, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "services"}), s); err != nil || other.bundle.Digest == s.Digest {
 		t.Errorf("another watch list is another kit: %v", err)
 	}
 }

@@ -64,8 +64,9 @@ func (n *run) planAgent(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.agent = request
-	return n.Agents.Delivery.Plan(request, &n.memory(n.kyma.Name, n.runtime).agent, n.kyma.Status.Agent)
+	n.watchlist = request.Watchlist.Digest()
+	n.kit, err = n.Agents.Delivery.Plan(request, n.kyma.Status.Agent)
+	return err
 }
 
 // deliverAgent brings the agent to the runtime, or takes it away where none is wanted, and notes whether it is heard.
@@ -80,7 +81,7 @@ func (n *run) deliverAgent(ctx context.Context) error {
 	if !s.Heard {
 		m.agent.Doubt(5 * time.Minute)
 	}
-	waits, err := n.Agents.Delivery.Deliver(ctx, n.runtime.Cluster, n.agent, &m.agent, s)
+	waits, err := n.Agents.Delivery.Deliver(ctx, n.runtime.Cluster, n.kit, &m.agent, s)
 	again := n.hearAgent(m, waits, err)
 	n.Runtimes.SetHeard(n.kyma.Name, s.Heard)
 	if err != nil {
@@ -103,7 +104,7 @@ func (n *run) hearAgent(m *memory, waits string, err error) time.Duration {
 	state, heard := n.Agents.Voices.State(n.kyma.Name)
 	before := s.Heard
 	young := time.Since(started) < n.Agents.Silence
-	behind := heard && state.Heartbeat.Watchlist != n.agent.Watchlist.Digest()
+	behind := heard && state.Heartbeat.Watchlist != n.watchlist
 	switch {
 	case !behind:
 		m.behind = time.Time{}

@@ -83,7 +83,7 @@ func TestHearAgent(t *testing.T) {
 			status.Certificate = &v1beta2.AgentCertificate{}
 			r := &Reconciler{known: map[string]*memory{}, Options: Options{Agents: Agents{Delivery: d, Voices: c.voice, Heartbeat: 10 * time.Second, Silence: time.Hour}}}
 			n := &run{Reconciler: r, kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, now: time.Now()}
-			n.kyma.Status.Agent, n.agent.Watchlist = &status, list
+			n.kyma.Status.Agent, n.watchlist = &status, list.Digest()
 			m := n.memory("a", nil)
 			if c.behind > 0 {
 				m.behind = n.now.Add(-c.behind)

@@ -204,7 +204,8 @@ type run struct {
 	modules    []module                     // set by resolve, completed by install: wanted ones in the order of spec, then leaving ones
 	known      bool                         // set by resolve: modules are all there are
 	catalogued bool                         // set by catalog: the runtime has its catalog
-	agent      delivery.Request             // set by listen: what the agent is to watch
+	kit        delivery.Kit                 // set by listen: what the runtime gets for its agent
+	watchlist  string                       // set by listen: digest of what the agent is to watch
 	first      bool                         // set by announce: the first pass of a deletion
 }
 
