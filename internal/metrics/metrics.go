@@ -160,6 +160,12 @@ var (
 		Help: "Certificates issued to runtimes by the certificate authority of the manager.",
 	})
 
+	// CertificateOverdue is 1 for a Kyma whose runtime should have had another certificate for a day. There is no series for others.
+	CertificateOverdue = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_self_signed_cert_not_renew",
+		Help: "1 if the certificate of a runtime should have been renewed and was not.",
+	}, []string{"kyma_name"})
+
 	// AgentTroubles counts how often agents began not to be heard, by reason.
 	AgentTroubles = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_agent_troubles_total",
@@ -274,7 +280,7 @@ var (
 // [prometheus.Registerer.MustRegister] does.
 func Register(r prometheus.Registerer) {
 	r.MustRegister(Steps, StatusWrites, Objects, Purged, Orphans, Blocked, PolicyRead, MandatoryModules, CatalogWrites,
-		Ready, Runtimes, AgentTroubles, KymaState, MandatoryModuleState, ModuleState,
+		Ready, Runtimes, AgentTroubles, CertificateOverdue, KymaState, MandatoryModuleState, ModuleState,
 		AuthorityRoots, AuthorityRootExpiry, AuthorityStragglers, AuthorityBroken, CertificatesIssued,
 		ListenerDuration, ListenerRequests, ListenerErrors, ListenerInFlight, ListenerTooLarge, ListenerUnverified,
 		WatcherRequestSeconds, WatcherHeard, WatcherRefused, WatcherMissed, WatcherForwarded, WatcherHeardRuntimes, WatcherLostRuntimes, WatcherLastHeartbeat)

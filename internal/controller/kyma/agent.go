@@ -284,5 +284,10 @@ func (n *run) reportAgent(set setter) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionSKRWebhook)
 		return
 	}
+	if n.RuntimeMetrics && !n.Agents.Delivery.Due(s).IsZero() && n.now.Sub(n.Agents.Delivery.Due(s)) > 24*time.Hour {
+		metrics.CertificateOverdue.WithLabelValues(n.kyma.Name).Set(1)
+	} else {
+		metrics.CertificateOverdue.DeleteLabelValues(n.kyma.Name)
+	}
 	set(v1beta2.ConditionSKRWebhook, s.Heard, v1beta2.MessageSKRWebhookTrue, v1beta2.MessageSKRWebhookFalse, s.Reason, s.Message)
 }

@@ -51,6 +51,7 @@ func (r *Reconciler) forgetMetrics(kyma string) {
 	metrics.KymaState.DeletePartialMatch(prometheus.Labels{"kyma_name": kyma})
 	metrics.ModuleState.DeletePartialMatch(prometheus.Labels{"kyma_name": kyma})
 	metrics.MandatoryModuleState.DeletePartialMatch(prometheus.Labels{"kyma_name": kyma})
+	metrics.CertificateOverdue.DeleteLabelValues(kyma)
 }
 
 // shootOf is the first label of the runtime's domain, if it has at least three.
