@@ -112,7 +112,7 @@ func (s *stream) missing() {
 	defer s.mu.Unlock()
 	if len(s.known) > 0 && !s.outdated {
 		s.outdated = true
-		s.beginLocked(s.targets)
+		s.beginLocked(s.targets, s.known, !s.partial)
 	}
 	s.served = nil
 	s.version = ""
@@ -201,7 +201,7 @@ func (s *stream) listedNow(fresh map[string]record, changed []protocol.Name, par
 	defer s.mu.Unlock()
 	switch {
 	case !s.listed || partial || s.partial || len(changed) > s.queue.max/2:
-		s.beginLocked(s.targets)
+		s.beginLocked(s.targets, fresh, !partial)
 	default:
 		for _, name := range changed {
 			key := name.Namespace + "/" + name.Name
@@ -328,14 +328,33 @@ func (s *stream) tellLocked(name protocol.Name, matched uint64, d difference, o 
 	}
 }
 
-// beginLocked queues that anything may have changed, for the targets.
-func (s *stream) beginLocked(targets []target) {
+// beginLocked queues that anything may have changed, for the targets. Other managers than ours only know events about objects: they get one for
+// each that is there, if that is known.
+func (s *stream) beginLocked(targets []target, there map[string]record, complete bool) {
 	var done []addressee
 	for _, t := range targets {
-		if to := s.addresseeLocked(t); !slices.Contains(done, to) {
+		to := s.addresseeLocked(t)
+		if complete && to.manager != protocol.Manager {
+			s.introduceLocked(t, to, there)
+			continue
+		}
+		if !slices.Contains(done, to) {
 			done = append(done, to)
 			s.queue.add(to.manager, change{event: began(key{kind: to.kind, resource: s.plan.query.resource})})
 		}
+	}
+}
+
+// introduceLocked queues an event about each object that a target wants.
+func (s *stream) introduceLocked(t target, to addressee, there map[string]record) {
+	for key, r := range there {
+		if r.matched&bit(t.filter) == 0 {
+			continue
+		}
+		namespace, name, _ := strings.Cut(key, "/")
+		s.queue.add(to.manager, change{event: protocol.Event{
+			Watched: protocol.Name{Namespace: namespace, Name: name}, WatchedGVK: to.kind, Resource: s.plan.query.resource,
+		}})
 	}
 }
 
@@ -385,7 +404,7 @@ func (s *stream) retarget(targets []target) {
 			news = append(news, t)
 		}
 	}
-	s.beginLocked(news)
+	s.beginLocked(news, s.known, !s.partial)
 }
 
 // forget takes the stream out of the sums.

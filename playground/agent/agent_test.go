@@ -290,7 +290,7 @@ func TestTell(t *testing.T) {
 	w.put(t, "before", "1", map[string]string{"team": "blue"})
 	mark := api.Mark()
 	w.start(t)
-	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap began", "other ConfigMap began", "lifecycle-manager Deployment began")
+	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap began", "lifecycle-manager Deployment began")
 	w.inForce(t, list)
 
 	from := w.mark()
