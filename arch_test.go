@@ -33,6 +33,7 @@ var rooms = []struct {
 	{1, "render", "a pure library: the same bytes in, the same bundle out"},
 	{1, "internal/config", "flags are values, not behaviour"},
 	{1, "internal/protocol", "what agent and listener say to each other, which is all that they know of each other"},
+	{1, "internal/tombstone", "what is left behind, for controllers and people alike"},
 	{1, "internal/metrics", "one list of all metrics, which anybody may count in"},
 	{2, "apply", "a library that knows one cluster and no kind of ours"},
 	{2, "internal/loop", "knows steps, not what they do"},

@@ -55,6 +55,10 @@ const (
 	// such as a webhook that blocked it. Its value names what was taken last, for people. The operator of such a module is not looked
 	// after any more. Ours; the reference does not have it.
 	AnnotationPurged = "operator.kyma-project.io/purged"
+	// AnnotationGivenUp is on a Kyma whose runtime could not be worked on until the end of --deletion-deadline, and on its Manifests: they are
+	// let go, and the runtime is left as it is. Its value is the name of the tombstone, a ConfigMap that says what is left there. It is not
+	// to be taken back. Ours; the reference does not have it.
+	AnnotationGivenUp = "operator.kyma-project.io/given-up"
 	// AnnotationAllowDowngrade on a Kyma, in the control plane or the runtime, names the modules that may go to a lower version,
 	// separated by commas; DowngradeAll is all. On the ModuleReleaseMeta of a mandatory module ValueTrue allows it to every
 	// runtime; for mandatory modules only the Kyma in the control plane counts. It is for as long as it is there. Ours; the

@@ -14,6 +14,9 @@ const (
 	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the policy was changed to something that
 	// cannot be read. Otherwise it is not there. Ours; the reference does not have it.
 	ConditionMaintenancePolicy = "MaintenancePolicy"
+	// ConditionReachable is False while a Kyma is being deleted and its runtime cannot be worked on, if there is a --deletion-deadline, which
+	// counts from then. Otherwise it is not there. Ours; the reference does not have it.
+	ConditionReachable = "Reachable"
 	// ConditionSKRWebhook: the runtime reports changes. Present if the watcher is on.
 	ConditionSKRWebhook = "SKRWebhook"
 	// ConditionSKRImagePullSecretSync: the runtime has the Secret to pull images with. Present if one is configured.

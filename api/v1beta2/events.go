@@ -16,6 +16,11 @@ const (
 	EventUpdateSpecError = "UpdateSpecError"
 	// EventUpdateStatusError: the status of the Kyma could not be written.
 	EventUpdateStatusError = "UpdateStatusError"
+	// EventDeletionGivenUp: the runtime could not be worked on until the end of --deletion-deadline, so it is left as it is. The tombstone
+	// that the message names lists what is left there.
+	EventDeletionGivenUp = "DeletionGivenUp"
+	// EventTombstoneEnded, of a Kyma that is gone: what was left in its runtime is cleaned up, or the tombstone has become pointless.
+	EventTombstoneEnded = "TombstoneEnded"
 	// EventKymaDeletionStuck: all is removed, but a finalizer of somebody else keeps the Kyma.
 	EventKymaDeletionStuck = "KymaDeletionStuck"
 )

@@ -30,6 +30,9 @@ const (
 	// LabelCatalogHash on ModuleTemplates and ModuleReleaseMetas in a runtime identifies the content that we wrote. Ours; the reference
 	// does not have it.
 	LabelCatalogHash = "operator.kyma-project.io/catalog-hash"
+	// LabelTombstone with ValueTrue marks ConfigMaps in the control plane that say what a deletion that was given up has left in a runtime.
+	// Ours; the reference does not have it.
+	LabelTombstone = "operator.kyma-project.io/tombstone"
 	// LabelPurpose says what a Secret is for. See PurposeWatcherCertificate.
 	LabelPurpose = "operator.kyma-project.io/purpose"
 	// LabelWatcherGateway is the label by which Watchers usually select Istio gateways. Its value is WatcherGatewayDefault.

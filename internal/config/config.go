@@ -124,6 +124,9 @@ type Manager struct {
 
 	// PurgeGracePeriod is how long the deletion of a Kyma may take before what was deployed to its runtime is purged; 0 is never. Default 5 m.
 	PurgeGracePeriod time.Duration
+	// DeletionDeadline is how long the runtime of a Kyma that is being deleted may be out of reach, at least 1 s; then the deletion is given
+	// up, with a tombstone that finishes it if the runtime comes back. 0 (default) is never. Not with ModeInCluster.
+	DeletionDeadline time.Duration
 	// SkipFinalizerPurgingFor are patterns for kinds whose custom resources are never purged: plural.group or kind.group, with * for any
 	// text. Default none.
 	SkipFinalizerPurgingFor []string
@@ -272,6 +275,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.MinMaintenanceWindowSize, "min-maintenance-window-size", m.MinMaintenanceWindowSize, "how much of a maintenance window has to be left for an update to start")
 	f.DurationVar(&m.CatalogSpread, "catalog-spread", m.CatalogSpread, "time over which a change that concerns many runtimes is spread; few runtimes are done sooner")
 	f.DurationVar(&m.PurgeGracePeriod, "purge-grace-period", m.PurgeGracePeriod, "how long the deletion of a Kyma may take before its runtime is purged; 0 is never")
+	f.DurationVar(&m.DeletionDeadline, "deletion-deadline", m.DeletionDeadline, "how long the runtime of a Kyma that is being deleted may be out of reach, before the deletion is given up with a tombstone; 0 is for ever")
 	f.StringSliceVar(&m.SkipFinalizerPurgingFor, "skip-finalizer-purging-for", m.SkipFinalizerPurgingFor, "kinds whose custom resources are never purged: plural.group or kind.group, * is any text")
 	f.DurationVar(&m.OrphanSweepInterval, "orphan-sweep-interval", m.OrphanSweepInterval, "how often it is looked for what belongs to nobody; spread over the fleet; 0 is never")
 	f.BoolVar(&m.OrphanCleanup, "orphan-cleanup", m.OrphanCleanup, "delete what certainly belongs to nobody, instead of telling only")
@@ -327,6 +331,8 @@ func (m *Manager) Validate() error {
 	check(m.MinMaintenanceWindowSize >= 0, "min-maintenance-window-size", "must not be negative")
 	check(m.CatalogSpread >= 0, "catalog-spread", "must not be negative")
 	check(m.PurgeGracePeriod >= 0, "purge-grace-period", "must not be negative")
+	check(m.DeletionDeadline == 0 || m.DeletionDeadline >= time.Second, "deletion-deadline", "must be 0 or at least 1s")
+	check(m.DeletionDeadline == 0 || m.Mode != ModeInCluster, "deletion-deadline", "is not for --mode=in-cluster, where the runtime is the control plane itself")
 	for _, pattern := range m.SkipFinalizerPurgingFor {
 		_, err := path.Match(pattern, "")
 		check(err == nil && pattern != "", "skip-finalizer-purging-for", "%q is no pattern", pattern)

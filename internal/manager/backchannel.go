@@ -1,21 +1,17 @@
 package manager
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
-	"maps"
 	"net"
 	"sync"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -267,14 +263,15 @@ const ingressSecret = "klm-istio-gateway"
 
 // keepIngressSecret keeps a Secret for the ingress that ends TLS, if there is to be one: agents trust no other authority than ours.
 func (b *backChannel) keepIngressSecret(ctx context.Context) error {
-	if b.config.KymaSkrListenerBindAddress == "0" || b.config.CertManagement == config.CertManager {
+	own, is := b.authority.(*authority.Authority)
+	if b.config.KymaSkrListenerBindAddress == "0" || !is {
 		return nil // with cert-manager, it is the business of whoever looks after the issuer
 	}
 	logger, tick := b.mgr.GetLogger().WithName("authority"), time.NewTicker(time.Minute)
 	defer tick.Stop()
 	for {
-		changed := b.authority.Changed()
-		if err := b.writeIngressSecret(ctx); err != nil {
+		changed := own.Changed()
+		if err := b.writeIngressSecret(ctx, own); err != nil {
 			logger.Error(err, "the certificate of the ingress is not up to date", "secret", ingressSecret)
 		}
 		select {
@@ -286,33 +283,24 @@ func (b *backChannel) keepIngressSecret(ctx context.Context) error {
 	}
 }
 
-// writeIngressSecret writes the listener's certificate and the roots of the agents' into the Secret of the ingress, unless that has them.
-func (b *backChannel) writeIngressSecret(ctx context.Context) error {
-	cert, err := b.authority.Serving()
-	if err != nil {
-		return err
-	}
-	key, err := x509.MarshalPKCS8PrivateKey(cert.PrivateKey)
-	if err != nil {
-		return fmt.Errorf("encoding the key for Secret %s: %w", ingressSecret, err)
-	}
-	want := map[string][]byte{corev1.TLSPrivateKeyKey: pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: key})}
-	for _, der := range cert.Certificate {
-		want[corev1.TLSCertKey] = append(want[corev1.TLSCertKey], pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})...)
-	}
-	for _, root := range b.authority.Roots() {
-		want[corev1.ServiceAccountRootCAKey] = append(want[corev1.ServiceAccountRootCAKey], pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: root.Raw})...)
-	}
+// writeIngressSecret writes a certificate for the listener's hosts, and the roots of the agents', unless the Secret has them.
+func (b *backChannel) writeIngressSecret(ctx context.Context, own *authority.Authority) error {
+	const roots = "ca.crt"
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: b.config.Namespace, Name: ingressSecret}}
-	err = b.live.Get(ctx, client.ObjectKeyFromObject(secret), secret)
-	switch {
-	case apierrors.IsNotFound(err):
-		secret.Type, secret.Data = corev1.SecretTypeTLS, want
-		secret.Labels = map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
-		err = b.live.Create(ctx, secret)
-	case err == nil && !maps.EqualFunc(secret.Data, want, bytes.Equal):
-		secret.Data = want
+	err := b.live.Get(ctx, client.ObjectKeyFromObject(secret), secret)
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("reading Secret %s/%s: %w", b.config.Namespace, ingressSecret, err)
+	}
+	cert, issueErr := own.Ingress(secret.Data[corev1.TLSCertKey], secret.Data[roots])
+	if issueErr != nil || cert == nil {
+		return issueErr
+	}
+	secret.Data = map[string][]byte{corev1.TLSCertKey: cert.PEM, corev1.TLSPrivateKeyKey: cert.Key, roots: cert.CA}
+	if err == nil {
 		err = b.live.Update(ctx, secret)
+	} else {
+		secret.Type, secret.Labels = corev1.SecretTypeTLS, map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
+		err = b.live.Create(ctx, secret)
 	}
 	if err != nil {
 		return fmt.Errorf("writing Secret %s/%s: %w", b.config.Namespace, ingressSecret, err)

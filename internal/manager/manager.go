@@ -98,7 +98,11 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 			return nil, err
 		}
 	}
-	return mgr, addControllers(ctx, c, mgr, pool, artefacts, back)
+	live, err := client.New(cfg, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
+	if err != nil {
+		return nil, fmt.Errorf("building a client without cache: %w", err)
+	}
+	return mgr, addControllers(ctx, c, mgr, pool, artefacts, back, live)
 }
 
 // addConversion adds the webhook that converts v1alpha1.
@@ -231,7 +235,7 @@ func newPullSecrets(c *config.Manager, mgr ctrl.Manager) (cache.Cache, error) {
 }
 
 // addControllers registers the controllers and their metrics.
-func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, artefacts *registry.Registry, back *backChannel) error {
+func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, artefacts *registry.Registry, back *backChannel, live client.Client) error {
 	base, err := Base()
 	if err != nil {
 		return err
@@ -249,7 +253,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 		Agents: back.agents(), AuditInterval: c.AuditInterval,
 		Events: mgr.GetEventRecorder("lifecycle-manager"), Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread,
 		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, LeastWindow: c.MinMaintenanceWindowSize,
-		Concurrency: c.MaxConcurrentKymaReconciles, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
+		DeletionDeadline: c.DeletionDeadline, Live: live, Concurrency: c.MaxConcurrentKymaReconciles, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
 		After: exitAfter(c.ExitAfterStep, "kyma"),
 	})
 	if err != nil {
@@ -274,15 +278,8 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	if err := m.Register(ctx, mgr); err != nil {
 		return fmt.Errorf("registering the Manifest controller: %w", err)
 	}
-	p, err := purge.New(purge.Options{
-		Client: mgr.GetClient(), Runtimes: pool, Events: mgr.GetEventRecorder("lifecycle-manager"),
-		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, RateLimiter: backoff(),
-	})
-	if err != nil {
+	if err := addPurge(ctx, c, mgr, pool, backoff, live); err != nil {
 		return err
-	}
-	if err := p.Register(ctx, mgr); err != nil {
-		return fmt.Errorf("registering the purge controller: %w", err)
 	}
 	w, err := watcher.New(watcher.Options{
 		Client: mgr.GetClient(), Events: mgr.GetEventRecorder("lifecycle-manager"), Namespace: c.Namespace, RateLimiter: backoff(),
@@ -299,6 +296,54 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	}
 	metrics.Register(ctrlmetrics.Registry)
 	return nil
+}
+
+// addPurge registers the controllers that end what a deletion cannot: while its Kyma is there, and when it was given up.
+func addPurge(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, backoff func() workqueue.TypedRateLimiter[reconcile.Request], live client.Client) error {
+	o := purge.Options{
+		Client: mgr.GetClient(), Runtimes: pool, Events: mgr.GetEventRecorder("lifecycle-manager"),
+		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, RateLimiter: backoff(),
+	}
+	p, err := purge.New(o)
+	if err != nil {
+		return err
+	}
+	if err := p.Register(ctx, mgr); err != nil {
+		return fmt.Errorf("registering the purge controller: %w", err)
+	}
+	if c.Mode == config.ModeInCluster {
+		return nil
+	}
+	held, err := newTombstones(c, mgr)
+	if err != nil {
+		return err
+	}
+	o.RateLimiter = backoff()
+	t, err := purge.NewTombstones(purge.TombstoneOptions{Options: o, Held: held, Live: live, Namespace: c.Namespace})
+	if err != nil {
+		return err
+	}
+	if err := t.Register(mgr); err != nil {
+		return fmt.Errorf("registering the tombstone controller: %w", err)
+	}
+	return nil
+}
+
+// newTombstones returns a cache of the tombstones. There may be some also without --deletion-deadline: of a time with it.
+func newTombstones(c *config.Manager, mgr ctrl.Manager) (cache.Cache, error) {
+	held, err := cache.New(mgr.GetConfig(), cache.Options{
+		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),
+		DefaultNamespaces:    map[string]cache.Config{c.Namespace: {}},
+		DefaultLabelSelector: labels.SelectorFromSet(labels.Set{v1beta2.LabelTombstone: v1beta2.ValueTrue}),
+		DefaultTransform:     cache.TransformStripManagedFields(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("building the cache of tombstones: %w", err)
+	}
+	if err := mgr.Add(early{held}); err != nil {
+		return nil, fmt.Errorf("adding the cache of tombstones: %w", err)
+	}
+	return held, nil
 }
 
 // addOrphans registers the controller that looks for what belongs to nobody, if there is to be one.

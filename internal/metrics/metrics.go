@@ -36,6 +36,16 @@ const (
 	PurgedObject = "object"
 )
 
+// How tombstones end, the values of label "how" of [TombstonesEnded].
+const (
+	// TombstoneCleaned: the runtime has come back, and everything is gone from it.
+	TombstoneCleaned = "cleaned"
+	// TombstoneClusterGone: the access Secret was removed, so the cluster is gone.
+	TombstoneClusterGone = "cluster_gone"
+	// TombstoneReplaced: there is a Kyma for that runtime again, which looks after what is there.
+	TombstoneReplaced = "replaced"
+)
+
 // ListenerName is the only value of the label server_name, which dashboards of the Kyma project know.
 const ListenerName = "listener"
 
@@ -60,7 +70,7 @@ var listenerLabels = prometheus.Labels{"server_name": ListenerName}
 
 var (
 	// Steps measures the steps of every reconciler, in seconds, by controller, step and result.
-	// Cardinality: controllers (5) x steps (about 8 each) x 4 results.
+	// Cardinality: controllers (6) x steps (about 8 each) x 4 results.
 	Steps = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "lifecycle_mgr_step_duration_seconds",
 		Help:    "Duration of one step of a reconcile pass in seconds.",
@@ -92,6 +102,25 @@ var (
 		Name: "lifecycle_mgr_orphans",
 		Help: "Objects that belong to nobody, as last looked for.",
 	}, []string{"kind"})
+
+	// GivenUp counts deletions that were given up because the runtime could not be worked on, by reason.
+	GivenUp = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_deletions_given_up_total",
+		Help: "Deletions of Kymas that were given up with a tombstone, because the runtime could not be worked on in time.",
+	}, []string{"reason"})
+
+	// Tombstones is the number of ConfigMaps that tell of Kymas that are gone and have left something in their runtime; nearly always, that is
+	// one for each.
+	Tombstones = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_tombstones",
+		Help: "Deletions that were given up and wait for their runtime to come back.",
+	})
+
+	// TombstonesEnded counts tombstones that are no longer needed, by how: cleaned, cluster_gone, replaced.
+	TombstonesEnded = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_tombstones_ended_total",
+		Help: "Tombstones that are no longer needed, by what became of the runtime.",
+	}, []string{"how"})
 
 	// Blocked counts how often something began to keep a module from moving on, by module and reason. Cardinality: modules x reasons.
 	Blocked = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -279,7 +308,7 @@ var (
 // Register adds every metric of this package to the registry r. It panics when called twice with the same registry, as
 // [prometheus.Registerer.MustRegister] does.
 func Register(r prometheus.Registerer) {
-	r.MustRegister(Steps, StatusWrites, Objects, Purged, Orphans, Blocked, PolicyRead, MandatoryModules, CatalogWrites,
+	r.MustRegister(Steps, StatusWrites, Objects, Purged, Orphans, GivenUp, Tombstones, TombstonesEnded, Blocked, PolicyRead, MandatoryModules, CatalogWrites,
 		Ready, Runtimes, AgentTroubles, CertificateOverdue, KymaState, MandatoryModuleState, ModuleState,
 		AuthorityRoots, AuthorityRootExpiry, AuthorityStragglers, AuthorityBroken, CertificatesIssued,
 		ListenerDuration, ListenerRequests, ListenerErrors, ListenerInFlight, ListenerTooLarge, ListenerUnverified,

@@ -9,12 +9,10 @@ import (
 	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
-	"crypto/x509/pkix"
 	"encoding/pem"
 	"fmt"
 	"io"
 	"math/big"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -38,8 +36,8 @@ const forwardedCertificate = "X-Forwarded-Client-Cert"
 const eventsService = "klm-controller-manager-events.kcp-system.svc.cluster.local:8082"
 
 // ingress is the ingress gateway of a mesh, as far as the manager has to do with it: it ends TLS, asks for a client certificate from the manager's
-// roots, and sends what comes to where the VirtualServices of the control plane say, with the certificate in a header. Services have no
-// address here, so it knows who is behind them.
+// roots, and sends what comes to where the VirtualServices of the control plane say, with the certificate in a header. Its own certificate is in
+// the Secret that the manager keeps for it. Services have no address here, so it knows who is behind them.
 type ingress struct {
 	land   *Landscape
 	server *httptest.Server
@@ -60,7 +58,7 @@ type Told struct {
 	Body []byte
 }
 
-// startIngress opens the gateway. Its certificate is made when the first client comes, for the manager makes the roots.
+// startIngress opens the gateway. Its certificate is read when a client comes, for the manager makes it.
 func (l *Landscape) startIngress() error {
 	behind, err := freeAddress()
 	if err != nil {
@@ -81,20 +79,19 @@ func (l *Landscape) startIngress() error {
 	return nil
 }
 
-// configure reads the roots and makes a certificate, as both are now.
+// configure reads certificate and roots from the Secret that the Gateway names, as they are now.
 func (g *ingress) configure(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-	ctx := hello.Context()
-	roots, err := g.land.Roots(ctx)
+	s, err := g.land.secret(hello.Context(), "klm-istio-gateway")
 	if err != nil {
 		return nil, err
 	}
-	own, err := g.land.Sign(ctx, &x509.Certificate{
-		Subject: pkix.Name{CommonName: "ingress"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
-	})
+	own, err := tls.X509KeyPair(s.Data["tls.crt"], s.Data["tls.key"])
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("reading the certificate of the ingress gateway: %w", err)
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM(s.Data["ca.crt"]) {
+		return nil, fmt.Errorf("reading the roots that the ingress gateway trusts: there are none")
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{own}, ClientCAs: roots, ClientAuth: tls.RequireAndVerifyClientCert,
@@ -165,11 +162,12 @@ func leadsTo(route map[string]any, path string) string {
 	return fmt.Sprintf("%s:%d", host, port)
 }
 
-// Receive puts a component behind a Service of the manager's namespace, which remembers what it is told. The landscape needs Options.Ingress.
+// Receive puts a component behind a Service of the manager's namespace, which remembers what it is told from now on. The landscape needs Options.Ingress.
 func (l *Landscape) Receive(name string, port int) {
 	service := fmt.Sprintf("%s.%s.svc.cluster.local:%d", name, l.Namespace(), port)
 	l.ingress.mu.Lock()
 	defer l.ingress.mu.Unlock()
+	delete(l.ingress.told, name)
 	l.ingress.services[service] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		cn, bad := runtimeOf(r.Header.Get(forwardedCertificate))
@@ -211,18 +209,21 @@ func runtimeOf(header string) (string, error) {
 	return c.Subject.CommonName, nil
 }
 
-// authority reads the Secret with the roots of the manager.
-func (l *Landscape) authority(ctx context.Context) (*corev1.Secret, error) {
+// authority is the Secret with the roots of the manager.
+const authority = "klm-watcher"
+
+// secret reads a Secret of the manager.
+func (l *Landscape) secret(ctx context.Context, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
-	if err := l.Clients[ControlPlane].Get(ctx, client.ObjectKey{Namespace: l.Namespace(), Name: "klm-watcher"}, s); err != nil {
-		return nil, fmt.Errorf("reading the roots of the manager: %w", err)
+	if err := l.Clients[ControlPlane].Get(ctx, client.ObjectKey{Namespace: l.Namespace(), Name: name}, s); err != nil {
+		return nil, fmt.Errorf("reading Secret %s of the manager: %w", name, err)
 	}
 	return s, nil
 }
 
 // Roots returns the roots of the certificates of listener and agents.
 func (l *Landscape) Roots(ctx context.Context) (*x509.CertPool, error) {
-	s, err := l.authority(ctx)
+	s, err := l.secret(ctx, authority)
 	if err != nil {
 		return nil, err
 	}
@@ -235,7 +236,7 @@ func (l *Landscape) Roots(ctx context.Context) (*x509.CertPool, error) {
 
 // Sign makes a certificate with the newest root of the manager, as whoever can read its Secret can. The serial number is filled in.
 func (l *Landscape) Sign(ctx context.Context, template *x509.Certificate) (tls.Certificate, error) {
-	s, err := l.authority(ctx)
+	s, err := l.secret(ctx, authority)
 	if err != nil {
 		return tls.Certificate{}, err
 	}

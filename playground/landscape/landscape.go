@@ -244,15 +244,11 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 		args = append(args, "--mode=in-cluster")
 	}
 	if slices.Contains(l.ManagerArgs, "--watch-mode=agent") {
-		listener, err := freeAddress()
+		more, err := l.listen()
 		if err != nil {
 			return nil, err
 		}
-		if err := l.startRelay(); err != nil {
-			return nil, err
-		}
-		args = append(args, "--listener-address="+l.ListenerAddress, "--listener-bind-address="+listener)
-		l.relay.aim(listener)
+		args = append(args, more...)
 	}
 	if slices.Contains(l.ManagerArgs, "--enable-webhooks") { // the manager is a process: there is no Service
 		address, err := freeAddress()
@@ -261,6 +257,7 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 		}
 		args = append(args, "--webhook-bind-address="+address, "--webhook-url=https://"+address+"/convert")
 	}
+	//nolint:gosec // the name is one of ours
 	logs, err := os.OpenFile(filepath.Join(l.Dir, name+".log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the manager's log: %w", err)
@@ -271,6 +268,25 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 	}
 	l.Say("%-14s process %d, log %s", name, process.PID(), logs.Name())
 	return process, nil
+}
+
+// listen makes a way to the listener of the next process of the manager, and returns the flags for it.
+func (l *Landscape) listen() ([]string, error) {
+	if g := l.ingress; g != nil {
+		return []string{
+			"--listener-address=" + l.ListenerAddress, "--listener-bind-address=0",
+			"--kyma-skr-listener-bind-address=" + g.behind, "--listener-forwarded-from=127.0.0.1/32",
+		}, nil
+	}
+	listener, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	if err := l.startRelay(); err != nil {
+		return nil, err
+	}
+	l.relay.aim(listener)
+	return []string{"--listener-address=" + l.ListenerAddress, "--listener-bind-address=" + listener}, nil
 }
 
 // freeAddress returns a loopback address that nobody listens on now.

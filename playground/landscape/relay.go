@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 )
 
 // relay is an address that agents report to. It passes connections on to the listener of one replica of the manager, as a load balancer does,
@@ -15,6 +16,26 @@ type relay struct {
 	mu     sync.Mutex // guards what follows
 	target string
 	open   map[net.Conn]bool
+
+	up, down atomic.Int64 // bytes to and from the listeners
+}
+
+// Relayed returns how many bytes went from agents to the listener and back so far, TLS and all, without the headers of TCP. The landscape
+// needs agents, and no ingress gateway.
+func (l *Landscape) Relayed() (up, down int64) { return l.relay.up.Load(), l.relay.down.Load() }
+
+// counter counts the bytes that are written.
+type counter struct {
+	net.Conn
+
+	n *atomic.Int64
+}
+
+// Write implements io.Writer.
+func (c counter) Write(p []byte) (int, error) {
+	n, err := c.Conn.Write(p)
+	c.n.Add(int64(n))
+	return n, err
 }
 
 // startRelay starts the relay unless it runs.
@@ -74,9 +95,9 @@ func (r *relay) pass(in net.Conn) {
 		return
 	}
 	go func() {
-		_, _ = io.Copy(out, in) // the other side ends first, or this one does: then both are closed
+		_, _ = io.Copy(counter{out, &r.up}, in) // the other side ends first, or this one does: then both are closed
 		_ = out.Close()
 	}()
-	_, _ = io.Copy(in, out)
+	_, _ = io.Copy(counter{in, &r.down}, out)
 	_ = out.Close()
 }

@@ -3,6 +3,7 @@ package scenario
 import (
 	"context"
 	"crypto/ecdsa"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"slices"
@@ -32,6 +33,9 @@ type scenario struct {
 	pulls  int                     // set by mark: requests to the registry so far
 	orders int                     // set by mark: requests to the chart repository so far
 	passes map[string]float64      // set by mark: passes so far, by controller
+
+	certificates map[string]tls.Certificate // set by certificate: by name
+	floods       []*flood                   // set by flood: those under way
 }
 
 // key finds the scenario among the values of a script.
@@ -55,8 +59,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 
 	// The landscape.
 
-	// up [-in-cluster] [-manager=FLAG…] RUNTIME… starts a control plane, the runtimes, a registry, a chart repository, and the manager with further
-	// flags. It sets REGISTRY and CHARTS to the addresses, LOCKED_REGISTRY and LOCKED_CHARTS to those that ask for a login, and REGISTRY_HOST and
+	// up [-in-cluster] [-ingress] [-manager=FLAG…] RUNTIME… starts a control plane, the runtimes, a registry, a chart repository, and the manager with further
+	// flags; with -ingress behind the ingress gateway of a mesh, which goes by VirtualServices. It sets REGISTRY and CHARTS to the addresses, LOCKED_REGISTRY and LOCKED_CHARTS to those that ask for a login, and REGISTRY_HOST and
 	// LOCKED_REGISTRY_HOST to host:port only.
 	"up": command((*scenario).up),
 	// register RUNTIME CHANNEL makes a runtime known: access Secret, and Kyma with the channel. It waits until the Kyma is in the runtime.
@@ -73,8 +77,24 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	// manager kill|stop ends the manager at once (SIGKILL) or asks it to end; manager start [FLAG…] starts it again, with these further flags if
 	// there are any instead of those that it had.
 	"manager": command((*scenario).manager),
+	// replica start starts another replica of the manager; agents report to it from now on, though it does not work yet.
+	"replica": command((*scenario).replica),
 	// agent RUNTIME kill ends the process of the agent in a runtime at once; its Deployment starts another.
 	"agent": command((*scenario).agent),
+	// receive SERVICE PORT puts a component of the control plane behind a Service in kcp-system that the ingress gateway leads to. told SERVICE [TEXT] prints
+	// what that component was told since, each thing once, sorted; with TEXT it waits until some of it has that text.
+	"receive": command((*scenario).receive),
+	"told":    command((*scenario).told),
+	// certificate NAME of=RUNTIME keeps the client certificate of a runtime's agent; stranger=COMMON-NAME makes one of another authority, expired=COMMON-NAME
+	// and nameless make one of the manager's own that has ended, or is nobody's.
+	"certificate": command((*scenario).certificate),
+	// post [-as=CERTIFICATE] [-forwarded=CERTIFICATE] [-to=MANAGER] FILE posts an event to the listener and prints the status and the message of the
+	// answer; with -forwarded it says in the header that its client has shown that certificate.
+	"post": command((*scenario).post),
+	// flood -as=CERTIFICATE FILE posts the same event from 15 connections without a pause; flooded N ends that after so many answers and prints how
+	// many there were of each status.
+	"flood":   command((*scenario).flood),
+	"flooded": command((*scenario).flooded),
 	// gate RUNTIME FAULT REGEXP [N] makes the next N requests through the gate (all without N) whose "METHOD PATH" matches meet a fault: 429, 500, 502, 503 (the answer), cut
 	// (the connection is broken before), lose (it is broken in place of the answer), hold (it waits until the gate is opened).
 	// gate RUNTIME met N waits until so many have met one; gate RUNTIME open ends all faults and lets go what was held; with drop

@@ -3,6 +3,7 @@ package scenario
 import (
 	"archive/tar"
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"context"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/tools/clientcmd"
@@ -32,7 +34,7 @@ func (s *scenario) up(c *call) error {
 	defer func() { <-starting }()
 	var err error
 	s.land, err = landscape.Up(s.ctx, landscape.Options{
-		Dir: s.dir, Bin: bin, Runtimes: c.args, InCluster: c.has("in-cluster"), ManagerArgs: c.flags["manager"],
+		Dir: s.dir, Bin: bin, Runtimes: c.args, InCluster: c.has("in-cluster"), Ingress: c.has("ingress"), ManagerArgs: c.flags["manager"],
 	})
 	if err != nil {
 		s.land = nil // it was stopped again
@@ -184,6 +186,13 @@ func (s *scenario) manager(c *call) error {
 		return s.land.StartManager(s.ctx)
 	}
 	return fmt.Errorf("usage: manager kill|stop|start [FLAG…]")
+}
+
+func (s *scenario) replica(c *call) error {
+	if err := c.want(1, 1, "replica start"); err != nil {
+		return err
+	}
+	return s.land.StartReplica(s.ctx)
 }
 
 func (s *scenario) agent(c *call) error {
@@ -398,7 +407,12 @@ func (s *scenario) apply(c *call) error {
 		return err
 	}
 	for _, o := range objects {
-		if err := s.land.Clients[c.args[0]].Apply(s.ctx, client.ApplyConfigurationFromUnstructured((*unstructured.Unstructured)(o)), client.FieldOwner("somebody"), client.ForceOwnership); err != nil {
+		var refused error
+		err := s.poll(func(ctx context.Context) (bool, string) { // a kind that has just come may be served by fits and starts
+			refused = s.land.Clients[c.args[0]].Apply(ctx, client.ApplyConfigurationFromUnstructured((*unstructured.Unstructured)(o)), client.FieldOwner("somebody"), client.ForceOwnership)
+			return !apierrors.IsNotFound(refused), fmt.Sprint(refused)
+		})
+		if err := cmp.Or(err, refused); err != nil {
 			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 		}
 	}

@@ -44,6 +44,8 @@ var kinds = map[string]schema.GroupVersionKind{
 	"rolebinding":        {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "RoleBinding"},
 	"clusterrole":        {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole"},
 	"clusterrolebinding": {Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRoleBinding"},
+	"webhooks":           {Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration"},
+	"cronjob":            {Group: "batch", Version: "v1", Kind: "CronJob"},
 	"virtualservice":     {Group: "networking.istio.io", Version: "v1", Kind: "VirtualService"},
 	"istiogateway":       {Group: "networking.istio.io", Version: "v1", Kind: "Gateway"},
 	"httproute":          {Group: "gateway.networking.k8s.io", Version: "v1", Kind: "HTTPRoute"},
@@ -51,7 +53,7 @@ var kinds = map[string]schema.GroupVersionKind{
 }
 
 // clusterScoped are those of them that are in no namespace.
-var clusterScoped = []string{"namespace", "clusterrole", "clusterrolebinding", "crd"}
+var clusterScoped = []string{"namespace", "clusterrole", "clusterrolebinding", "crd", "webhooks"}
 
 // object is where an object is.
 type object struct {
@@ -238,6 +240,7 @@ func (s *scenario) never(c *call) error {
 // volatile are fields that differ from run to run.
 var volatile = map[string]bool{
 	"uid": true, "resourceVersion": true, "creationTimestamp": true, "managedFields": true, "lastTransitionTime": true, "lastUpdateTime": true,
+	"caBundle": true,
 }
 
 var (

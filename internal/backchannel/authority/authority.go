@@ -38,11 +38,13 @@
 package authority
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/hex"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"net/http"
@@ -362,6 +364,27 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
 	}
 	metrics.CertificatesIssued.Inc()
+	return pair.certificate(r), nil
+}
+
+// Ingress returns a certificate for whoever ends TLS in front of the listener: for its hosts, as a server and nothing else. If the one that it
+// holds (PEM) will do, together with the roots that it holds, that is nil.
+func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
+	r := a.ring.Load()
+	if r == nil {
+		return nil, fmt.Errorf("issuing the certificate of the ingress: %w", a.unknown())
+	}
+	signer := r.roots[r.indexOf(r.listener)]
+	if block, _ := pem.Decode(held); block != nil && bytes.Equal(ca, r.pem) {
+		leaf, err := x509.ParseCertificate(block.Bytes)
+		if err == nil && leaf.CheckSignatureFrom(signer.certificate) == nil && leaf.NotAfter.Sub(a.Now()) > a.RenewBefore {
+			return nil, nil
+		}
+	}
+	pair, err := signer.issue(template{commonName: protocol.Manager + "-ingress", servers: true, hosts: a.Hosts, now: a.Now(), life: a.Life})
+	if err != nil {
+		return nil, fmt.Errorf("issuing the certificate of the ingress: %w", err)
+	}
 	return pair.certificate(r), nil
 }
 

@@ -625,3 +625,26 @@ func TestNotReadYet(t *testing.T) {
 	pass(t, a)
 	wg.Wait()
 }
+
+// TestIngress: what the ingress gets is for servers only, will do until it is renewed, and follows the roots.
+func TestIngress(t *testing.T) {
+	a := build(t, Options{Now: newClock().Now})
+	first, err := a.Ingress(nil, nil)
+	if err != nil || first == nil {
+		t.Fatalf("%v, %v", first, err)
+	}
+	block, _ := pem.Decode(first.PEM)
+	leaf, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, leaf.ExtKeyUsage); diff != "" || leaf.Subject.CommonName == protocol.Manager {
+		t.Errorf("whoever has it could speak as the listener: %s, usage %s", leaf.Subject, diff)
+	}
+	if again, err := a.Ingress(first.PEM, first.CA); err != nil || again != nil {
+		t.Errorf("it will do: %v, %v", again, err)
+	}
+	if other, err := a.Ingress(first.PEM, []byte("other roots")); err != nil || other == nil {
+		t.Errorf("other roots have to be replaced: %v", err)
+	}
+}

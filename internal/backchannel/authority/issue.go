@@ -77,6 +77,7 @@ const AgentHost = "skr-webhook.kyma-system.svc"
 type template struct {
 	commonName string
 	uid        string // "" for the listener
+	servers    bool   // only for servers
 	hosts      []string
 	now        time.Time
 	life       time.Duration
@@ -116,6 +117,9 @@ func (r root) issue(t template) (*pair, error) {
 	leaf.NotBefore, leaf.NotAfter = t.now.Add(-protocol.Backdate), t.now.Add(t.life)
 	leaf.BasicConstraintsValid, leaf.KeyUsage = true, x509.KeyUsageDigitalSignature
 	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	if t.servers {
+		leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}
+	}
 	if leaf.NotAfter.After(r.certificate.NotAfter) {
 		leaf.NotAfter = r.certificate.NotAfter
 	}

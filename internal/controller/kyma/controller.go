@@ -87,6 +87,11 @@ type Options struct {
 	CatalogSpread time.Duration
 	// AuditInterval is how often the catalog of a runtime that is not watched is compared with what it should be.
 	AuditInterval time.Duration
+	// DeletionDeadline is how long the runtime of a Kyma that is being deleted may be out of reach, before the deletion is given up with a
+	// tombstone. 0 is for ever, as it is with InCluster.
+	DeletionDeadline time.Duration
+	// Live writes tombstones; Client would keep a copy of them. Needed with DeletionDeadline.
+	Live client.Writer
 	// Concurrency is the number of Kymas worked on at the same time.
 	Concurrency int
 	// RateLimiter spaces the tries after an error.
@@ -130,6 +135,9 @@ func New(o Options) (*Reconciler, error) {
 	}
 	if !o.InCluster && (o.Base == nil || o.PullSecret != "" && o.PullSecrets == nil) {
 		return nil, fmt.Errorf("making the Kyma controller: without InCluster, options need Base, and with PullSecret also PullSecrets")
+	}
+	if o.DeletionDeadline > 0 && o.Live == nil {
+		return nil, fmt.Errorf("making the Kyma controller: with DeletionDeadline, options need Live")
 	}
 	return &Reconciler{Options: o, known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)}}, nil
 }
@@ -197,6 +205,8 @@ type run struct {
 	base       *render.Bundle               // set by mirror: what the runtime gets first
 	paused     bool                         // set by mirror: nothing is done to the runtime but what a person deletes
 	abandoned  bool                         // set by connect: no access Secret, so a deletion leaves the runtime as it is
+	givenUp    bool                         // set by connect, modules or runtime: the deletion does not wait for the runtime any more
+	silent     error                        // set by the same: why the runtime cannot be worked on, while that is waited for
 	remote     *v1beta2.Kyma                // set by mirror: the Kyma in the runtime; in-cluster the Kyma itself
 	resent     bool                         // set by mirror: something of base was sent in this pass
 	mirrored   bool                         // set by mirror: the runtime has its namespace, CRDs and Kyma

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
@@ -26,19 +25,26 @@ func (n *run) announce(context.Context) error {
 }
 
 // connectToDelete finds the way to the runtime. No access Secret is the decision of whoever removed it: the runtime is left as it is.
-// Any other failure waits: the runtime may come back.
+// Any other failure waits: the runtime may come back. If it takes too long, see giveup.go.
 func (n *run) connectToDelete(ctx context.Context) error {
 	n.Runtimes.Unfollow(n.kyma.Name, catalogKey(n.kyma.Name))
+	if n.kyma.Annotations[v1beta2.AnnotationGivenUp] != "" {
+		n.givenUp, n.abandoned = true, true
+		return nil
+	}
 	err := n.connect(ctx)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
 		n.abandoned = true
 		return nil
 	}
-	if err == nil && n.first && !n.InCluster {
-		// So that the runtime's admin sees it too; what follows does not depend on it.
+	if err == nil && (n.first || n.wasSilent()) && !n.InCluster {
+		// So that the runtime's admin sees it too, and to find out whether it answers again; what follows does not depend on it.
 		n.remote, err = n.readRemote(ctx)
 	}
-	return err
+	if err != nil {
+		return n.outwait(ctx, err)
+	}
+	return nil
 }
 
 // deleteModules deletes every Manifest of this Kyma, mandatory ones too, and waits until they are gone.
@@ -52,12 +58,23 @@ func (n *run) deleteModules(ctx context.Context) error {
 		m := n.manifests[name]
 		n.modules = append(n.modules, module{wish: v1beta2.Module{Name: m.ModuleName()}, mandatory: m.IsMandatory(), manifest: m, former: formerEntry(n.kyma, m.ModuleName())})
 		left = append(left, m.Labels[v1beta2.LabelModuleName])
+		if n.givenUp {
+			if err := n.markGivenUp(ctx, m); err != nil {
+				return err
+			}
+		}
 		if !m.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if err := client.IgnoreNotFound(n.Client.Delete(ctx, m)); err != nil {
 			return fmt.Errorf("deleting Manifest %s: %w", m.Name, err)
 		}
+	}
+	if why := forbidden(n.manifests); why != nil && n.DeletionDeadline > 0 && !n.abandoned {
+		if err := n.outwait(ctx, why); err != nil {
+			return err
+		}
+		return loop.Later(time.Millisecond, "the modules to be let go")
 	}
 	if len(left) > 0 {
 		return loop.Later(time.Minute, "the modules to be gone: "+strings.Join(left, ", ")) // the end of a Manifest wakes us
@@ -70,20 +87,12 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 	if n.InCluster || n.abandoned {
 		return nil
 	}
-	refs, err := n.runtime.Refs(ctx, apply.Set{Bundle: n.Base})
+	left, err := n.runtime.Delete(ctx, delivery.Refs(n.bestowed()), &n.memory(n.kyma.Name, n.runtime).deletion)
 	if err != nil {
-		return fmt.Errorf("deleting what runtime %s got from us: %w", n.kyma.Name, err)
+		return n.outwait(ctx, fmt.Errorf("deleting what runtime %s got from us: %w", n.kyma.Name, err))
 	}
-	refs = append([]apply.Ref{remoteRef}, refs...)
-	if s := n.kyma.Status.Agent; s != nil {
-		refs = append(refs, delivery.Refs(s.Synced)...)
-	}
-	if n.PullSecret != "" {
-		refs = append(refs, n.pullSecretRef())
-	}
-	left, err := n.runtime.Delete(ctx, refs, &n.memory(n.kyma.Name, n.runtime).deletion)
-	if err != nil {
-		return fmt.Errorf("deleting what runtime %s got from us: %w", n.kyma.Name, err)
+	if why := refusedOf(left); why != nil && n.DeletionDeadline > 0 {
+		return n.outwait(ctx, why)
 	}
 	if len(left.Remaining) > 0 {
 		return loop.Later(500*time.Millisecond, left.Waits())
@@ -98,6 +107,9 @@ func (n *run) release(ctx context.Context) error {
 			return fmt.Errorf("ending the certificates of runtime %s: %w", n.kyma.Name, err)
 		}
 	}
+	if n.givenUp {
+		n.Runtimes.Close(n.kyma.Name) // before the end of the Kyma lets somebody else wait for the runtime
+	}
 	old := n.kyma.DeepCopy()
 	if !controllerutil.RemoveFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
@@ -105,7 +117,9 @@ func (n *run) release(ctx context.Context) error {
 	if err := client.IgnoreNotFound(n.patchMetadata(ctx, old)); err != nil {
 		return err
 	}
-	n.Runtimes.Close(n.kyma.Name)
+	if !n.givenUp {
+		n.Runtimes.Close(n.kyma.Name)
+	}
 	if n.Agents.Voices != nil {
 		n.Agents.Voices.Forget(n.kyma.Name)
 	}

@@ -18,6 +18,9 @@ import (
 // report derives the whole status from what the steps saw. Nothing in it changes while nothing changes.
 func (n *run) report(out loop.Outcome) {
 	s := &n.kyma.Status
+	if n.silent != nil { // what is waited for has a reason
+		out.Err, out.Waiting = n.silent, ""
+	}
 	switch {
 	case n.resolved():
 		s.Modules = n.moduleEntries()
@@ -129,6 +132,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 	n.reportMandatory(set)
 	n.reportPolicy(set)
 	n.reportAgent(set)
+	n.reportSilence(out, set)
 	switch {
 	case out.Err != nil:
 		reason = out.Reason()

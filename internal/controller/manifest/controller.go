@@ -171,7 +171,7 @@ type run struct {
 	kept       []apply.Ref   // set by prune: no longer of the sets, but to be kept
 	applied    bool          // set by prune: a new plan was carried out, and all that it replaced is gone
 	seen       observed      // set by observe
-	blocker    string        // set by findBlockers: the reason code of what stands in the way
+	blocker    string        // set by blockers, resource and teardown: the reason code of what stands in the way
 }
 
 // Reconcile is the whole life of a Manifest.

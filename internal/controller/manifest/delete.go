@@ -19,8 +19,12 @@ import (
 )
 
 // connectToDelete finds the way to the runtime. No access Secret is the decision of whoever removed it: the runtime is left as it is.
-// Any other failure waits: the runtime may come back.
+// Any other failure waits: the runtime may come back, unless the Kyma controller says that it is not waited for any more.
 func (n *run) connectToDelete(ctx context.Context) error {
+	if n.manifest.Annotations[v1beta2.AnnotationGivenUp] != "" {
+		n.abandoned = true
+		return n.release(ctx)
+	}
 	err := n.connect(ctx)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
 		n.abandoned = true
@@ -93,6 +97,7 @@ func (n *run) deleteResource(ctx context.Context) error {
 		return err
 	}
 	if len(left.Remaining) > 0 {
+		n.noteRefusal(left)
 		n.sustain(ctx)
 		return loop.Later(loop.Wait(time.Now(), n.since()), left.Waits())
 	}
@@ -134,9 +139,17 @@ func (n *run) teardown(ctx context.Context) error {
 		return err
 	}
 	if len(left.Remaining) > 0 {
+		n.noteRefusal(left)
 		return loop.Later(loop.Wait(time.Now(), n.since()), left.Waits())
 	}
 	return nil
+}
+
+// noteRefusal makes the want of a permission the reason of what is waited for: somebody has to grant it.
+func (n *run) noteRefusal(left apply.Teardown) {
+	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool { return r.Err != nil && r.Err.Reason() == apply.RuntimeForbidden }) {
+		n.blocker = v1beta2.ReasonRuntimeForbidden
+	}
 }
 
 // release lets the Manifest go. One whose module is handed over is not being deleted yet.

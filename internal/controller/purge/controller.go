@@ -23,6 +23,8 @@
 // (v1beta2.AnnotationPurged). In 5 both delete the same list, which does no harm, because deleting twice is deleting once. An object of the inventory that lingers, say because a finalizer of somebody else holds it, no longer
 // holds up what comes after it.
 //
+// [Tombstones] does the same for Kymas that are gone because their deletion was given up while the runtime could not be worked on.
+//
 // What was removed is told in events of the Kyma, counted in lifecycle_mgr_purged_objects_total, and named in the log.
 //
 // # What it does not do
@@ -84,6 +86,7 @@ type Options struct {
 // Reconciler purges the runtimes of Kymas.
 type Reconciler struct {
 	Options
+	name  string                                                                  // among the followers of a runtime
 	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
 
 	mu    sync.Mutex
@@ -97,6 +100,7 @@ type memory struct {
 	targets  map[string]*target   // by name of the Manifest
 	deletion apply.Deletion       // what was asked to go
 	told     map[string]bool      // what stood in the way at the last pass, and was told
+	begun    time.Time            // when the work on this connection began
 	unhooked map[string]time.Time // when a webhook was taken out of the runtime, by its name
 }
 
@@ -113,7 +117,7 @@ func New(o Options) (*Reconciler, error) {
 	if o.Concurrency == 0 {
 		o.Concurrency = 4
 	}
-	return &Reconciler{Options: o, known: map[string]*memory{}}, nil
+	return &Reconciler{Options: o, name: "Purge", known: map[string]*memory{}}, nil
 }
 
 // manifestIndex finds Manifests that are being deleted by the Kyma they belong to. Of a fleet at rest it holds nothing.
@@ -146,11 +150,12 @@ func leaving(o client.Object) []string {
 	return []string{o.GetLabels()[v1beta2.LabelKymaName]}
 }
 
-// deletionMoved accepts the beginning of a deletion, and that somebody let go.
+// deletionMoved accepts the beginning of a deletion, that somebody let go, and that it was given up.
 func deletionMoved(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return !after.GetDeletionTimestamp().IsZero() &&
-		(before.GetDeletionTimestamp().IsZero() || len(before.GetFinalizers()) != len(after.GetFinalizers()))
+		(before.GetDeletionTimestamp().IsZero() || len(before.GetFinalizers()) != len(after.GetFinalizers()) ||
+			before.GetAnnotations()[v1beta2.AnnotationGivenUp] != after.GetAnnotations()[v1beta2.AnnotationGivenUp])
 }
 
 // run is one pass over one Kyma.
@@ -211,6 +216,10 @@ func (n *run) unlock(ctx context.Context) error {
 
 // due waits until the grace period is over.
 func (n *run) due(context.Context) error {
+	if n.kyma.Annotations[v1beta2.AnnotationGivenUp] != "" {
+		n.drop(n.kyma.Name) // what is left stays until Tombstones sees to it
+		return loop.Done()
+	}
 	if n.Grace == 0 {
 		return loop.Done()
 	}
@@ -223,7 +232,7 @@ func (n *run) due(context.Context) error {
 // connect finds the way to the runtime. It makes no request to it. Without access Secret there is nothing to do: somebody
 // decided that the runtime is left as it is. Any other failure waits for a change, of which the pool tells us.
 func (n *run) connect(ctx context.Context) error {
-	n.Runtimes.Follow(n.kyma.Name, runtimes.Follower{Key: followKey(n.kyma.Name), Wake: n.wakeOn(client.ObjectKeyFromObject(n.kyma))})
+	n.Runtimes.Follow(n.kyma.Name, runtimes.Follower{Key: n.followKey(n.kyma.Name), Wake: n.wakeOn(client.ObjectKeyFromObject(n.kyma))})
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {
@@ -251,8 +260,13 @@ func (n *run) lookAt(at time.Time) {
 
 // lookAgain comes back while anything of the Kyma is there. Nobody tells when a finalizer is gone, or a Manifest asked to go.
 func (n *run) lookAgain(context.Context) error {
+	return n.lookAgainSince(n.kyma.DeletionTimestamp.Add(n.Grace))
+}
+
+// lookAgainSince comes back when something is to be done, else after a part of the time that it has taken so far.
+func (n *run) lookAgainSince(begin time.Time) error {
 	n.tell()
-	after := loop.Wait(n.now, n.kyma.DeletionTimestamp.Add(n.Grace))
+	after := loop.Wait(n.now, begin)
 	if !n.next.IsZero() {
 		after = min(after, n.next.Sub(n.now))
 	}
@@ -272,7 +286,7 @@ func (n *run) remember(rt *runtimes.Runtime) *memory {
 		if m != nil {
 			told = m.told
 		}
-		m = &memory{runtime: rt, targets: map[string]*target{}, told: told, unhooked: map[string]time.Time{}}
+		m = &memory{runtime: rt, targets: map[string]*target{}, told: told, begun: n.now, unhooked: map[string]time.Time{}}
 		n.known[n.kyma.Name] = m
 	}
 	m.kyma = n.kyma
@@ -281,11 +295,7 @@ func (n *run) remember(rt *runtimes.Runtime) *memory {
 
 // forget drops what is known of a Kyma that is gone, and tells the last of it.
 func (r *Reconciler) forget(ctx context.Context, kyma string) {
-	r.Runtimes.Unfollow(kyma, followKey(kyma))
-	r.mu.Lock()
-	m := r.known[kyma]
-	delete(r.known, kyma)
-	r.mu.Unlock()
+	m := r.drop(kyma)
 	if m == nil {
 		return
 	}
@@ -293,6 +303,16 @@ func (r *Reconciler) forget(ctx context.Context, kyma string) {
 	for _, name := range slices.Sorted(maps.Keys(m.targets)) {
 		n.tellEnd(ctx, m.targets[name])
 	}
+}
+
+// drop forgets a Kyma and returns what was known of it, nil if nothing was.
+func (r *Reconciler) drop(kyma string) *memory {
+	r.Runtimes.Unfollow(kyma, r.followKey(kyma))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	m := r.known[kyma]
+	delete(r.known, kyma)
+	return m
 }
 
 // wakeOn returns what the pool calls when the connection breaks, mends or is replaced.
@@ -305,4 +325,4 @@ func (r *Reconciler) wakeOn(key client.ObjectKey) func(runtimes.Seen) {
 }
 
 // followKey tells the purge apart from other followers of a runtime.
-func followKey(kyma string) string { return "Purge/" + kyma }
+func (r *Reconciler) followKey(kyma string) string { return r.name + "/" + kyma }

@@ -31,6 +31,7 @@ type server struct {
 	objects map[string]map[string]any
 	writes  []string
 	refuse  string // a request line that is answered with 403
+	served  bool   // our own kinds are served
 	hook    string // the name of a webhook that nobody answers, and that is asked about Things while its configuration is there
 }
 
@@ -83,6 +84,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case path == "/apis/example.com/v1":
 		answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "things", Kind: "Thing", Namespaced: true}}})
+	case path == remoteAPI && s.served:
+		answer(w, http.StatusOK, metav1.APIResourceList{APIResources: []metav1.APIResource{{Name: "kymas", Kind: "Kyma", Namespaced: true}}})
 	case line == s.refuse:
 		answer(w, http.StatusForbidden, metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status"}, Message: "no", Reason: metav1.StatusReasonForbidden})
 	case s.hook != "" && r.Method != http.MethodGet && strings.HasPrefix(path, thingPath):

@@ -28,6 +28,7 @@ func (n *run) purgeInventories(ctx context.Context) error {
 		if err != nil {
 			return fmt.Errorf("purging module %s from runtime %s: %w", t.module, n.kyma.Name, err)
 		}
+		t.gone = left.Done()
 		t.there = without(t.there, left.Kept)
 		n.tellDeleted(ctx, t, accepted(left))
 		late := overdue(left.Remaining, n.now, n.Grace)

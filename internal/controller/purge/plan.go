@@ -28,6 +28,7 @@ type target struct {
 	surveyed    bool
 	begun       bool // set by inventory: its objects were asked to go
 	held        bool // set by resources in each pass: custom resources are left, so the operator stays
+	gone        bool // set by inventory in each pass: all of the inventory is gone, but for what is kept
 }
 
 // newTarget reads what a Manifest says of the runtime.
@@ -196,7 +197,8 @@ const (
 //	2  not asked to go yet                   remove
 //	3  held by the garbage collector alone   wait
 //	4  asked less than a farewell ago        wait
-//	5  else                                  release
+//	5  there is no grace period              wait: finalizers are never removed
+//	6  else                                  release
 //
 // A runtime whose clock is ahead gives no farewell.
 func (k *kind) moveFor(found *apply.Found, now time.Time, grace time.Duration) (do move, until time.Time) {
@@ -211,6 +213,8 @@ func (k *kind) moveFor(found *apply.Found, now time.Time, grace time.Duration) (
 		return wait, time.Time{}
 	case asked >= 0 && asked < patience:
 		return wait, found.Deleted.Add(patience)
+	case grace == 0:
+		return wait, time.Time{}
 	default:
 		return release, time.Time{}
 	}

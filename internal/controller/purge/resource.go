@@ -47,11 +47,18 @@ func (n *run) survey(ctx context.Context) error {
 			delete(n.memory.targets, name)
 			continue
 		}
+		n.targets = append(n.targets, t)
+	}
+	return n.lookAtTargets(ctx)
+}
+
+// lookAtTargets reads what the inventories of the targets name, and decides what stands between them and their end.
+func (n *run) lookAtTargets(ctx context.Context) error {
+	for _, t := range n.targets {
 		if err := n.look(ctx, t); err != nil {
 			return err
 		}
-		t.held = false
-		n.targets = append(n.targets, t)
+		t.held, t.gone = false, false
 	}
 	n.kinds = kindsOf(n.targets, n.Skip)
 	return nil

@@ -1,0 +1,228 @@
+package purge
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
+)
+
+// held is a cache that is never behind.
+type held struct {
+	cache.Cache
+	client.Client
+}
+
+func (h held) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	return h.Client.Get(ctx, key, o, opts...)
+}
+
+func (h held) List(ctx context.Context, l client.ObjectList, opts ...client.ListOption) error {
+	return h.Client.List(ctx, l, opts...)
+}
+
+// indexer lets a fake client find what the cache would.
+type indexer struct{ *fake.ClientBuilder }
+
+func (i indexer) IndexField(_ context.Context, o client.Object, field string, values client.IndexerFunc) error {
+	i.WithIndex(o, field, values)
+	return nil
+}
+
+const (
+	remoteAPI  = "/apis/operator.kyma-project.io/v1beta2"
+	remotePath = remoteAPI + "/namespaces/kyma-system/kymas/default"
+	ourCRDPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kymas.operator.kyma-project.io"
+)
+
+// accessTo is the access Secret of the runtime behind a server.
+func accessTo(t *testing.T, host string) *corev1.Secret {
+	t.Helper()
+	config := clientcmdapi.Config{
+		CurrentContext: "c", Contexts: map[string]*clientcmdapi.Context{"c": {Cluster: "c", AuthInfo: "c"}},
+		Clusters: map[string]*clientcmdapi.Cluster{"c": {Server: host}}, AuthInfos: map[string]*clientcmdapi.AuthInfo{"c": {Token: "t"}},
+	}
+	data, err := clientcmd.Write(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "access", Labels: map[string]string{v1beta2.LabelKymaName: "k"}}, Data: map[string][]byte{"config": data}}
+}
+
+// buried is the tombstone of Kyma k with the module of manifest, and the Kyma and its definition in the runtime.
+func buried(t *testing.T) *corev1.ConfigMap {
+	t.Helper()
+	of := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", UID: "u"}}
+	maps, err := tombstone.Of(of, []*v1beta2.Manifest{manifest()}, []v1beta2.Resource{
+		{Group: "operator.kyma-project.io", Version: "v1beta2", Kind: "Kyma", Namespace: "kyma-system", Name: "default"},
+		{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "kymas.operator.kyma-project.io"},
+	}).ConfigMaps("n")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return maps[0]
+}
+
+// newTombstones returns one over a control plane with these objects.
+func newTombstones(t *testing.T, o Options, objects ...client.Object) (*Tombstones, *events.FakeRecorder) {
+	t.Helper()
+	kinds := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1beta2.AddToScheme} {
+		if err := add(kinds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	b := fake.NewClientBuilder().WithScheme(kinds).WithObjects(objects...)
+	if err := runtimes.Index(t.Context(), indexer{b}); err != nil {
+		t.Fatal(err)
+	}
+	c := b.Build()
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Cache: c, Live: c, Namespace: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { pool.Close("k") })
+	told := events.NewFakeRecorder(100)
+	o.Client, o.Runtimes, o.Events = c, pool, told
+	r, err := NewTombstones(TombstoneOptions{Options: o, Held: held{Client: c}, Live: c, Namespace: "n"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, told
+}
+
+func (r *Tombstones) pass(t *testing.T) reconcile.Result {
+	t.Helper()
+	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+// left tells whether the tombstone is there.
+func (r *Tombstones) left(t *testing.T) bool {
+	t.Helper()
+	var maps corev1.ConfigMapList
+	if err := r.Client.List(t.Context(), &maps); err != nil {
+		t.Fatal(err)
+	}
+	return len(maps.Items) > 0
+}
+
+// withRemote adds the Kyma of the runtime and its definition.
+func (s *server) withRemote(owner string) {
+	s.add(remotePath, nil)
+	s.objects[remotePath]["metadata"].(map[string]any)["annotations"] = map[string]any{v1beta2.AnnotationOwnedBy: owner}
+	s.add(ourCRDPath, nil)
+	s.served = true
+}
+
+func TestTombstones(t *testing.T) {
+	live := func(uid string) *v1beta2.Kyma {
+		k := kyma(0, v1beta2.FinalizerKyma)
+		k.UID = "u"
+		if uid != "u" {
+			k.UID, k.DeletionTimestamp = "other", nil
+		}
+		return k
+	}
+	cases := map[string]struct {
+		reason  string
+		objects []client.Object
+		access  bool
+		owner   string // of the Kyma in the runtime
+		left    bool
+		writes  []string
+		event   string
+	}{
+		"BeingLetGo":  {"its Kyma is about to go", []client.Object{live("u")}, true, "n/k", true, nil, ""},
+		"AnotherKyma": {"that takes over what is there", []client.Object{live("other")}, true, "n/k", false, nil, "another Kyma of that name"},
+		"ClusterGone": {"nobody can get there any more", nil, false, "n/k", false, nil, "access Secret was removed"},
+		"TakenOver":   {"what is there belongs to somebody else", nil, true, "n/other", false, nil, "belongs to n/other"},
+		"CameBack": {
+			"custom resources, then their module, then what is ours", nil, true, "n/k", false,
+			[]string{"DELETE " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath, "DELETE " + remotePath, "DELETE " + ourCRDPath}, "nothing of its 6 objects",
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.add(thingPath+"own", nil)
+			s.withRemote(c.owner)
+			if c.objects = append(c.objects, buried(t)); c.access {
+				c.objects = append(c.objects, accessTo(t, s.URL))
+			}
+			r, told := newTombstones(t, Options{Grace: time.Minute}, c.objects...)
+			for range 3 {
+				r.pass(t)
+			}
+			if got := s.take(); !slices.Equal(got, c.writes) {
+				t.Errorf("%s: wrote %q, want %q", c.reason, got, c.writes)
+			}
+			if r.left(t) != c.left {
+				t.Errorf("%s: the tombstone is there: %t, want %t", c.reason, !c.left, c.left)
+			}
+			e := takeEvents(told)
+			ended := slices.DeleteFunc(slices.Clone(e), func(e string) bool { return !strings.Contains(e, v1beta2.EventTombstoneEnded) })
+			if c.event == "" && e != nil || c.event != "" && (len(ended) != 1 || !strings.Contains(ended[0], c.event)) {
+				t.Errorf("%s: told %q, want once %q", c.reason, e, c.event)
+			}
+			if c.writes != nil && !s.has(keptPath) {
+				t.Errorf("%s: what the module says to keep is gone", c.reason)
+			}
+		})
+	}
+}
+
+func TestTombstoneWaitsForTheRuntime(t *testing.T) {
+	s := newServer(t)
+	s.Close()
+	r, told := newTombstones(t, Options{Grace: time.Minute}, buried(t), accessTo(t, s.URL))
+	if after := r.pass(t).RequeueAfter; after <= 0 || !r.left(t) || takeEvents(told) != nil {
+		t.Errorf("comes back after %s, tombstone is there: %t; want that it waits", after, r.left(t))
+	}
+}
+
+func TestFinalizersNobodyServes(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		grace  time.Duration
+		gone   bool
+	}{
+		"Purge":   {"they have had their farewell", time.Minute, true},
+		"NoPurge": {"without a purge they are nobody's to remove", 0, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			s.add(thingPath+"mine", []string{"example.com/nobody"}) // asked to go an hour ago
+			s.withRemote("n/k")
+			r, told := newTombstones(t, Options{Grace: c.grace}, buried(t), accessTo(t, s.URL))
+			for range 3 {
+				r.pass(t)
+			}
+			if r.left(t) == c.gone || s.has(thingPath+"mine") == c.gone || s.has(configPath) == c.gone || s.has(remotePath) == c.gone {
+				t.Errorf("%s: the tombstone is there: %t, the custom resource: %t, its operator: %t (%q)",
+					c.reason, r.left(t), s.has(thingPath+"mine"), s.has(configPath), takeEvents(told))
+			}
+		})
+	}
+}
