@@ -1,0 +1,139 @@
+package fleet
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// Ask sends a request past network, credentials, faults and counters, as the admin of the cluster with the given User-Agent, and returns the answer's
+// status and body. uri is a path and a query. Watches, and questions about what is served, cannot be asked.
+func (c *Cluster) Ask(method, uri, contentType, agent string, body []byte) (code int, answer []byte, err error) {
+	r, err := c.do(c.fleet.life, method, uri, contentType, agent, body)
+	if r == nil {
+		return 0, nil, err
+	}
+	if r.object != nil {
+		return r.code, c.appendObject(nil, r.object), nil
+	}
+	return r.code, r.raw, nil
+}
+
+// Get reads an object, nil if there is none. A cluster-wide one has no namespace.
+func (c *Cluster) Get(resource schema.GroupVersionResource, namespace, name string) (*unstructured.Unstructured, error) {
+	k := c.kindOf(kindKey{resource.Group, resource.Version, resource.Resource})
+	if k == nil {
+		return nil, nil
+	}
+	r := c.get(c.fleet.life, k, place{namespace: namespace, name: name})
+	switch {
+	case r.code == http.StatusNotFound:
+		return nil, nil
+	case r.object == nil:
+		return nil, &Refusal{Code: r.code, Body: r.raw}
+	}
+	u := &unstructured.Unstructured{}
+	if err := utiljson.Unmarshal(c.appendObject(nil, r.object), &u.Object); err != nil {
+		return nil, fmt.Errorf("reading %s %s of %s: %w", resource.Resource, name, c.Name(), err)
+	}
+	return u, nil
+}
+
+// Metadata reads what identifies an object, nil if there is none.
+func (c *Cluster) Metadata(resource schema.GroupResource, namespace, name string) (*metav1.PartialObjectMetadata, error) {
+	c.mu.Lock()
+	o := c.findLocked(c.fleet.resources.of(resource), namespace, name)
+	c.mu.Unlock()
+	if o == nil {
+		return nil, nil
+	}
+	m := &metav1.PartialObjectMetadata{}
+	if err := json.Unmarshal(c.appendMetadata(nil, o), m); err != nil {
+		return nil, fmt.Errorf("reading the metadata of %s %s of %s: %w", resource, name, c.Name(), err)
+	}
+	return m, nil
+}
+
+// Names returns the objects of a resource as "namespace/name", or "name", in order.
+func (c *Cluster) Names(resource schema.GroupResource) []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var all []string
+	for _, o := range c.rangeLocked(c.fleet.resources.of(resource), "") {
+		all = append(all, continueKey(o))
+	}
+	return all
+}
+
+// Objects returns how many objects the cluster has.
+func (c *Cluster) Objects() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.objects)
+}
+
+// Version returns the resourceVersion of the last change: two that are equal say that nothing was written in between.
+func (c *Cluster) Version() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return int(c.version)
+}
+
+// Apply applies an object by server-side apply with force, as somebody at the cluster would.
+func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
+	k := c.kindFor(&body{apiVersion: o.GetAPIVersion(), kind: o.GetKind()})
+	if k == nil {
+		return fmt.Errorf("applying %s %s to %s: the cluster does not serve its kind", o.GetKind(), o.GetName(), c.Name())
+	}
+	data, err := json.Marshal(o.Object)
+	if err == nil {
+		_, err = c.do(c.fleet.life, http.MethodPatch, k.path(o.GetNamespace(), o.GetName(), "")+"?force=true&fieldManager="+manager, string(types.ApplyPatchType), manager, data)
+	}
+	if err != nil {
+		return fmt.Errorf("applying %s %s to %s: %w", o.GetKind(), o.GetName(), c.Name(), err)
+	}
+	return nil
+}
+
+// Edit reads an object, lets edit change it, and writes it, as somebody at the cluster would with kubectl edit. A subresource such as "status" may be
+// given after the resource's name: "kymas/status".
+func (c *Cluster) Edit(resource schema.GroupVersionResource, namespace, name string, edit func(*unstructured.Unstructured)) error {
+	plural, subresource, _ := strings.Cut(resource.Resource, "/")
+	resource.Resource = plural
+	u, err := c.Get(resource, namespace, name)
+	if err == nil && u == nil {
+		err = fmt.Errorf("there is no such object")
+	}
+	if err == nil {
+		edit(u)
+		var data []byte
+		if data, err = json.Marshal(u.Object); err == nil {
+			k := c.kindOf(kindKey{resource.Group, resource.Version, plural})
+			_, err = c.do(c.fleet.life, http.MethodPut, k.path(namespace, name, subresource), jsonType, "kubectl-edit", data)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("editing %s %s of %s: %w", plural, name, c.Name(), err)
+	}
+	return nil
+}
+
+// Delete deletes an object in the background. That it does not exist is no error.
+func (c *Cluster) Delete(resource schema.GroupVersionResource, namespace, name string) error {
+	k := c.kindOf(kindKey{resource.Group, resource.Version, resource.Resource})
+	if k == nil {
+		return nil
+	}
+	_, err := c.do(c.fleet.life, http.MethodDelete, k.path(namespace, name, ""), jsonType, "kubectl", inBackground)
+	if err != nil && !isNotFound(err) {
+		return fmt.Errorf("deleting %s %s of %s: %w", resource.Resource, name, c.Name(), err)
+	}
+	return nil
+}

@@ -1,0 +1,287 @@
+package fleet_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"io"
+	"net/http"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
+)
+
+var verbose = flag.Bool("answers", false, "print the answers of the real API server")
+
+// step is a request that is made to a simulated cluster and to a real API server.
+type step struct {
+	name string
+	// do is METHOD PATH. In it and in send, {uid NAME} and {version NAME} are what a step that keeps NAME was answered.
+	do string
+	// send is the body, and kind how it is sent: "apply", "merge", "json-patch", "strategic", or a content type. "" is JSON.
+	send, kind string
+	// accept is asked for; "" is JSON, "metadata" the metadata only.
+	accept string
+	keep   string
+	// until is a text that the answer has in the end; the request is repeated until then.
+	until string
+	// raw compares nothing but status and content type, for the reason that why gives.
+	raw bool
+	why string
+}
+
+// server is one of the two.
+type server struct {
+	base   string
+	client *http.Client
+	kept   map[string][2]string
+}
+
+var contentTypes = map[string]string{
+	"": "application/json", "apply": "application/apply-patch+yaml", "merge": "application/merge-patch+json",
+	"json-patch": "application/json-patch+json", "strategic": "application/strategic-merge-patch+json",
+}
+
+var placeholder = regexp.MustCompile(`\{(uid|version) ([a-z0-9-]+)\}`)
+
+func (s *server) fill(text string) string {
+	return placeholder.ReplaceAllStringFunc(text, func(m string) string {
+		parts := placeholder.FindStringSubmatch(m)
+		if parts[1] == "uid" {
+			return s.kept[parts[2]][0]
+		}
+		return s.kept[parts[2]][1]
+	})
+}
+
+// ask makes the request of a step once.
+func (s *server) ask(ctx context.Context, one step) (a answer, data []byte, err error) {
+	method, path, _ := strings.Cut(s.fill(one.do), " ")
+	req, err := http.NewRequestWithContext(ctx, method, s.base+path, strings.NewReader(s.fill(one.send)))
+	if err != nil {
+		return a, nil, err
+	}
+	if one.send != "" {
+		contentType, ok := contentTypes[one.kind]
+		if !ok {
+			contentType = one.kind
+		}
+		req.Header.Set("Content-Type", contentType)
+	}
+	accept := one.accept
+	switch accept {
+	case "":
+		accept = "application/json"
+	case "metadata":
+		accept = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+	case "metadata-list":
+		accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
+	}
+	req.Header.Set("Accept", accept)
+	req.Header.Set("User-Agent", "conformance/1")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return a, nil, err
+	}
+	defer resp.Body.Close()
+	data, err = io.ReadAll(resp.Body)
+	return answer{Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), Warnings: resp.Header.Values("Warning")}, data, err
+}
+
+// answer is what is compared.
+type answer struct {
+	Code        int
+	ContentType string
+	Warnings    []string
+	Body        any
+}
+
+// run makes the request until the answer is as the step says.
+func (s *server) run(ctx context.Context, one step) (answer, error) {
+	for {
+		a, data, err := s.ask(ctx, one)
+		if err != nil {
+			return answer{}, err
+		}
+		if !strings.Contains(string(data), one.until) && (one.until != "404" || a.Code != http.StatusNotFound) {
+			select {
+			case <-time.After(50 * time.Millisecond):
+				continue
+			case <-ctx.Done():
+				return answer{}, fmt.Errorf("waiting for %q: %s", one.until, data)
+			}
+		}
+		if one.keep != "" {
+			var o struct {
+				Metadata struct{ UID, ResourceVersion string }
+			}
+			_ = json.Unmarshal(data, &o)
+			s.kept[one.keep] = [2]string{o.Metadata.UID, o.Metadata.ResourceVersion}
+		}
+		if one.raw {
+			return a, nil
+		}
+		if strings.Contains(one.do, "watch=") {
+			a.Body = readEvents(data)
+			return a, nil
+		}
+		if err := json.Unmarshal(data, &a.Body); err != nil {
+			a.Body = string(data)
+		}
+		a.Body = normalise("", a.Body)
+		return a, nil
+	}
+}
+
+// readEvents reads the events of a watch.
+func readEvents(data []byte) any {
+	var all []any
+	for line := range bytes.Lines(data) {
+		var e map[string]any
+		if json.Unmarshal(line, &e) == nil && e["type"] != "BOOKMARK" {
+			all = append(all, normalise("", e))
+		}
+	}
+	return all
+}
+
+// Differences that are meant. The simulator has no ReplicaSets and pods behind a Deployment; what controllers of a real cluster add by
+// themselves is not compared.
+var (
+	times      = regexp.MustCompile(`^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$`)
+	uids       = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
+	generated  = regexp.MustCompile(`\bgen-[a-z0-9]{5}\b`)
+	etcdPrefix = regexp.MustCompile(`Key: /real/`)
+	someTime   = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`)
+	versions   = regexp.MustCompile(`(resourceVersion\\?":\\?"|ResourceVersion in the precondition \(|ResourceVersion in record \()\d+`)
+	controller = []string{"kube-controller-manager", "kube-apiserver", "fleet.test"}
+)
+
+// normalise drops what differs between any two API servers.
+func normalise(key string, v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := map[string]any{}
+		for k, value := range v {
+			switch k {
+			case "uid", "resourceVersion", "continue", "clusterIP":
+				if text, _ := value.(string); text != "" && text != "None" {
+					value = strings.ToUpper(k)
+				}
+			case "clusterIPs":
+				value = "CLUSTERIPS"
+			case "remainingItemCount":
+				continue // controllers put objects into every namespace
+			case "deployment.kubernetes.io/revision":
+				continue // set by the controller of Deployments
+			}
+			out[uids.ReplaceAllString(k, "UID")] = normalise(k, value)
+		}
+		if annotations, ok := out["annotations"].(map[string]any); ok && len(annotations) == 0 {
+			delete(out, "annotations")
+		}
+		if out["kind"] == "Deployment" {
+			delete(out, "status") // two controllers are not equally fast
+		}
+		return out
+	case []any:
+		var out []any
+		for _, one := range v {
+			if m, ok := one.(map[string]any); ok {
+				if key == "managedFields" && slices.Contains(controller, fmt.Sprint(m["manager"])) {
+					continue
+				}
+				if meta, ok := m["metadata"].(map[string]any); ok && (meta["name"] == "kube-root-ca.crt" || meta["name"] == "default" && m["apiVersion"] == nil && m["spec"] == nil) {
+					continue // made by controllers in every namespace
+				}
+			}
+			out = append(out, normalise(key, one))
+		}
+		if key == "resources" { // of custom resources, in the order of a cache
+			slices.SortFunc(out, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
+		}
+		return out
+	case string:
+		if times.MatchString(v) {
+			return "TIME"
+		}
+		v = versions.ReplaceAllString(someTime.ReplaceAllString(etcdPrefix.ReplaceAllString(v, "Key: /"), "TIME"), "${1}VERSION")
+		return generated.ReplaceAllString(uids.ReplaceAllString(v, "UID"), "gen-*")
+	}
+	return v
+}
+
+// TestConformance makes the same requests to a simulated cluster and to a real API server, and compares the answers.
+func TestConformance(t *testing.T) {
+	simulated, actual := servers(t)
+	for i, one := range script {
+		t.Run(fmt.Sprintf("%03d_%s", i+1, one.name), func(t *testing.T) {
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			defer cancel()
+			var got, want answer
+			var gotErr, wantErr error
+			var wg sync.WaitGroup
+			wg.Go(func() { got, gotErr = simulated.run(ctx, one) })
+			wg.Go(func() { want, wantErr = actual.run(ctx, one) })
+			wg.Wait()
+			if gotErr != nil || wantErr != nil {
+				t.Fatalf("simulated: %v; real: %v", gotErr, wantErr)
+			}
+			if *verbose {
+				data, _ := json.Marshal(want)
+				t.Logf("%s", data)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-real +simulated):\n%s", one.do, diff)
+			}
+		})
+	}
+	t.Run("engine", func(t *testing.T) { compareEngine(t, simulated, actual) })
+}
+
+// servers starts both.
+func servers(t *testing.T) (simulated, actual *server) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
+	defer cancel()
+	host, err := cluster.Open(ctx, cluster.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = host.Close() })
+	one, err := host.Start(ctx, "real")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := fleet.Open(t.Context(), fleet.Options{Clusters: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = f.Close() })
+	cfg, err := clientcmd.RESTConfigFromKubeConfig(f.Cluster(1).Kubeconfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newServer(t, cfg), newServer(t, one.Config())
+}
+
+func newServer(t *testing.T, cfg *rest.Config) *server {
+	t.Helper()
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &server{base: cfg.Host, client: client, kept: map[string][2]string{}}
+}

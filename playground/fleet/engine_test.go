@@ -1,0 +1,206 @@
+package fleet_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+const module = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: engine}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: samples.engine.example.com}
+spec:
+  group: engine.example.com
+  scope: Namespaced
+  names: {kind: Sample, listKind: SampleList, plural: samples, singular: sample}
+  versions:
+  - {name: v1, served: true, storage: true, subresources: {status: {}}, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+---
+apiVersion: v1
+kind: ServiceAccount
+metadata: {name: robot, namespace: engine}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: engine}
+rules: [{apiGroups: [""], resources: [pods], verbs: [get]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: engine}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: engine}
+subjects: [{kind: ServiceAccount, name: robot, namespace: engine}]
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: engine}
+data: {level: info, extra: "1"}
+---
+apiVersion: v1
+kind: Service
+metadata: {name: web, namespace: engine}
+spec: {selector: {app: web}, ports: [{name: http, port: 80, protocol: TCP}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: engine}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {terminationGracePeriodSeconds: 0, containers: [{name: main, image: "example.com/web:1"}]}
+---
+apiVersion: engine.example.com/v1
+kind: Sample
+metadata: {name: one, namespace: engine}
+spec: {size: 1}
+`
+
+// recorder notes which requests are made.
+type recorder struct {
+	next http.RoundTripper
+	mu   sync.Mutex
+	seen map[string]bool
+}
+
+func (r *recorder) RoundTrip(req *http.Request) (*http.Response, error) {
+	r.mu.Lock()
+	r.seen[req.Method+" "+req.URL.Path] = true
+	r.mu.Unlock()
+	return r.next.RoundTrip(req)
+}
+
+// drive lets the apply engine install, check, heal and remove a module, and returns what it says and what it asks.
+func drive(ctx context.Context, s *server) (story []string, requests []string, err error) {
+	r := &recorder{next: s.client.Transport, seen: map[string]bool{}}
+	c, err := apply.New(&rest.Config{Host: s.base}, &http.Client{Transport: r}, apply.ClusterOptions{})
+	if err != nil {
+		return nil, nil, err
+	}
+	objects, err := render.Parse([]byte(module))
+	if err != nil {
+		return nil, nil, err
+	}
+	bundle, err := render.Build(objects, render.Options{Labels: map[string]string{"made-by": "test"}})
+	if err != nil {
+		return nil, nil, err
+	}
+	set := apply.Set{Bundle: bundle, Owner: "engine", Overlay: render.Overlay{Labels: map[string]string{"app.kubernetes.io/component": "one"}}}
+	say := func(format string, args ...any) { story = append(story, fmt.Sprintf(format, args...)) }
+	refs, err := c.Refs(ctx, set)
+	if err != nil {
+		return nil, nil, err
+	}
+	done := &apply.Progress{}
+	again := func(set apply.Set) error {
+		for {
+			result, err := c.Apply(ctx, set, done)
+			if err != nil || result.Done() {
+				say("applied %v, took over %v", len(result.Applied)+len(result.Unchanged), result.TakenOver)
+				return err
+			}
+			for _, f := range result.Failed {
+				say("failed: %v", f)
+			}
+			if err := pause(ctx); err != nil {
+				return err
+			}
+		}
+	}
+	if err := again(set); err != nil {
+		return nil, nil, err
+	}
+	for {
+		notReady, err := c.Ready(ctx, refs, done)
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(notReady) == 0 {
+			break
+		}
+		if err := pause(ctx); err != nil {
+			return nil, nil, fmt.Errorf("%w: %v", err, notReady)
+		}
+	}
+	drifted, err := c.Drift(ctx, set, done)
+	if err != nil {
+		return nil, nil, err
+	}
+	say("drifted: %v", drifted)
+	config := refs[slices.IndexFunc(refs, func(r apply.Ref) bool { return r.Kind == "ConfigMap" })]
+	if _, err := c.Patch(ctx, config, types.MergePatchType, "", []byte(`{"data":{"level":"debug"}}`), "somebody"); err != nil {
+		return nil, nil, err
+	}
+	if drifted, err = c.Drift(ctx, set, done); err != nil {
+		return nil, nil, err
+	}
+	say("drifted: %v", drifted)
+	done.Forget(config)
+	if err := again(set); err != nil {
+		return nil, nil, err
+	}
+	for asked := new(apply.Deletion); ; {
+		teardown, err := c.Delete(ctx, refs, asked)
+		if err != nil {
+			return nil, nil, err
+		}
+		if teardown.Done() {
+			say("gone: %d", len(teardown.Gone))
+			break
+		}
+		if err := pause(ctx); err != nil {
+			return nil, nil, fmt.Errorf("%w: %s", err, teardown.Waits())
+		}
+	}
+	return story, slices.Sorted(maps.Keys(r.seen)), nil
+}
+
+func pause(ctx context.Context) error {
+	select {
+	case <-time.After(50 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// compareEngine lets the apply engine do the same at both servers.
+func compareEngine(t *testing.T, simulated, actual *server) {
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	defer cancel()
+	type told struct{ Story, Requests []string }
+	var got, want told
+	var gotErr, wantErr error
+	var wg sync.WaitGroup
+	wg.Go(func() { got.Story, got.Requests, gotErr = drive(ctx, simulated) })
+	wg.Go(func() { want.Story, want.Requests, wantErr = drive(ctx, actual) })
+	wg.Wait()
+	if gotErr != nil || wantErr != nil {
+		t.Fatalf("simulated: %v; real: %v", gotErr, wantErr)
+	}
+	// How often it looks whether something is ready or gone, and so what it looks at, depends on how long that takes.
+	looks := func(r string) bool { return strings.HasPrefix(r, "GET ") }
+	got.Requests, want.Requests = slices.DeleteFunc(got.Requests, looks), slices.DeleteFunc(want.Requests, looks)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("the engine tells and asks (-real +simulated):\n%s", diff)
+	}
+	t.Log(strings.Join(got.Story, "\n"))
+}

@@ -1,0 +1,296 @@
+package fleet
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apiextensions-apiserver/pkg/client/informers/externalversions"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
+)
+
+// kind is a resource in one version, as all clusters of a fleet that serve it share it.
+type kind struct {
+	resource         resourceID           // the same for all versions
+	storage          schema.GroupResource // what the handlers call it
+	group, version   string
+	plural, kind     string
+	listKind         string
+	namespaced       bool
+	custom           bool // of a CustomResourceDefinition
+	subresources     []string
+	selectableFields []string
+	handler          http.Handler
+}
+
+func (k *kind) apiVersion() string {
+	return schema.GroupVersion{Group: k.group, Version: k.version}.String()
+}
+
+// name is what counters and messages call the resource.
+func (k *kind) name() string {
+	return schema.GroupResource{Group: k.group, Resource: k.plural}.String()
+}
+
+// path returns the path of an object of this kind.
+func (k *kind) path(namespace, name, subresource string) string {
+	var b strings.Builder
+	if k.group == "" {
+		b.WriteString("/api/" + k.version)
+	} else {
+		b.WriteString("/apis/" + k.group + "/" + k.version)
+	}
+	if k.namespaced && namespace != "" {
+		b.WriteString("/namespaces/" + namespace)
+	}
+	b.WriteString("/" + k.plural)
+	for _, part := range []string{name, subresource} {
+		if part != "" {
+			b.WriteString("/" + part)
+		}
+	}
+	return b.String()
+}
+
+// kindKey finds a kind in a path.
+type kindKey struct{ group, version, plural string }
+
+// resourceIDs number the resources that any cluster of a fleet has ever had.
+type resourceIDs struct {
+	mu    sync.Mutex
+	known map[schema.GroupResource]resourceID // guarded by mu
+	names []string                            // guarded by mu
+	all   []schema.GroupResource              // guarded by mu; as names
+}
+
+func (r *resourceIDs) of(resource schema.GroupResource) resourceID {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	id, ok := r.known[resource]
+	if !ok {
+		id = resourceID(len(r.names)) //nolint:gosec // a fleet has hundreds
+		r.known[resource] = id
+		r.names = append(r.names, resource.String())
+		r.all = append(r.all, resource)
+	}
+	return id
+}
+
+// name is the reverse of of.
+func (r *resourceIDs) name(id resourceID) schema.GroupResource {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all[id]
+}
+
+// definition is a CustomResourceDefinition, as far as serving its kind is concerned.
+type definition struct {
+	key         string // of all that matters
+	crd         *apiextensionsv1.CustomResourceDefinition
+	established bool
+	terminating bool
+}
+
+// readDefinition reads a CustomResourceDefinition.
+func readDefinition(text []byte) *definition {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if json.Unmarshal(text, crd) != nil {
+		return nil
+	}
+	d := &definition{crd: crd, terminating: crd.DeletionTimestamp != nil}
+	for _, c := range crd.Status.Conditions {
+		if c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue {
+			d.established = true
+		}
+	}
+	spec, err := json.Marshal([]any{crd.Name, crd.Spec, crd.Status.AcceptedNames, d.terminating})
+	if err != nil {
+		return nil
+	}
+	sum := sha256.Sum256(spec)
+	d.key = hex.EncodeToString(sum[:12])
+	return d
+}
+
+// settled tells whether the accepted names are those that are wished.
+func (d *definition) settled() bool {
+	names := &d.crd.Status.AcceptedNames
+	return d.established && names.Plural == d.crd.Spec.Names.Plural && names.Kind == d.crd.Spec.Names.Kind &&
+		slices.Equal(names.ShortNames, d.crd.Spec.Names.ShortNames) && slices.Equal(names.Categories, d.crd.Spec.Names.Categories)
+}
+
+// surface is what a cluster serves beyond the built-in kinds. Clusters with the same definitions share one.
+type surface struct {
+	definitions []*definition // by name
+	kinds       map[kindKey]*kind
+	byKind      map[string]*kind // by apiVersion and kind
+	documents   documents
+}
+
+// surfaces are all surfaces of a fleet, and the kinds they are made of.
+type surfaces struct {
+	fleet *Fleet
+	mu    sync.Mutex
+	all   map[string]*surface // by the keys of their definitions; guarded by mu
+	kinds map[string][]*kind  // by the key of the definition; guarded by mu
+}
+
+// of returns the surface of some definitions, which are in the order of their names.
+func (s *surfaces) of(definitions []*definition) (*surface, error) {
+	var b strings.Builder
+	for _, d := range definitions {
+		b.WriteString(d.key)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.all[b.String()]; known != nil {
+		return known, nil
+	}
+	made := &surface{definitions: definitions, kinds: map[kindKey]*kind{}, byKind: map[string]*kind{}}
+	for _, d := range definitions {
+		kinds, ok := s.kinds[d.key]
+		if !ok {
+			var err error
+			if kinds, err = s.fleet.customKinds(d); err != nil {
+				return nil, err
+			}
+			s.kinds[d.key] = kinds
+		}
+		for _, k := range kinds {
+			made.kinds[kindKey{k.group, k.version, k.plural}] = k
+			made.byKind[k.apiVersion()+" "+k.kind] = k
+		}
+	}
+	s.all[b.String()] = made
+	return made, nil
+}
+
+// customKinds lets the API server's own handler of custom resources serve one definition.
+func (f *Fleet) customKinds(d *definition) ([]*kind, error) {
+	crd := d.crd.DeepCopy()
+	crd.UID = types.UID(d.key)
+	long := metav1.NewTime(time.Unix(0, 0)) // the handler waits after a definition was established
+	crd.Status.Conditions = []apiextensionsv1.CustomResourceDefinitionCondition{
+		{Type: apiextensionsv1.NamesAccepted, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: long},
+		{Type: apiextensionsv1.Established, Status: apiextensionsv1.ConditionTrue, LastTransitionTime: long},
+	}
+	if d.terminating {
+		crd.DeletionTimestamp = &long
+	}
+	informer := externalversions.NewSharedInformerFactory(nil, 0).Apiextensions().V1().CustomResourceDefinitions()
+	handler, err := apiextensionsapiserver.NewCustomResourceDefinitionHandler(nil, nil, informer, http.NotFoundHandler(), storageOptions{}, admitAll{}, nil, nil, nil, 1,
+		authorizerfactory.NewAlwaysAllowAuthorizer(), time.Minute, time.Minute, f.schemas, 3<<20)
+	if err != nil {
+		return nil, fmt.Errorf("serving %s: %w", crd.Name, err)
+	}
+	if err := informer.Informer().GetIndexer().Add(crd); err != nil {
+		return nil, fmt.Errorf("serving %s: %w", crd.Name, err)
+	}
+	names := crd.Status.AcceptedNames
+	resource := schema.GroupResource{Group: crd.Spec.Group, Resource: names.Plural}
+	var kinds []*kind
+	for _, v := range crd.Spec.Versions {
+		if !v.Served {
+			continue
+		}
+		k := &kind{
+			resource: f.resources.of(resource), storage: resource, group: crd.Spec.Group, version: v.Name, plural: names.Plural, kind: names.Kind, listKind: names.ListKind,
+			namespaced: crd.Spec.Scope == apiextensionsv1.NamespaceScoped, custom: true, handler: handler,
+		}
+		if v.Subresources != nil && v.Subresources.Status != nil {
+			k.subresources = append(k.subresources, "status")
+		}
+		if v.Subresources != nil && v.Subresources.Scale != nil {
+			k.subresources = append(k.subresources, "scale")
+		}
+		for _, field := range v.SelectableFields {
+			k.selectableFields = append(k.selectableFields, strings.TrimPrefix(field.JSONPath, "."))
+		}
+		kinds = append(kinds, k)
+	}
+	return kinds, nil
+}
+
+// admitAll is no admission.
+type admitAll struct{}
+
+// Handles implements admission.Interface.
+func (admitAll) Handles(admission.Operation) bool { return false }
+
+// aliases are resources that show the objects of another one.
+var aliases = map[schema.GroupResource]schema.GroupResource{
+	{Group: "events.k8s.io", Resource: "events"}: {Resource: "events"},
+}
+
+// learnBuiltins makes kinds of what the handlers say they serve.
+func (f *Fleet) learnBuiltins() {
+	for _, version := range f.builtinVersions {
+		for _, r := range version.list.APIResources {
+			plural, sub, isSub := strings.Cut(r.Name, "/")
+			key := kindKey{version.group, version.version, plural}
+			if isSub {
+				if k := f.builtins[key]; k != nil {
+					k.subresources = append(k.subresources, sub)
+				}
+				continue
+			}
+			resource := schema.GroupResource{Group: version.group, Resource: plural}
+			stored := resource
+			if alias, ok := aliases[resource]; ok {
+				stored = alias
+			}
+			k := &kind{
+				resource: f.resources.of(stored), storage: stored, group: version.group, version: version.version, plural: plural, kind: r.Kind, listKind: r.Kind + "List",
+				namespaced: r.Namespaced, handler: f.handler,
+			}
+			f.builtins[key], f.builtinKinds[k.apiVersion()+" "+k.kind] = k, k
+		}
+	}
+}
+
+// kindOf returns the kind that a cluster serves at a place, nil if none.
+func (c *Cluster) kindOf(key kindKey) *kind {
+	if k := c.fleet.builtins[key]; k != nil {
+		return k
+	}
+	if s := c.surface.Load(); s != nil {
+		return s.kinds[key]
+	}
+	return nil
+}
+
+// kindFor returns the kind of an object, nil if it is no longer served.
+func (c *Cluster) kindFor(v *body) *kind {
+	key := v.apiVersion + " " + v.kind
+	if k := c.fleet.builtinKinds[key]; k != nil {
+		return k
+	}
+	return c.surface.Load().byKind[key]
+}
+
+// resurfaceLocked makes the cluster serve what its definitions say.
+func (c *Cluster) resurfaceLocked() {
+	var definitions []*definition
+	for _, o := range c.rangeLocked(c.fleet.definitionResource, "") {
+		if d := o.body.definition; d != nil && d.established {
+			definitions = append(definitions, d)
+		}
+	}
+	s, err := c.fleet.surfaces.of(definitions)
+	if err != nil {
+		return // the handlers have accepted a definition that they cannot serve
+	}
+	c.surface.Store(s)
+}

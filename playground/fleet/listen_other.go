@@ -1,0 +1,13 @@
+//go:build !linux
+
+package fleet
+
+import (
+	"context"
+	"net"
+)
+
+// sharedNetwork tells whether every address of 127.0.0.0/8 is there.
+const sharedNetwork = false
+
+func listenShared(context.Context) (net.Listener, error) { return nil, errListen }

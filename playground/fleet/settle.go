@@ -1,0 +1,519 @@
+package fleet
+
+import (
+	"container/heap"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// needs are what the controllers of a real cluster would do about an object.
+type needs uint8
+
+const (
+	needStatus  needs = 1 << iota // its status is not what it will be
+	needEnd                       // it is being deleted, and a controller has a part in that
+	needOwners                    // it has owners, which may be gone
+	needOperate                   // an Operator looks after it
+)
+
+// dueTask is something that a controller will do.
+type dueTask struct {
+	at   time.Time
+	what needs
+	key  objectKey
+}
+
+// How long controllers take, but for what Options.Ready says.
+const (
+	soon      = 10 * time.Millisecond
+	forgetful = 5 * time.Minute // after so long without a change, the log of a cluster is dropped
+)
+
+// Finalizers that controllers of the cluster itself look after.
+const (
+	finalizerForeground = "foregroundDeletion"
+	finalizerOrphan     = "orphan"
+	finalizerInstances  = "customresourcecleanup.apiextensions.k8s.io"
+)
+
+// readNeeds finds out what an object will need. text has tokens.
+func (f *Fleet) readNeeds(v *body, text []byte) {
+	group, _, _ := strings.Cut(v.apiVersion, "/")
+	if group == v.apiVersion {
+		group = ""
+	}
+	if len(v.owners) > 0 {
+		v.needs |= needOwners
+	}
+	if group == "apiextensions.k8s.io" && v.kind == "CustomResourceDefinition" {
+		v.definition = readDefinition(text)
+	}
+	if v.deleting >= 0 {
+		own := func(name string) bool {
+			return name == finalizerForeground || name == finalizerOrphan || name == finalizerInstances
+		}
+		if slices.ContainsFunc(v.finalizers, own) || group == "" && (v.kind == "Namespace" || v.kind == "Pod" && len(v.finalizers) == 0) {
+			v.needs |= needEnd
+		}
+		return
+	}
+	if patch := wishedStatus(group, v, text); patch != nil {
+		v.needs |= needStatus
+		v.status = patch
+	}
+	for i := range f.options.Operators {
+		if o := &f.options.Operators[i]; o.Kind == (schema.GroupKind{Group: group, Kind: v.kind}) && !hasState(text, o.state()) {
+			v.needs |= needOperate
+		}
+	}
+}
+
+func (o *Operator) state() string {
+	if o.State == "" {
+		return "Ready"
+	}
+	return o.State
+}
+
+func hasState(text []byte, state string) bool {
+	var cr struct {
+		Status struct {
+			State string `json:"state"`
+		} `json:"status"`
+	}
+	return json.Unmarshal(text, &cr) == nil && cr.Status.State == state
+}
+
+// operatorOf returns who looks after a custom resource.
+func (f *Fleet) operatorOf(v *body) *Operator {
+	group, _, _ := strings.Cut(v.apiVersion, "/")
+	for i := range f.options.Operators {
+		if o := &f.options.Operators[i]; o.Kind == (schema.GroupKind{Group: group, Kind: v.kind}) {
+			return o
+		}
+	}
+	return nil
+}
+
+// followLocked notes what a change means for controllers.
+func (c *Cluster) followLocked(before, after *object) {
+	if after == nil {
+		c.goneLocked(before)
+		return
+	}
+	v := after.body
+	if d := v.definition; d != nil && (d.established || before != nil && before.body.definition.established) {
+		c.resurfaceLocked()
+	}
+	if v.needs == 0 {
+		return
+	}
+	key := after.key()
+	if v.needs&needStatus != 0 {
+		wait := c.fleet.options.Ready
+		if v.definition != nil {
+			wait = soon
+		}
+		c.planLocked(needStatus, key, wait)
+	}
+	if v.needs&needEnd != 0 {
+		c.planLocked(needEnd, key, soon)
+	}
+	if v.needs&needOwners != 0 && before == nil {
+		c.planLocked(needOwners, key, soon)
+	}
+	if v.needs&needOperate != 0 {
+		c.planLocked(needOperate, key, c.fleet.operatorOf(v).After)
+	}
+}
+
+// goneLocked notes what the end of an object means for others.
+func (c *Cluster) goneLocked(gone *object) {
+	if gone.body.definition != nil {
+		c.resurfaceLocked()
+	}
+	uid := c.uid(gone)
+	for _, o := range c.objects {
+		for i := range o.body.owners {
+			if o.ownerUID(&o.body.owners[i]) != uid {
+				continue
+			}
+			c.planLocked(needOwners, o.key(), soon)
+		}
+		// Who waits for others to go first may be the next.
+		if o.body.needs&needEnd != 0 {
+			c.planLocked(needEnd, o.key(), soon)
+		}
+	}
+}
+
+// planLocked lets a controller do something after a while.
+func (c *Cluster) planLocked(what needs, key objectKey, wait time.Duration) {
+	for i := range c.tasks {
+		if t := &c.tasks[i]; t.what == what && t.key == key {
+			return
+		}
+	}
+	at := c.fleet.now().Add(wait)
+	c.tasks = append(c.tasks, dueTask{at, what, key})
+	if c.wakeAt.IsZero() || at.Before(c.wakeAt) {
+		c.wakeAt = at
+		c.fleet.agenda.add(c, at)
+	}
+}
+
+// settle does what is due.
+func (c *Cluster) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.fleet.now()
+	var due []dueTask
+	c.tasks = slices.DeleteFunc(c.tasks, func(t dueTask) bool {
+		if t.at.After(now) {
+			return false
+		}
+		due = append(due, t)
+		return true
+	})
+	for _, t := range due {
+		if o := c.findLocked(t.key.resource, t.key.namespace, t.key.name); o != nil && o.body.needs&t.what != 0 {
+			c.doTaskLocked(t.what, o)
+		}
+	}
+	c.wakeAt = time.Time{}
+	for _, t := range c.tasks {
+		if c.wakeAt.IsZero() || t.at.Before(c.wakeAt) {
+			c.wakeAt = t.at
+		}
+	}
+	if !c.wakeAt.IsZero() {
+		c.fleet.agenda.add(c, c.wakeAt)
+	} else {
+		c.tasks = nil
+	}
+}
+
+func (c *Cluster) doTaskLocked(what needs, o *object) {
+	switch what {
+	case needStatus:
+		c.controlLocked(o, http.MethodPatch, "status", statusAgent(o.body), o.body.status)
+	case needOwners:
+		c.checkOwnersLocked(o)
+	case needOperate:
+		c.operateLocked(o)
+	case needEnd:
+		switch {
+		case o.resource == c.fleet.namespaceResource:
+			c.endNamespaceLocked(o)
+		case slices.Contains(o.body.finalizers, finalizerInstances):
+			c.endDefinitionLocked(o)
+		case slices.Contains(o.body.finalizers, finalizerForeground):
+			c.endForegroundLocked(o)
+		case slices.Contains(o.body.finalizers, finalizerOrphan):
+			c.orphanLocked(o)
+		case o.body.kind == "Pod":
+			c.removeLocked(o)
+		}
+	}
+}
+
+// statusAgent is who writes the status of an object.
+func statusAgent(v *body) string {
+	if v.definition != nil {
+		return "kube-apiserver"
+	}
+	return "kube-controller-manager"
+}
+
+// controlLocked sends a merge patch, or a DELETE, as a controller. What is refused is left.
+func (c *Cluster) controlLocked(o *object, method, subresource, agent string, body []byte) {
+	k := c.kindFor(o.body)
+	if k == nil {
+		if method == http.MethodDelete {
+			c.removeLocked(o) // its definition has gone before it
+		}
+		return
+	}
+	if subresource != "" && !serves(k, subresource) {
+		subresource = ""
+	}
+	contentType := string(types.MergePatchType)
+	if method == http.MethodDelete {
+		contentType = jsonType
+	}
+	r := &request{kind: k, namespace: o.body.namespace, name: o.body.name, subresource: subresource, method: method, contentType: contentType, agent: agent, body: body,
+		uri: k.path(o.body.namespace, o.body.name, subresource)}
+	_, _ = c.writeLocked(c.fleet.life, r) // there is nobody to tell
+}
+
+var inBackground = []byte(`{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`)
+
+// deleteLocked deletes an object unless that is under way.
+func (c *Cluster) deleteLocked(o *object) {
+	if o.body.deleting < 0 {
+		c.controlLocked(o, http.MethodDelete, "", "kube-controller-manager", inBackground)
+	}
+}
+
+// dropFinalizerLocked takes a finalizer away, and with the last one the object.
+func (c *Cluster) dropFinalizerLocked(o *object, name string) {
+	rest := slices.DeleteFunc(slices.Clone(o.body.finalizers), func(f string) bool { return f == name })
+	if rest == nil {
+		rest = []string{}
+	}
+	c.patchLocked(o, "", map[string]any{"metadata": map[string]any{"finalizers": rest}})
+}
+
+func (c *Cluster) patchLocked(o *object, subresource string, patch any) {
+	data, err := json.Marshal(patch)
+	if err == nil {
+		c.controlLocked(o, http.MethodPatch, subresource, "kube-controller-manager", data)
+	}
+}
+
+// dependentsLocked returns the objects that an object owns.
+func (c *Cluster) dependentsLocked(o *object) []*object {
+	uid := c.uid(o)
+	var all []*object
+	for _, other := range c.objects {
+		if slices.ContainsFunc(other.body.owners, func(w owner) bool { return other.ownerUID(&w) == uid }) {
+			all = append(all, other)
+		}
+	}
+	return all
+}
+
+// checkOwnersLocked deletes an object of which no owner is left.
+func (c *Cluster) checkOwnersLocked(o *object) {
+	wanted := map[string]bool{}
+	for i := range o.body.owners {
+		wanted[o.ownerUID(&o.body.owners[i])] = true
+	}
+	for _, other := range c.objects {
+		if wanted[c.uid(other)] {
+			return
+		}
+	}
+	c.deleteLocked(o)
+}
+
+// endForegroundLocked deletes what an object owns, and then the object.
+func (c *Cluster) endForegroundLocked(o *object) {
+	dependents := c.dependentsLocked(o)
+	if len(dependents) == 0 {
+		c.dropFinalizerLocked(o, finalizerForeground)
+		return
+	}
+	for _, d := range dependents {
+		c.deleteLocked(d)
+	}
+}
+
+// orphanLocked takes an owner out of what it owns.
+func (c *Cluster) orphanLocked(o *object) {
+	uid := c.uid(o)
+	for _, d := range c.dependentsLocked(o) {
+		var full struct {
+			Metadata struct {
+				OwnerReferences []map[string]any `json:"ownerReferences"`
+			} `json:"metadata"`
+		}
+		if json.Unmarshal(c.appendObject(nil, d), &full) != nil {
+			continue
+		}
+		rest := slices.DeleteFunc(full.Metadata.OwnerReferences, func(w map[string]any) bool { return w["uid"] == uid })
+		c.patchLocked(d, "", map[string]any{"metadata": map[string]any{"ownerReferences": rest}})
+	}
+	if now := c.findLocked(o.resource, o.body.namespace, o.body.name); now != nil {
+		c.dropFinalizerLocked(now, finalizerOrphan)
+	}
+}
+
+// endDefinitionLocked deletes the custom resources of a definition, and then the definition.
+func (c *Cluster) endDefinitionLocked(o *object) {
+	names := o.body.definition.crd.Spec
+	resource := c.fleet.resources.of(schema.GroupResource{Group: names.Group, Resource: names.Names.Plural})
+	for _, one := range slices.Clone(c.rangeLocked(resource, "")) {
+		c.deleteLocked(one)
+	}
+	if len(c.rangeLocked(resource, "")) == 0 {
+		c.dropFinalizerLocked(o, finalizerInstances)
+	}
+}
+
+// endNamespaceLocked deletes what is in a namespace, and then the namespace. What holds it is told in its status.
+func (c *Cluster) endNamespaceLocked(o *object) {
+	inside := func() (all []*object) {
+		for _, one := range c.objects {
+			if one.body.namespace == o.body.name {
+				all = append(all, one)
+			}
+		}
+		return all
+	}
+	for _, one := range inside() {
+		c.deleteLocked(one)
+	}
+	left := inside()
+	if len(left) == 0 {
+		if now := c.findLocked(o.resource, "", o.body.name); now != nil && len(now.body.finalizers) == 0 {
+			c.removeLocked(now)
+		}
+		return
+	}
+	resources, finalizers := map[string]int{}, map[string]int{}
+	for _, one := range left {
+		resources[c.resourceName(one)]++
+		for _, f := range one.body.finalizers {
+			finalizers[f]++
+		}
+	}
+	conditions := []any{
+		condition("NamespaceDeletionDiscoveryFailure", "False", "ResourcesDiscovered", "All resources successfully discovered"),
+		condition("NamespaceDeletionGroupVersionParsingFailure", "False", "ParsedGroupVersions", "All legacy kube types successfully parsed"),
+		condition("NamespaceDeletionContentFailure", "False", "ContentDeleted", "All content successfully deleted, may be waiting on finalization"),
+		condition("NamespaceContentRemaining", "True", "SomeResourcesRemain", "Some resources are remaining: "+counted(resources, "%s has %d resource instances")),
+		condition("NamespaceFinalizersRemaining", "True", "SomeFinalizersRemain", "Some content in the namespace has finalizers remaining: "+counted(finalizers, "%s in %d resource instances")),
+	}
+	if now := c.findLocked(o.resource, "", o.body.name); now != nil && !strings.Contains(now.body.text, "SomeResourcesRemain") {
+		c.patchLocked(now, "status", map[string]any{"status": map[string]any{"conditions": conditions}})
+	}
+}
+
+// resourceName returns the resource of an object, with its group.
+func (c *Cluster) resourceName(o *object) string {
+	c.fleet.resources.mu.Lock()
+	defer c.fleet.resources.mu.Unlock()
+	name := c.fleet.resources.names[o.resource]
+	if !strings.Contains(name, ".") {
+		name += "."
+	}
+	return name
+}
+
+func counted(counts map[string]int, format string) string {
+	var parts []string
+	for _, name := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf(format, name, counts[name]))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// operateLocked does what an Operator does.
+func (c *Cluster) operateLocked(o *object) {
+	operator := c.fleet.operatorOf(o.body)
+	if operator.Deployment != "" {
+		deployments := c.fleet.resources.of(schema.GroupResource{Group: "apps", Resource: "deployments"})
+		d := c.findLocked(deployments, operator.Namespace, operator.Deployment)
+		if d == nil || d.body.needs&needStatus != 0 {
+			c.planLocked(needOperate, o.key(), c.fleet.options.Ready)
+			return
+		}
+	}
+	data, err := json.Marshal(map[string]any{"status": map[string]any{"state": operator.state()}})
+	if err == nil {
+		c.controlLocked(o, http.MethodPatch, "status", "operator", data)
+	}
+}
+
+// agenda is when which cluster has something to do.
+type agenda struct {
+	mu      sync.Mutex
+	entries entries       // guarded by mu
+	earlier chan struct{} // told when an entry is before all others
+}
+
+type entry struct {
+	at      time.Time
+	cluster *Cluster
+}
+
+// entries implement heap.Interface.
+type entries []entry
+
+func (e entries) Len() int           { return len(e) }
+func (e entries) Less(i, j int) bool { return e[i].at.Before(e[j].at) }
+func (e entries) Swap(i, j int)      { e[i], e[j] = e[j], e[i] }
+func (e *entries) Push(x any)        { *e = append(*e, x.(entry)) }
+func (e *entries) Pop() any {
+	last := (*e)[len(*e)-1]
+	(*e)[len(*e)-1] = entry{}
+	*e = (*e)[:len(*e)-1]
+	return last
+}
+
+// add wakes a cluster at a time.
+func (a *agenda) add(c *Cluster, at time.Time) {
+	a.mu.Lock()
+	heap.Push(&a.entries, entry{at, c})
+	first := a.entries[0].at.Equal(at)
+	a.mu.Unlock()
+	if first {
+		select {
+		case a.earlier <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// next returns a cluster that is due, or how long there is to wait.
+func (a *agenda) next(now time.Time) (*Cluster, time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.entries) == 0 {
+		a.entries = nil
+		return nil, time.Hour
+	}
+	if wait := a.entries[0].at.Sub(now); wait > 0 {
+		return nil, wait
+	}
+	return heap.Pop(&a.entries).(entry).cluster, 0
+}
+
+// work lets the controllers of all clusters do what is due.
+func (f *Fleet) work() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for f.life.Err() == nil {
+		c, wait := f.agenda.next(f.now())
+		if c != nil {
+			c.settle()
+			continue
+		}
+		timer.Reset(wait)
+		select {
+		case <-timer.C:
+		case <-f.agenda.earlier:
+		case <-f.life.Done():
+		}
+	}
+}
+
+// sweep forgets what happened in clusters that have been quiet for a while.
+func (f *Fleet) sweep() {
+	ticker := time.NewTicker(forgetful / 10)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-f.life.Done():
+			return
+		}
+		for _, c := range f.clusters {
+			c.mu.Lock()
+			if len(c.log) > 0 && f.now().Sub(c.logged) > forgetful {
+				c.log, c.forgotten = nil, c.version
+			}
+			c.mu.Unlock()
+		}
+	}
+}

@@ -1,0 +1,181 @@
+package fleet
+
+import (
+	"encoding/json"
+	"reflect"
+)
+
+// condition is a condition of a status that begins now.
+func condition(kind, status, reason, message string) map[string]any {
+	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": nowToken}
+}
+
+// wishedStatus returns a merge patch that makes the status of an object what the controllers of a cluster make of it in the end, nil if that is
+// what it says. text has tokens, and so has the patch.
+func wishedStatus(group string, v *body, text []byte) []byte {
+	make := statuses[group+"/"+v.kind]
+	if make == nil {
+		return nil
+	}
+	var o map[string]any
+	if json.Unmarshal(text, &o) != nil {
+		return nil
+	}
+	spec, _ := o["spec"].(map[string]any)
+	wish := make(v, spec)
+	if wish == nil {
+		return nil
+	}
+	data, err := json.Marshal(map[string]any{"status": wish})
+	if err != nil {
+		return nil
+	}
+	var again struct {
+		Status map[string]any `json:"status"`
+	}
+	if json.Unmarshal(data, &again) != nil {
+		return nil
+	}
+	now, _ := o["status"].(map[string]any)
+	if says(now, again.Status) {
+		return nil
+	}
+	return data
+}
+
+// says tells whether a status has all that is wished, but for times. Zeros need not be there.
+func says(now, wish any) bool {
+	switch wish := wish.(type) {
+	case map[string]any:
+		m, _ := now.(map[string]any)
+		for key, value := range wish {
+			if value == nowToken {
+				if m[key] == nil {
+					return false
+				}
+				continue
+			}
+			if !says(m[key], value) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		list, _ := now.([]any)
+		if len(list) != len(wish) {
+			return false
+		}
+		for i := range wish {
+			if !says(list[i], wish[i]) {
+				return false
+			}
+		}
+		return true
+	default:
+		return reflect.DeepEqual(now, wish) || now == nil && reflect.ValueOf(wish).IsZero()
+	}
+}
+
+// statuses make the final status of the kinds that have one.
+var statuses = map[string]func(v *body, spec map[string]any) map[string]any{
+	"apps/Deployment":                   deploymentStatus,
+	"apps/StatefulSet":                  statefulSetStatus,
+	"apps/DaemonSet":                    daemonSetStatus,
+	"apps/ReplicaSet":                   replicaSetStatus,
+	"batch/Job":                         jobStatus,
+	"/Pod":                              podStatus,
+	"/PersistentVolumeClaim":            claimStatus,
+	"policy/PodDisruptionBudget":        budgetStatus,
+	"apiregistration.k8s.io/APIService": serviceStatus,
+	"apiextensions.k8s.io/CustomResourceDefinition": definitionStatus,
+}
+
+func replicas(spec map[string]any) any {
+	if n, ok := spec["replicas"]; ok {
+		return n
+	}
+	return 1
+}
+
+func deploymentStatus(v *body, spec map[string]any) map[string]any {
+	n := replicas(spec)
+	available := condition("Available", "True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+	progressing := condition("Progressing", "True", "NewReplicaSetAvailable", "ReplicaSet of the newest template has successfully progressed.")
+	available["lastUpdateTime"], progressing["lastUpdateTime"] = nowToken, nowToken
+	return map[string]any{"observedGeneration": v.generation, "replicas": n, "updatedReplicas": n, "readyReplicas": n, "availableReplicas": n,
+		"conditions": []any{available, progressing}}
+}
+
+func statefulSetStatus(v *body, spec map[string]any) map[string]any {
+	n := replicas(spec)
+	return map[string]any{"observedGeneration": v.generation, "replicas": n, "updatedReplicas": n, "readyReplicas": n, "availableReplicas": n, "currentReplicas": n,
+		"currentRevision": v.name + "-1", "updateRevision": v.name + "-1", "collisionCount": 0}
+}
+
+func daemonSetStatus(v *body, _ map[string]any) map[string]any {
+	return map[string]any{"observedGeneration": v.generation, "currentNumberScheduled": 1, "desiredNumberScheduled": 1, "numberReady": 1,
+		"updatedNumberScheduled": 1, "numberAvailable": 1, "numberMisscheduled": 0}
+}
+
+func replicaSetStatus(v *body, spec map[string]any) map[string]any {
+	n := replicas(spec)
+	return map[string]any{"observedGeneration": v.generation, "replicas": n, "readyReplicas": n, "availableReplicas": n, "fullyLabeledReplicas": n}
+}
+
+func jobStatus(_ *body, spec map[string]any) map[string]any {
+	if spec["suspend"] == true {
+		return nil
+	}
+	n, ok := spec["completions"]
+	if !ok {
+		n = 1
+	}
+	criteria := condition("SuccessCriteriaMet", "True", "CompletionsReached", "Reached expected number of succeeded pods")
+	complete := condition("Complete", "True", "CompletionsReached", "Reached expected number of succeeded pods")
+	criteria["lastProbeTime"], complete["lastProbeTime"] = nowToken, nowToken
+	return map[string]any{"startTime": nowToken, "completionTime": nowToken, "succeeded": n, "ready": 0, "terminating": 0, "uncountedTerminatedPods": map[string]any{},
+		"conditions": []any{criteria, complete}}
+}
+
+func podStatus(v *body, spec map[string]any) map[string]any {
+	var conditions, containers []any
+	for _, kind := range []string{"PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled"} {
+		conditions = append(conditions, map[string]any{"type": kind, "status": "True", "lastTransitionTime": nowToken})
+	}
+	list, _ := spec["containers"].([]any)
+	for _, one := range list {
+		c, _ := one.(map[string]any)
+		containers = append(containers, map[string]any{"name": c["name"], "image": c["image"], "imageID": c["image"], "ready": true, "started": true, "restartCount": 0,
+			"state": map[string]any{"running": map[string]any{"startedAt": nowToken}}})
+	}
+	return map[string]any{"phase": "Running", "conditions": conditions, "containerStatuses": containers, "startTime": nowToken}
+}
+
+func claimStatus(_ *body, spec map[string]any) map[string]any {
+	wish := map[string]any{"phase": "Bound", "accessModes": spec["accessModes"]}
+	if resources, ok := spec["resources"].(map[string]any); ok && resources["requests"] != nil {
+		wish["capacity"] = resources["requests"]
+	}
+	return wish
+}
+
+func budgetStatus(v *body, _ map[string]any) map[string]any {
+	return map[string]any{"observedGeneration": v.generation, "currentHealthy": 1, "desiredHealthy": 0, "disruptionsAllowed": 1, "expectedPods": 1}
+}
+
+func serviceStatus(_ *body, spec map[string]any) map[string]any {
+	if spec["service"] == nil {
+		return map[string]any{"conditions": []any{condition("Available", "True", "Local", "Local APIServices are always available")}}
+	}
+	return map[string]any{"conditions": []any{condition("Available", "True", "Passed", "all checks passed")}}
+}
+
+func definitionStatus(v *body, spec map[string]any) map[string]any {
+	if v.definition == nil || v.definition.settled() {
+		return nil
+	}
+	return map[string]any{"acceptedNames": spec["names"], "conditions": []any{
+		condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
+		condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"),
+	}}
+}

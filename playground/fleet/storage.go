@@ -1,0 +1,236 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
+	aggregatorscheme "k8s.io/kube-aggregator/pkg/apiserver/scheme"
+	"k8s.io/kubernetes/pkg/api/legacyscheme"
+)
+
+// What resourceVersion a handler sees: of the object before the request, of what it writes, and what a request names that means another one.
+// They are so odd that they can be found in messages.
+const (
+	versionBefore = 7_000_000_000_001
+	versionAfter  = 7_000_000_000_002
+	versionOther  = 7_000_000_000_003
+)
+
+// transaction is what the API server's handlers see as their storage during one request: one object at most.
+type transaction struct {
+	resource schema.GroupResource // nothing else exists
+	object   []byte               // JSON in the storage version; nil for none
+	written  bool                 // object is not what it was at the beginning
+	version  uint64
+}
+
+type transactionKey struct{}
+
+// storageOptions hands oneObject to whatever asks for storage.
+type storageOptions struct{}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (storageOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	config := &storagebackend.ConfigForResource{GroupResource: resource}
+	config.Codec = unstructured.UnstructuredJSONScheme // of custom resources, whose handler wraps it
+	if example != nil {
+		if codec, version, err := storageCodec(resource, example); err == nil {
+			config.Codec, config.EncodeVersioner = codec, version
+		}
+	}
+	return generic.RESTOptions{
+		StorageConfig: config, EnableGarbageCollection: true, DeleteCollectionWorkers: 1, ResourcePrefix: resource.Group + "/" + resource.Resource,
+		Decorator: func(config *storagebackend.ConfigForResource, _ string, _ func(runtime.Object) (string, error), _, _ func() runtime.Object,
+			_ storage.AttrFunc, _ storage.IndexerFuncs, _ *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+			return &oneObject{codec: config.Codec, resource: config.GroupResource}, func() {}, nil
+		},
+	}, nil
+}
+
+// storageCodec returns JSON in the version that the API server prefers for the kind.
+func storageCodec(resource schema.GroupResource, example runtime.Object) (runtime.Codec, runtime.GroupVersioner, error) {
+	for _, known := range []struct {
+		scheme *runtime.Scheme
+		codecs serializer.CodecFactory
+	}{
+		{legacyscheme.Scheme, legacyscheme.Codecs},
+		{apiextensionsapiserver.Scheme, apiextensionsapiserver.Codecs},
+		{aggregatorscheme.Scheme, aggregatorscheme.Codecs},
+	} {
+		kinds, _, err := known.scheme.ObjectKinds(example)
+		if err != nil {
+			continue
+		}
+		info, ok := runtime.SerializerInfoForMediaType(known.codecs.SupportedMediaTypes(), runtime.ContentTypeJSON)
+		if !ok {
+			break
+		}
+		for _, version := range known.scheme.PrioritizedVersionsForGroup(resource.Group) {
+			if known.scheme.Recognizes(version.WithKind(kinds[0].Kind)) {
+				internal := schema.GroupVersion{Group: resource.Group, Version: runtime.APIVersionInternal}
+				return known.codecs.CodecForVersions(info.Serializer, known.codecs.UniversalDeserializer(), version, internal), version, nil
+			}
+		}
+	}
+	return nil, nil, fmt.Errorf("no scheme has %s", resource)
+}
+
+// oneObject implements storage.Interface over the transaction in the context.
+type oneObject struct {
+	codec    runtime.Codec
+	resource schema.GroupResource
+}
+
+var errOneObject = errors.New("this storage has one object and cannot do that")
+
+// of returns the transaction if it is about this resource, else an empty one.
+func (s *oneObject) of(ctx context.Context) *transaction {
+	if t, ok := ctx.Value(transactionKey{}).(*transaction); ok && t.resource == s.resource {
+		return t
+	}
+	return &transaction{}
+}
+
+// decode reads the object of a transaction.
+func (s *oneObject) decode(t *transaction, into runtime.Object) error {
+	if _, _, err := s.codec.Decode(t.object, nil, into); err != nil {
+		return fmt.Errorf("reading what is stored: %w", err)
+	}
+	return s.Versioner().UpdateObject(into, t.version)
+}
+
+// encode returns an object as it is stored.
+func (s *oneObject) encode(obj runtime.Object) ([]byte, error) {
+	if err := s.Versioner().PrepareObjectForStorage(obj); err != nil {
+		return nil, err
+	}
+	return runtime.Encode(s.codec, obj)
+}
+
+// Versioner implements storage.Interface.
+func (*oneObject) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
+
+// Create implements storage.Interface.
+func (s *oneObject) Create(ctx context.Context, key string, obj, out runtime.Object, _ uint64) error {
+	t := s.of(ctx)
+	if t.object != nil {
+		return storage.NewKeyExistsError(key, 0)
+	}
+	if version, err := s.Versioner().ObjectResourceVersion(obj); err == nil && version != 0 {
+		return storage.ErrResourceVersionSetOnCreate
+	}
+	data, err := s.encode(obj)
+	if err != nil {
+		return err
+	}
+	t.object, t.written, t.version = data, true, versionAfter
+	if out == nil {
+		return nil
+	}
+	return s.decode(t, out)
+}
+
+// Delete implements storage.Interface.
+func (s *oneObject) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions,
+	validate storage.ValidateObjectFunc, _ runtime.Object, _ storage.DeleteOptions) error {
+	t := s.of(ctx)
+	if err := s.Get(ctx, key, storage.GetOptions{}, out); err != nil {
+		return err
+	}
+	if preconditions != nil {
+		if err := preconditions.Check(key, out); err != nil {
+			return err
+		}
+	}
+	if err := validate(ctx, out); err != nil {
+		return err
+	}
+	t.object, t.written = nil, true
+	return nil
+}
+
+// Get implements storage.Interface.
+func (s *oneObject) Get(ctx context.Context, key string, opts storage.GetOptions, into runtime.Object) error {
+	t := s.of(ctx)
+	if t.object == nil {
+		if opts.IgnoreNotFound {
+			return runtime.SetZeroValue(into)
+		}
+		return storage.NewKeyNotFoundError(key, 0)
+	}
+	return s.decode(t, into)
+}
+
+// GuaranteedUpdate implements storage.Interface. What does not change is not written.
+func (s *oneObject) GuaranteedUpdate(ctx context.Context, key string, into runtime.Object, ignoreNotFound bool,
+	preconditions *storage.Preconditions, update storage.UpdateFunc, _ runtime.Object) error {
+	t := s.of(ctx)
+	if err := s.Get(ctx, key, storage.GetOptions{IgnoreNotFound: ignoreNotFound}, into); err != nil {
+		return err
+	}
+	before := []byte(nil)
+	if t.object != nil {
+		var err error
+		if before, err = s.encode(into.DeepCopyObject()); err != nil {
+			return err
+		}
+	}
+	if err := preconditions.Check(key, into); err != nil {
+		return err
+	}
+	updated, _, err := update(into, storage.ResponseMeta{ResourceVersion: t.version})
+	if err != nil {
+		return err
+	}
+	data, err := s.encode(updated)
+	if err != nil {
+		return err
+	}
+	if before == nil || !bytes.Equal(before, data) {
+		t.object, t.written, t.version = data, true, versionAfter
+	}
+	return s.decode(t, into)
+}
+
+// GetList implements storage.Interface; lists never come here.
+func (*oneObject) GetList(context.Context, string, storage.ListOptions, runtime.Object) error {
+	return errOneObject
+}
+
+// Watch implements storage.Interface; watches never come here.
+func (*oneObject) Watch(context.Context, string, storage.ListOptions) (watch.Interface, error) {
+	return nil, errOneObject
+}
+
+// Stats implements storage.Interface.
+func (*oneObject) Stats(context.Context) (storage.Stats, error) { return storage.Stats{}, nil }
+
+// ReadinessCheck implements storage.Interface.
+func (*oneObject) ReadinessCheck() error { return nil }
+
+// RequestWatchProgress implements storage.Interface.
+func (*oneObject) RequestWatchProgress(context.Context) error { return nil }
+
+// GetCurrentResourceVersion implements storage.Interface.
+func (*oneObject) GetCurrentResourceVersion(context.Context) (uint64, error) {
+	return versionAfter, nil
+}
+
+// EnableResourceSizeEstimation implements storage.Interface.
+func (*oneObject) EnableResourceSizeEstimation(storage.KeysFunc) error { return nil }
+
+// CompactRevision implements storage.Interface.
+func (*oneObject) CompactRevision() int64 { return 0 }

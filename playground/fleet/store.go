@@ -1,0 +1,271 @@
+package fleet
+
+import (
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// object is an object of one cluster. It never changes; a write puts another one into its place.
+type object struct {
+	body     *body
+	values   *values
+	version  uint32 // resourceVersion
+	born     uint32 // resourceVersion of its first version, from which its UID is made
+	resource resourceID
+}
+
+// values are what an object does not share with its like in other clusters. Objects of one cluster share equal ones.
+type values struct {
+	times []uint32 // Unix, in seconds
+	vars  []string
+}
+
+// resourceID stands for a group and resource, in all clusters of a fleet.
+type resourceID uint16
+
+// event is a change of an object. One of before and after may be nil.
+type event struct {
+	before, after *object
+	version       uint32
+}
+
+// firstVersion is the resourceVersion at which clusters begin. No object ever has 1.
+const firstVersion = 1000
+
+// key orders the objects of a cluster.
+func (o *object) compare(resource resourceID, namespace, name string) int {
+	if o.resource != resource {
+		return int(o.resource) - int(resource)
+	}
+	if c := strings.Compare(o.body.namespace, namespace); c != 0 {
+		return c
+	}
+	return strings.Compare(o.body.name, name)
+}
+
+type objectKey struct {
+	resource        resourceID
+	namespace, name string
+}
+
+func (o *object) key() objectKey { return objectKey{o.resource, o.body.namespace, o.body.name} }
+
+// searchLocked returns where an object is, or would be.
+func (c *Cluster) searchLocked(resource resourceID, namespace, name string) (int, bool) {
+	return slices.BinarySearchFunc(c.objects, objectKey{resource, namespace, name}, func(o *object, k objectKey) int {
+		return o.compare(k.resource, k.namespace, k.name)
+	})
+}
+
+// findLocked returns an object, nil if there is none.
+func (c *Cluster) findLocked(resource resourceID, namespace, name string) *object {
+	if i, found := c.searchLocked(resource, namespace, name); found {
+		return c.objects[i]
+	}
+	return nil
+}
+
+// rangeLocked returns the objects of a resource, in all namespaces or in one.
+func (c *Cluster) rangeLocked(resource resourceID, namespace string) []*object {
+	from, _ := c.searchLocked(resource, namespace, "")
+	to := from
+	for to < len(c.objects) && c.objects[to].resource == resource && (namespace == "" || c.objects[to].body.namespace == namespace) {
+		to++
+	}
+	return c.objects[from:to]
+}
+
+// putLocked stores what a request made of an object, and returns it.
+func (c *Cluster) putLocked(resource resourceID, before *object, made *shape, from *sources) *object {
+	c.version++
+	o := &object{body: made.body, version: c.version, born: c.version, resource: resource}
+	if before != nil {
+		o.born = before.born
+	}
+	o.values = c.shareLocked(from.fill(made))
+	i, found := c.searchLocked(resource, o.body.namespace, o.body.name)
+	if found {
+		c.objects[i] = o
+	} else {
+		if len(c.objects) == cap(c.objects) { // grow by little: thousands of clusters have a few objects each
+			c.objects = slices.Grow(c.objects, max(4, len(c.objects)/8))
+		}
+		c.objects = slices.Insert(c.objects, i, o)
+	}
+	c.changedLocked(before, o)
+	return o
+}
+
+// removeLocked takes an object away.
+func (c *Cluster) removeLocked(o *object) {
+	i, found := c.searchLocked(o.resource, o.body.namespace, o.body.name)
+	if !found {
+		return
+	}
+	c.version++
+	c.objects = slices.Delete(c.objects, i, i+1)
+	c.changedLocked(o, nil)
+}
+
+// changedLocked notes a change, and tells who waits for one.
+func (c *Cluster) changedLocked(before, after *object) {
+	if len(c.log) >= c.fleet.options.History {
+		keep := c.fleet.options.History * 3 / 4
+		c.trimLocked(len(c.log) - keep)
+	}
+	c.log = append(c.log, event{before, after, c.version})
+	c.logged = c.fleet.now()
+	if c.changed != nil {
+		close(c.changed)
+		c.changed = nil
+	}
+	c.followLocked(before, after)
+	if tell := c.fleet.options.Changed; tell != nil {
+		o := after
+		if o == nil {
+			o = before
+		}
+		tell(Change{
+			Cluster: c.index, Resource: c.fleet.resources.name(o.resource), Namespace: o.body.namespace, Name: o.body.name,
+			Deleted: after == nil, Version: int(c.version),
+		})
+	}
+}
+
+// trimLocked forgets the oldest events.
+func (c *Cluster) trimLocked(n int) {
+	if n <= 0 {
+		return
+	}
+	c.forgotten = c.log[n-1].version
+	c.log = append([]event(nil), c.log[n:]...) // a new array: the old one would keep what it once held
+}
+
+// shareLocked returns an equal list of values that a neighbour has, so that a module's objects have one.
+func (c *Cluster) shareLocked(v *values) *values {
+	for i := len(c.log) - 1; i >= max(0, len(c.log)-8); i-- {
+		if o := c.log[i].after; o != nil && slices.Equal(o.values.times, v.times) && slices.Equal(o.values.vars, v.vars) {
+			return o.values
+		}
+	}
+	return v
+}
+
+// uid returns the UID of an object: its cluster and when it was created are in it.
+func (c *Cluster) uid(o *object) string { return string(c.appendUID(nil, o.born)) }
+
+// appendUID appends the UID of what was created at a version.
+func (c *Cluster) appendUID(dst []byte, born uint32) []byte {
+	seed := c.fleet.seed
+	dst = append(appendHex(dst, uint64(c.index), 8), '-') //nolint:gosec // an index is never negative
+	dst = append(appendHex(dst, seed>>48, 4), '-', '4')
+	dst = append(appendHex(dst, seed>>36&0xfff, 3), '-', '8')
+	dst = append(appendHex(dst, seed>>24&0xfff, 3), '-')
+	return appendHex(dst, uint64(born), 12)
+}
+
+func appendHex(dst []byte, v uint64, digits int) []byte {
+	for i := digits - 1; i >= 0; i-- {
+		dst = append(dst, "0123456789abcdef"[v>>(4*i)&15])
+	}
+	return dst
+}
+
+// appendObject appends the JSON of an object.
+func (c *Cluster) appendObject(dst []byte, o *object) []byte {
+	return c.appendSpan(dst, o, 0, len(o.body.text))
+}
+
+// appendItem appends the JSON of an object without kind and apiVersion, as an item of a list of a built-in kind.
+func (c *Cluster) appendItem(dst []byte, o *object) []byte {
+	return c.appendSpan(append(dst, '{'), o, o.body.rest+1, len(o.body.text))
+}
+
+// appendMetadata appends the JSON of an object's metadata as an object of its own.
+func (c *Cluster) appendMetadata(dst []byte, o *object) []byte {
+	dst = append(dst, `{"kind":"PartialObjectMetadata","apiVersion":"meta.k8s.io/v1","metadata":`...)
+	return append(c.appendSpan(dst, o, o.body.meta.from, o.body.meta.to), '}')
+}
+
+// appendSpan appends a part of the text of an object with its gaps filled.
+func (c *Cluster) appendSpan(dst []byte, o *object, from, to int) []byte {
+	v := o.body
+	for _, g := range v.gaps {
+		if g.at < from {
+			continue
+		}
+		if g.at > to {
+			break
+		}
+		dst = append(dst, v.text[from:g.at]...)
+		from = g.at
+		switch g.kind {
+		case gapVar:
+			dst = appendEscaped(dst, o.values.vars[g.index], g.nested)
+		case gapTime:
+			dst = time.Unix(int64(o.values.times[g.index]), 0).UTC().AppendFormat(dst, time.RFC3339)
+		case gapUID:
+			dst = c.appendUID(dst, o.born)
+		case gapVersion:
+			dst = strconv.AppendUint(dst, uint64(o.version), 10)
+		}
+	}
+	return append(dst, v.text[from:to]...)
+}
+
+// appendEscaped appends a string as it is in JSON, without quotes; nested, as it is in JSON in a JSON string.
+func appendEscaped(dst []byte, s string, nested bool) []byte {
+	for i := range len(s) {
+		if s[i] >= ' ' && s[i] <= '~' && s[i] != '"' && s[i] != '\\' {
+			continue
+		}
+		quoted, err := json.Marshal(s)
+		if err == nil && nested {
+			quoted, err = json.Marshal(string(quoted[1 : len(quoted)-1]))
+		}
+		if err != nil {
+			return dst
+		}
+		return append(dst, quoted[1:len(quoted)-1]...)
+	}
+	return append(dst, s...)
+}
+
+// labelled lets selectors look at the labels of an object.
+type labelled struct{ *object }
+
+// Lookup implements labels.Labels.
+func (l labelled) Lookup(key string) (string, bool) {
+	for i := range l.body.labels {
+		if one := &l.body.labels[i]; one.key == key {
+			if one.gap >= 0 {
+				return l.values.vars[one.gap], true
+			}
+			return one.value, true
+		}
+	}
+	return "", false
+}
+
+// Has implements labels.Labels.
+func (l labelled) Has(key string) bool {
+	_, found := l.Lookup(key)
+	return found
+}
+
+// Get implements labels.Labels.
+func (l labelled) Get(key string) string {
+	value, _ := l.Lookup(key)
+	return value
+}
+
+// ownerUID returns the UID of an owner of an object.
+func (o *object) ownerUID(w *owner) string {
+	if w.gap >= 0 {
+		return o.values.vars[w.gap]
+	}
+	return w.uid
+}

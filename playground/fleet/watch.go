@@ -1,0 +1,190 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"slices"
+	"sort"
+	"strconv"
+	"time"
+)
+
+// watcher is one running watch. It reads the log of its cluster at its own pace; nothing is queued for it.
+type watcher struct {
+	*Cluster
+	selection
+	metadata, bookmarks bool
+	at                  uint32 // version up to which all was sent
+	w                   http.ResponseWriter
+	flush               func()
+	buffer              []byte
+}
+
+// serveWatch sends what happens to a collection until the client goes, the time is over, or the log no longer reaches back.
+func (c *Cluster) serveWatch(w http.ResponseWriter, r *http.Request, k *kind, p place) {
+	query := r.URL.Query()
+	s, refusal := selectionOf(k, p, query)
+	if refusal != nil {
+		c.send(w, refusal, jsonType)
+		return
+	}
+	flush := func() { _ = http.NewResponseController(w).Flush() } // the client may have gone
+	version, err := strconv.ParseUint("0"+query.Get("resourceVersion"), 10, 32)
+	if err != nil {
+		c.send(w, badRequest("invalid resource version: "+err.Error()), jsonType)
+		return
+	}
+	v := &watcher{Cluster: c, selection: s, w: w, flush: flush, at: uint32(version),
+		metadata: wantsMetadata(r.Header.Get("Accept")), bookmarks: query.Get("allowWatchBookmarks") == "true"}
+	w.Header()["Content-Type"] = []string{"application/json"}
+	w.Header()["Cache-Control"] = []string{"no-cache, private"}
+	w.WriteHeader(http.StatusOK)
+	v.flush()
+
+	lasting := 30*time.Minute + rand.N(30*time.Minute)
+	if seconds, err := strconv.Atoi(query.Get("timeoutSeconds")); err == nil && seconds > 0 {
+		lasting = time.Duration(seconds) * time.Second
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), lasting)
+	defer cancel()
+	c.fleet.network.watches.Add(1)
+	defer c.fleet.network.watches.Add(-1)
+	if !v.begin(ctx, query) {
+		return
+	}
+	v.run(ctx)
+}
+
+// begin sends what was there before, if that is asked for. It reports whether to go on.
+func (v *watcher) begin(ctx context.Context, query url.Values) bool {
+	initial := query.Get("sendInitialEvents") == "true"
+	if v.at > 0 && !initial {
+		v.mu.Lock()
+		forgotten, now := v.forgotten, v.version
+		v.mu.Unlock()
+		if v.at < forgotten {
+			return v.tooOld(forgotten)
+		}
+		v.at = min(v.at, now)
+		return true
+	}
+	v.mu.Lock()
+	v.at = v.version
+	for _, o := range slices.Clone(v.rangeLocked(v.kind.resource, v.namespace)) {
+		if v.matches(v.Cluster, o) {
+			v.append(ctx, "ADDED", o)
+		}
+	}
+	v.mu.Unlock()
+	if initial {
+		v.bookmark(`,"annotations":{"k8s.io/initial-events-end":"true"}`)
+	}
+	return v.send()
+}
+
+// run sends events as they come.
+func (v *watcher) run(ctx context.Context) {
+	period := v.fleet.options.Bookmarks
+	pause := time.NewTimer(period/2 + rand.N(period))
+	defer pause.Stop()
+	for {
+		v.mu.Lock()
+		if v.at < v.forgotten {
+			forgotten := v.forgotten
+			v.mu.Unlock()
+			v.tooOld(forgotten)
+			return
+		}
+		from := sort.Search(len(v.log), func(i int) bool { return v.log[i].version > v.at })
+		for i := from; i < len(v.log); i++ {
+			v.tell(ctx, &v.log[i])
+			v.at = v.log[i].version
+		}
+		if v.changed == nil {
+			v.changed = make(chan struct{})
+		}
+		changed := v.changed
+		v.mu.Unlock()
+		if !v.send() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-pause.C:
+			if v.bookmarks {
+				v.bookmark("")
+			}
+			pause.Reset(period)
+		case <-ctx.Done():
+			if v.bookmarks && ctx.Err() == context.DeadlineExceeded {
+				v.bookmark("")
+				v.send()
+			}
+			return
+		}
+	}
+}
+
+// tell appends an event as the selection sees it: what begins to match was added, what ends to was deleted.
+func (v *watcher) tell(ctx context.Context, e *event) {
+	before, after := v.matches(v.Cluster, e.before), v.matches(v.Cluster, e.after)
+	switch {
+	case before && after:
+		v.append(ctx, "MODIFIED", e.after)
+	case after:
+		v.append(ctx, "ADDED", e.after)
+	case before:
+		last := *e.before
+		last.version = e.version
+		v.append(ctx, "DELETED", &last)
+	}
+}
+
+// append adds an event to what is sent next.
+func (v *watcher) append(ctx context.Context, what string, o *object) {
+	shown, err := v.convert(ctx, o, v.kind)
+	if err != nil {
+		return
+	}
+	v.buffer = fmt.Appendf(v.buffer, `{"type":%q,"object":`, what)
+	if v.metadata {
+		v.buffer = v.appendMetadata(v.buffer, shown)
+	} else {
+		v.buffer = v.appendObject(v.buffer, shown)
+	}
+	v.buffer = append(v.buffer, '}', '\n')
+}
+
+// bookmark appends where the watch stands.
+func (v *watcher) bookmark(annotations string) {
+	kind, apiVersion := v.kind.kind, v.kind.apiVersion()
+	if v.metadata {
+		kind, apiVersion = "PartialObjectMetadata", "meta.k8s.io/v1"
+	}
+	v.buffer = fmt.Appendf(v.buffer, `{"type":"BOOKMARK","object":{"kind":%q,"apiVersion":%q,"metadata":{"resourceVersion":"%d","creationTimestamp":null%s}}}`+"\n", kind, apiVersion, v.at, annotations)
+}
+
+// tooOld ends the watch with an error event.
+func (v *watcher) tooOld(forgotten uint32) bool {
+	status, err := json.Marshal(expired(fmt.Sprintf("too old resource version: %d (%d)", v.at, forgotten)))
+	if err == nil {
+		v.buffer = fmt.Appendf(v.buffer, `{"type":"ERROR","object":%s}`+"\n", status)
+		v.send()
+	}
+	return false
+}
+
+// send writes what was appended, and reports whether the client is still there.
+func (v *watcher) send() bool {
+	if len(v.buffer) == 0 {
+		return true
+	}
+	_, err := v.w.Write(v.buffer)
+	v.flush()
+	v.buffer = nil // a watch is idle most of its life
+	return err == nil
+}

@@ -1,0 +1,492 @@
+package fleet
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+)
+
+// request is a request about one object.
+type request struct {
+	kind                         *kind
+	namespace, name, subresource string
+	method, uri                  string // with the query
+	contentType, agent           string
+	body                         []byte
+}
+
+// sources are the values that a request has to do with, for the gaps of what comes out of it.
+type sources struct {
+	now   uint32
+	times []uint32 // of the object as it was, each once, in their order
+	vars  []string // the object's UID, then all others, each once
+
+	version, otherVersion string // of the object, and one that the request names
+	tie                   bool   // the object was last changed in this second
+}
+
+// outcome is what came of a request, whichever cluster it came from: equal requests that meet equal objects have equal outcomes.
+type outcome struct {
+	code     int
+	warnings []string
+	stored   *shape // what the object became; nil if it was not written
+	deleted  bool
+	response *shape // nil if the answer is the object
+	raw      []byte // an answer that is no object, with tokens
+	header   http.Header
+}
+
+// fill returns the values for the gaps of a shape.
+func (s *sources) fill(made *shape) *values {
+	v := &values{}
+	for _, i := range made.times {
+		at := s.now
+		if i >= 0 && i < len(s.times) {
+			at = s.times[i]
+		}
+		v.times = append(v.times, at)
+	}
+	for _, i := range made.vars {
+		if i < len(s.vars) {
+			v.vars = append(v.vars, s.vars[i])
+		} else {
+			v.vars = append(v.vars, varTokenOf(i))
+		}
+	}
+	return v
+}
+
+// timeIndex returns the index of a time, and varIndex that of a string, which is added if it is new.
+func (s *sources) timeIndex(at uint32) int { return slices.Index(s.times, at) }
+
+func (s *sources) varIndex(value string) int { return indexOrAddString(&s.vars, value) }
+
+func indexOrAddString(list *[]string, value string) int {
+	if i := slices.Index(*list, value); i >= 0 {
+		return i
+	}
+	*list = append(*list, value)
+	return len(*list) - 1
+}
+
+// sourcesOf begins the sources of a request with the object as it is.
+func (c *Cluster) sourcesOf(live *object) *sources {
+	s := &sources{now: uint32(c.fleet.now().Unix()), vars: []string{""}} //nolint:gosec // until 2106
+	if live == nil {
+		return s
+	}
+	s.vars[0] = c.uid(live)
+	s.times = append(s.times, live.values.times...)
+	slices.Sort(s.times)
+	s.times = slices.Compact(s.times)
+	s.tie = len(s.times) > 0 && s.times[len(s.times)-1] == s.now
+	s.version = strconv.FormatUint(uint64(live.version), 10)
+	for _, v := range live.values.vars {
+		s.varIndex(v)
+	}
+	return s
+}
+
+// pattern says which of the object's gaps hold equal values, and in which order its times are.
+func (s *sources) pattern(live *object) string {
+	if live == nil {
+		return ""
+	}
+	b := make([]byte, 0, 8)
+	for _, at := range live.values.times {
+		b = append(b, byte(s.timeIndex(at))) //nolint:gosec // an object has few
+	}
+	for _, v := range live.values.vars {
+		b = append(b, byte(s.varIndex(v))) //nolint:gosec // an object has few
+	}
+	if s.tie {
+		b = append(b, '=')
+	}
+	return string(b)
+}
+
+// appendTokens appends an object as the handlers get it: with tokens in its gaps.
+func (s *sources) appendTokens(dst []byte, o *object) []byte {
+	v, from := o.body, 0
+	for _, g := range v.gaps {
+		dst = append(dst, v.text[from:g.at]...)
+		from = g.at
+		switch g.kind {
+		case gapVar:
+			dst = append(dst, varTokenOf(s.varIndex(o.values.vars[g.index]))...)
+		case gapTime:
+			dst = append(dst, timeTokenOf(s.timeIndex(o.values.times[g.index]))...)
+		case gapUID:
+			dst = append(dst, varTokenOf(0)...)
+		case gapVersion:
+			dst = strconv.AppendUint(dst, versionBefore, 10)
+		}
+	}
+	return append(dst, v.text[from:]...)
+}
+
+// memo keeps outcomes: the newer ones, and those of before that were asked for again.
+type memo struct {
+	mu           sync.Mutex
+	young, old   map[memoKey]*outcome // guarded by mu
+	hits, misses int                  // guarded by mu
+}
+
+type memoKey struct {
+	kind                            *kind
+	live                            *body
+	method, uri, contentType, agent string
+	pattern                         string
+	body                            [sha256.Size]byte
+}
+
+// memoSize is how many outcomes each generation of the memo holds.
+const memoSize = 8192
+
+func (m *memo) get(key memoKey) *outcome {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	o := m.young[key]
+	if o == nil {
+		if o = m.old[key]; o != nil {
+			m.addLocked(key, o)
+		}
+	}
+	if o == nil {
+		m.misses++
+	} else {
+		m.hits++
+	}
+	return o
+}
+
+func (m *memo) add(key memoKey, o *outcome) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.addLocked(key, o)
+}
+
+func (m *memo) addLocked(key memoKey, o *outcome) {
+	if len(m.young) >= memoSize || m.young == nil {
+		m.young, m.old = make(map[memoKey]*outcome), m.young
+	}
+	m.young[key] = o
+}
+
+// writeLocked lets a request change, or ask for, one object, and returns the answer.
+func (c *Cluster) writeLocked(ctx context.Context, r *request) (*reply, error) {
+	var live *object
+	if r.name != "" {
+		live = c.findLocked(r.kind.resource, r.namespace, r.name)
+	}
+	if refusal := c.admitLocked(r, live); refusal != nil {
+		return refusal, nil
+	}
+	from := c.sourcesOf(live)
+	body := c.tokenize(r, live, from)
+	o, err := c.outcomeOf(ctx, r, live, from, body)
+	for err == nil && r.name == "" && o.stored != nil && c.findLocked(r.kind.resource, o.stored.body.namespace, o.stored.body.name) != nil {
+		o, err = c.outcomeOf(ctx, r, live, from, body) // a name that was made up is taken
+	}
+	if err != nil {
+		return nil, err
+	}
+	return c.commitLocked(r, live, from, o), nil
+}
+
+// outcomeOf finds or works out what comes of a request. body has tokens where from has values.
+func (c *Cluster) outcomeOf(ctx context.Context, r *request, live *object, from *sources, body []byte) (*outcome, error) {
+	key := memoKey{kind: r.kind, method: r.method, uri: r.uri, contentType: r.contentType, agent: r.agent, pattern: from.pattern(live), body: sha256.Sum256(body)}
+	if live != nil {
+		key.live = live.body
+	}
+	once := r.name == "" || bytes.Contains(body, []byte(`"generateName"`)) // the handlers make a name, another one each time
+	if !once {
+		if known := c.fleet.memo.get(key); known != nil {
+			return known, nil
+		}
+	}
+	t := &transaction{resource: r.kind.storage, version: versionBefore}
+	if live != nil {
+		t.object = from.appendTokens(nil, live)
+	}
+	header := http.Header{"Accept": {"application/json"}, "User-Agent": {r.agent}}
+	if r.contentType != "" {
+		header["Content-Type"] = []string{r.contentType}
+	}
+	a, err := run(ctx, r.kind.handler, t, r.method, r.uri, header, body)
+	if err != nil {
+		return nil, err
+	}
+	now := nowToken
+	if from.tie {
+		now = timeTokenOf(len(from.times) - 1)
+	}
+	o := c.fleet.conclude(a, t, live, now)
+	if !once && a.code < http.StatusInternalServerError {
+		c.fleet.memo.add(key, o)
+	}
+	return o, nil
+}
+
+// conclude makes an outcome of what a handler answered and stored.
+func (f *Fleet) conclude(a *answer, t *transaction, live *object, now string) *outcome {
+	o := &outcome{code: a.code, warnings: a.header["Warning"]}
+	if t.written && a.code < http.StatusMultipleChoices {
+		if o.deleted = t.object == nil; !o.deleted {
+			o.stored = f.parseShape(t.object, true, now)
+		}
+	}
+	data := bytes.TrimSpace(a.body.Bytes())
+	if a.code >= http.StatusMultipleChoices || len(data) == 0 || data[0] != '{' {
+		o.raw, o.header = bytes.Clone(data), a.header
+		return o
+	}
+	answered := f.parseShape(data, false, now)
+	same := o.stored
+	if same == nil && live != nil && !o.deleted && !t.written {
+		same = &shape{body: live.body}
+	}
+	if same == nil || same.body != answered.body {
+		o.response = answered
+	}
+	return o
+}
+
+// reply is an answer to a request: an object as it is now, or some bytes.
+type reply struct {
+	code     int
+	object   *object
+	raw      []byte
+	header   http.Header
+	warnings []string
+}
+
+// commitLocked does what an outcome says to this cluster.
+func (c *Cluster) commitLocked(r *request, live *object, from *sources, o *outcome) *reply {
+	now := live
+	switch {
+	case o.deleted && live != nil:
+		c.removeLocked(live)
+	case o.stored != nil:
+		now = c.putLocked(r.kind.resource, live, o.stored, from)
+	}
+	answer := &reply{code: o.code, object: now, header: o.header, warnings: o.warnings}
+	switch {
+	case o.raw != nil || o.code >= http.StatusMultipleChoices:
+		answer.object, answer.raw = nil, from.replace(o.raw)
+	case o.response != nil:
+		shown := &object{body: o.response.body, values: from.fill(o.response), resource: r.kind.resource, version: c.version}
+		if now != nil {
+			shown.version, shown.born = now.version, now.born
+		}
+		answer.object = shown
+	}
+	return answer
+}
+
+// replace puts values into a text with tokens, such as a message.
+func (s *sources) replace(data []byte) []byte {
+	if bytes.Contains(data, []byte(varToken)) {
+		for i, value := range s.vars {
+			data = bytes.ReplaceAll(data, []byte(varTokenOf(i)), []byte(value))
+		}
+	}
+	if bytes.Contains(data, []byte(timeToken)) {
+		for i, at := range s.times {
+			data = bytes.ReplaceAll(data, []byte(timeTokenOf(i)), []byte(time.Unix(int64(at), 0).UTC().Format(time.RFC3339)))
+		}
+	}
+	if s.version != "" {
+		data = bytes.ReplaceAll(data, []byte(strconv.FormatUint(versionBefore, 10)), []byte(s.version))
+		data = bytes.ReplaceAll(data, []byte(strconv.FormatUint(versionOther, 10)), []byte(s.otherVersion))
+	}
+	return data
+}
+
+// tokenize returns the body of a request with tokens where a cluster differs from others, so that equal requests look alike.
+func (c *Cluster) tokenize(r *request, live *object, from *sources) []byte {
+	body := r.body
+	if i := skipSpace(body, 0); strings.HasSuffix(r.contentType, "yaml") && (i == len(body) || body[i] != '{') {
+		if data, err := yaml.YAMLToJSON(body); err == nil {
+			body = data
+		}
+	}
+	if bytes.Contains(body, []byte("resourceVersion")) || bytes.Contains(body, []byte(`"creationTimestamp":"`)) || r.contentType == string(types.JSONPatchType) {
+		body = alignVersions(body, live, from)
+	}
+	body = c.fleet.tokenizeStrings(body, from)
+	if nested := []byte(`k:{\"uid\":\"`); bytes.Contains(body, nested) { // in managedFields that came back
+		for i, value := range from.vars {
+			body = bytes.ReplaceAll(body, append(bytes.Clone(nested), value...), append(bytes.Clone(nested), varTokenOf(i)...))
+		}
+	}
+	return body
+}
+
+// tokenizeStrings puts tokens in place of UIDs, and of what else differs between clusters as Options.Varying says.
+func (f *Fleet) tokenizeStrings(body []byte, from *sources) []byte {
+	var out []byte
+	done, next := 0, make([]int, len(f.varying))
+	for {
+		first := -1
+		for i, key := range f.varying {
+			if next[i] >= 0 && next[i] <= done {
+				at := bytes.Index(body[done:], key)
+				next[i] = at
+				if at >= 0 {
+					next[i] += done + len(key)
+				}
+			}
+			if next[i] >= 0 && (first < 0 || next[i] < first) {
+				first = next[i]
+			}
+		}
+		if first < 0 {
+			break
+		}
+		at := skipSpace(body, first)
+		if at >= len(body) || body[at] != ':' {
+			out, done = append(out, body[done:first]...), first
+			continue
+		}
+		at = skipSpace(body, at+1)
+		if at >= len(body) || body[at] != '"' {
+			out, done = append(out, body[done:at]...), at
+			continue
+		}
+		end := skipString(body, at)
+		value := unquote(body[at:end])
+		if value == "" || end > len(body) {
+			out, done = append(out, body[done:min(end, len(body))]...), min(end, len(body))
+			continue
+		}
+		if out == nil {
+			out = make([]byte, 0, len(body)+64)
+		}
+		out = append(append(out, body[done:at]...), '"')
+		out = append(append(out, varTokenOf(from.varIndex(value))...), '"')
+		done = end
+	}
+	if out == nil {
+		return body
+	}
+	return append(out, body[done:]...)
+}
+
+// alignVersions replaces the resourceVersion that a request names by one that says the same to the handlers, and times that the object
+// has by their tokens.
+func alignVersions(body []byte, live *object, from *sources) []byte {
+	var content any
+	if utiljson.Unmarshal(body, &content) != nil {
+		return body
+	}
+	switch content := content.(type) {
+	case map[string]any:
+		alignObject(content, live, from)
+	case []any: // a JSON patch
+		for _, one := range content {
+			op, _ := one.(map[string]any)
+			value, isString := op["value"].(string)
+			switch path := op["path"]; {
+			case isString && path == "/metadata/resourceVersion":
+				op["value"] = alignVersion(value, live, from)
+			case isString && path == "/metadata/uid" && value == from.vars[0] && live != nil:
+				op["value"] = varTokenOf(0)
+			}
+		}
+	}
+	data, err := json.Marshal(content)
+	if err != nil {
+		return body
+	}
+	return data
+}
+
+// alignObject does so in an object, or in options of a deletion.
+func alignObject(content map[string]any, live *object, from *sources) {
+	for _, place := range []string{"metadata", "preconditions"} {
+		m, ok := content[place].(map[string]any)
+		if !ok {
+			continue
+		}
+		if version, ok := m["resourceVersion"].(string); ok {
+			m["resourceVersion"] = alignVersion(version, live, from)
+		}
+		alignTime(m, "creationTimestamp", from)
+		alignTime(m, "deletionTimestamp", from)
+		fields, _ := m["managedFields"].([]any)
+		for _, one := range fields {
+			if entry, ok := one.(map[string]any); ok {
+				alignTime(entry, "time", from)
+			}
+		}
+	}
+}
+
+func alignTime(m map[string]any, key string, from *sources) {
+	text, ok := m[key].(string)
+	if !ok {
+		return
+	}
+	if at, err := time.Parse(time.RFC3339, text); err == nil {
+		if i := from.timeIndex(uint32(at.Unix())); i >= 0 { //nolint:gosec // compared only
+			m[key] = timeTokenOf(i)
+		}
+	}
+}
+
+func alignVersion(version string, live *object, from *sources) string {
+	switch {
+	case version == "" || version == "0" || live == nil:
+		return version
+	case version == strconv.FormatUint(uint64(live.version), 10):
+		return strconv.FormatUint(versionBefore, 10)
+	}
+	if _, err := strconv.ParseUint(version, 10, 64); err != nil {
+		return version
+	}
+	from.otherVersion = version
+	return strconv.FormatUint(versionOther, 10)
+}
+
+// admitLocked does what the admission plugin NamespaceLifecycle does.
+func (c *Cluster) admitLocked(r *request, live *object) *reply {
+	if r.method == http.MethodDelete {
+		if r.kind.resource == c.fleet.namespaceResource && slices.Contains([]string{"default", "kube-system", "kube-public"}, r.name) {
+			return forbidden(r.kind, r.name, "this namespace may not be deleted")
+		}
+		return nil
+	}
+	creates := r.method == http.MethodPost && r.subresource == "" ||
+		r.method == http.MethodPatch && live == nil && r.subresource == "" && r.contentType == string(types.ApplyPatchType)
+	if !creates || !r.kind.namespaced {
+		return nil
+	}
+	home := c.findLocked(c.fleet.namespaceResource, "", r.namespace)
+	switch {
+	case home == nil:
+		return failure(metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: fmt.Sprintf("namespaces %q not found", r.namespace),
+			Details: &metav1.StatusDetails{Name: r.namespace, Kind: "namespaces"}})
+	case home.body.deleting >= 0:
+		refusal := forbidden(r.kind, r.name, fmt.Sprintf("unable to create new content in namespace %s because it is being terminated", r.namespace))
+		refusal.status(func(s *metav1.Status) {
+			s.Details.Causes = []metav1.StatusCause{{Type: "NamespaceTerminating", Message: fmt.Sprintf("namespace %s is being terminated", r.namespace), Field: "metadata.namespace"}}
+		})
+		return refusal
+	}
+	return nil
+}
