@@ -53,6 +53,8 @@ type Change struct {
 	Namespace, Name string
 	// Deleted says that it is gone.
 	Deleted bool
+	// Last is, of what was deleted, its last metadata as the JSON of a PartialObjectMetadata.
+	Last []byte
 	// Version is the resourceVersion of the change.
 	Version int
 }

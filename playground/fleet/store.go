@@ -124,13 +124,13 @@ func (c *Cluster) changedLocked(before, after *object) {
 	}
 	c.followLocked(before, after)
 	if tell := c.fleet.options.Changed; tell != nil {
-		o := after
+		o, last := after, []byte(nil)
 		if o == nil {
-			o = before
+			o, last = before, c.appendMetadata(nil, before)
 		}
 		tell(Change{
 			Cluster: c.index, Resource: c.fleet.resources.name(o.resource), Namespace: o.body.namespace, Name: o.body.name,
-			Deleted: after == nil, Version: int(c.version),
+			Deleted: after == nil, Last: last, Version: int(c.version),
 		})
 	}
 }

@@ -145,6 +145,7 @@ type sighting struct {
 	all     bool          // anything may be other than it should be
 	audited time.Time     // when all objects were last compared, where there are no watches
 	base    bool          // a definition of ours was seen to be other than it should be
+	unsure  bool          // it may be: changes of definitions may have been missed
 }
 
 // syncCatalog brings the catalog of the runtime up to date.

@@ -60,7 +60,7 @@ func (r *Reconciler) noteMissed(kyma string, of runtimes.Interest) bool {
 		return false
 	}
 	if of.Resource == definitions {
-		m.catalog.base = true
+		m.catalog.unsure = true
 		return true
 	}
 	m.catalog.all = true

@@ -58,6 +58,9 @@ func (n *run) mirror(ctx context.Context) error {
 	if b := channel.Paused(n.kyma, ""); b != nil {
 		return n.leavePaused(remote, b)
 	}
+	if err := n.compareBase(ctx); err != nil {
+		return err
+	}
 	wrong := n.takeBaseNews()
 	if wrong || remote == nil || remote.Annotations[v1beta2.AnnotationBaseDigest] != n.base.Digest {
 		if err := n.applyBase(ctx); err != nil {
@@ -118,6 +121,27 @@ func (n *run) applyBase(ctx context.Context) error {
 		return n.notServed("the runtime to serve the kinds of " + v1beta2.GroupVersion.Group)
 	}
 	n.resent = len(result.Applied) > 0
+	return nil
+}
+
+// compareBase looks whether the runtime still has what it got first, if changes of that may have been missed.
+func (n *run) compareBase(ctx context.Context) error {
+	m := n.memory(n.kyma.Name, n.runtime)
+	n.mu.Lock()
+	unsure := m.catalog.unsure
+	m.catalog.unsure = false
+	n.mu.Unlock()
+	if !unsure {
+		return nil
+	}
+	drifted, err := n.runtime.Drift(ctx, apply.Set{Bundle: n.base, Owner: v1beta2.FieldOwner}, &m.base)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err != nil {
+		m.catalog.unsure = true
+		return fmt.Errorf("comparing what runtime %s got first: %w", n.kyma.Name, err)
+	}
+	m.catalog.base = m.catalog.base || len(drifted) > 0
 	return nil
 }
 

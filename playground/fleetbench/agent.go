@@ -1,0 +1,352 @@
+package main
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"hash/maphash"
+	"math/rand/v2"
+	"net/http"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
+)
+
+// What real agents do, too.
+const (
+	spacing   = 500 * time.Millisecond // between two events about one object
+	memory    = time.Minute            // what was delivered so lately is told again when another process answers
+	beatGap   = time.Second            // between two heartbeats
+	lastRetry = 15 * time.Second       // back-off
+)
+
+// What the manager delivers for its agent.
+const (
+	agentName     = "skr-webhook"
+	agentSecret   = "skr-webhook-tls"
+	agentWatches  = "skr-webhook-watches"
+	agentReplicas = 1
+)
+
+var (
+	secrets    = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+)
+
+// agent is the one of one cluster.
+type agent struct {
+	*agents
+
+	cluster *fleet.Cluster
+
+	mu     sync.Mutex
+	heard  []fleet.Change // guarded by mu, as all that follows
+	queued bool           // somebody will take its turn
+	taken  bool           // somebody does, and takes another one if it is queued
+	timer  *time.Timer
+
+	// What follows is for whoever takes its turn.
+	running   bool // there is something to run with
+	boot      string
+	identity  uint64 // hash of the Secret in use
+	tls       *tls.Config
+	digest    string // of the watch list in force
+	interval  time.Duration
+	watches   map[schema.GroupResource][]watchFor
+	known     map[subject]record
+	pending   map[subject]*pendingEvent
+	delivered []deliveredEvent
+	sequence  uint64
+	nextBeat  time.Time
+	lastBeat  time.Time
+	failures  int
+	retryAt   time.Time
+	instance  string
+	wire      *wire
+}
+
+// subject is what an event is about; without a name, it is all of a resource.
+type subject struct {
+	resource        schema.GroupResource
+	namespace, name string
+}
+
+// pendingEvent is to be told, not before its time.
+type pendingEvent struct {
+	due     time.Time
+	number  uint64
+	whole   bool // Began
+	deleted bool
+	last    []byte // metadata of what was deleted
+}
+
+// deliveredEvent was told lately.
+type deliveredEvent struct {
+	at time.Time
+	subject
+	deleted bool
+}
+
+// hear takes note of a change.
+func (a *agent) hear(change fleet.Change) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.heard = append(a.heard, change)
+	a.queueLocked()
+}
+
+func (a *agent) queueLocked() {
+	if a.queued {
+		return
+	}
+	a.queued = true
+	if !a.taken {
+		a.add(a)
+	}
+}
+
+// turn does what is to be done, and sets the timer for what is to be done later.
+func (a *agent) turn(ctx context.Context) {
+	a.mu.Lock()
+	a.queued, a.taken = false, true
+	heard := a.heard
+	a.heard = nil
+	a.mu.Unlock()
+
+	a.look(heard)
+	next := a.speak(ctx)
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.taken = false
+	if a.queued {
+		a.add(a)
+		return
+	}
+	if next.IsZero() {
+		return
+	}
+	wait := max(time.Millisecond, time.Until(next))
+	if a.timer == nil {
+		a.timer = time.AfterFunc(wait, func() {
+			a.mu.Lock()
+			defer a.mu.Unlock()
+			a.queueLocked()
+		})
+		return
+	}
+	a.timer.Reset(wait)
+}
+
+// look finds out what changes mean: another certificate, another watch list, or something to tell.
+func (a *agent) look(heard []fleet.Change) {
+	setUp := false
+	for _, c := range heard {
+		setUp = setUp || c.Namespace == v1beta2.RuntimeNamespace &&
+			(c.Resource == secrets.GroupResource() && c.Name == agentSecret || c.Resource == configMaps.GroupResource() && c.Name == agentWatches ||
+				c.Resource == deployments.GroupResource() && c.Name == agentName)
+	}
+	if setUp {
+		a.setUp()
+	}
+	if !a.running {
+		return
+	}
+	for _, c := range heard {
+		if watches := a.watches[c.Resource]; watches != nil {
+			a.note(c, watches)
+		}
+	}
+}
+
+// setUp takes certificate and watch list from the cluster, as they are mounted and watched there. Without them, or without its Deployment being
+// available, there is no agent.
+func (a *agent) setUp() {
+	get := func(resource schema.GroupVersionResource, name string) map[string]any {
+		u, err := a.cluster.Get(resource, v1beta2.RuntimeNamespace, name)
+		if err != nil || u == nil {
+			return nil
+		}
+		return u.Object
+	}
+	deployment, secret, list := get(deployments, agentName), get(secrets, agentSecret), get(configMaps, agentWatches)
+	available, _, _ := unstructured.NestedInt64(deployment, "status", "availableReplicas")
+	if deployment == nil || secret == nil || list == nil || available < agentReplicas && !a.running {
+		a.quit()
+		return
+	}
+	if !a.running {
+		a.running, a.boot, a.nextBeat = true, fmt.Sprintf("%016x", rand.Uint64()), time.Now()
+		a.watches, a.known, a.pending = map[schema.GroupResource][]watchFor{}, map[subject]record{}, map[subject]*pendingEvent{}
+	}
+	a.identify(secret)
+	text, _, _ := unstructured.NestedString(list, "data", protocol.WatchlistKey)
+	if watchlist, err := protocol.ParseWatchlist([]byte(text)); err == nil && watchlist.Digest() != a.digest {
+		a.follow(watchlist)
+		a.digest, a.interval = watchlist.Digest(), watchlist.Interval()
+		a.nextBeat = later(time.Now(), a.lastBeat.Add(beatGap))
+	}
+}
+
+var seed = maphash.MakeSeed()
+
+// identify uses the certificate in a Secret from the next connection on.
+func (a *agent) identify(secret map[string]any) {
+	data, _, _ := unstructured.NestedStringMap(secret, "data")
+	files := map[string][]byte{}
+	var h maphash.Hash
+	h.SetSeed(seed)
+	for _, key := range []string{"ca.crt", "tls.crt", "tls.key"} {
+		file, err := base64.StdEncoding.DecodeString(data[key])
+		if err != nil {
+			return
+		}
+		files[key] = file
+		_, _ = h.Write(file) // a hash takes everything
+	}
+	if h.Sum64() == a.identity {
+		return
+	}
+	certificate, err := tls.X509KeyPair(files["tls.crt"], files["tls.key"])
+	roots := x509.NewCertPool()
+	if err != nil || !roots.AppendCertsFromPEM(files["ca.crt"]) {
+		return
+	}
+	a.identity = h.Sum64()
+	a.tls = &tls.Config{
+		MinVersion: tls.VersionTLS13, RootCAs: roots, ServerName: listenerName,
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil },
+	}
+	a.hangUp()
+}
+
+// quit is the end of the agent, until it is set up again.
+func (a *agent) quit() {
+	a.hangUp()
+	a.running, a.identity, a.tls, a.digest, a.sequence, a.instance = false, 0, nil, "", 0, ""
+	a.watches, a.known, a.pending, a.delivered = nil, nil, nil, nil
+	a.failures, a.retryAt, a.nextBeat, a.lastBeat = 0, time.Time{}, time.Time{}, time.Time{}
+}
+
+func (a *agent) hangUp() {
+	if a.wire != nil {
+		a.wire.close()
+		a.wire = nil
+		a.open.Add(-1)
+	}
+}
+
+// speak sends what is due, and returns when something else is; zero: never.
+func (a *agent) speak(ctx context.Context) time.Time {
+	if !a.running || a.tls == nil || ctx.Err() != nil {
+		return time.Time{}
+	}
+	now := time.Now()
+	if now.Before(a.retryAt) {
+		return a.retryAt
+	}
+	for about, e := range a.pending {
+		if e.due.After(now) {
+			continue
+		}
+		if !a.deliver(ctx, about, e) {
+			return a.retryAt
+		}
+	}
+	if !a.nextBeat.After(now) && !a.beat(ctx) {
+		return a.retryAt
+	}
+	return a.next()
+}
+
+// next returns when the next thing is due.
+func (a *agent) next() time.Time {
+	next := a.nextBeat
+	for _, e := range a.pending {
+		if e.due.Before(next) {
+			next = e.due
+		}
+	}
+	for len(a.delivered) > 0 && time.Since(a.delivered[0].at) > memory {
+		a.delivered = a.delivered[1:]
+	}
+	if len(a.delivered) == 0 {
+		a.delivered = nil
+	}
+	return next
+}
+
+// beat sends a heartbeat.
+func (a *agent) beat(ctx context.Context) bool {
+	body, err := json.Marshal(protocol.Heartbeat{Boot: a.boot, Version: config.Version, Sequence: a.sequence, Pending: len(a.pending), Watchlist: a.digest})
+	if err != nil || !a.send(ctx, protocol.HeartbeatPath(protocol.Manager), body) {
+		return false
+	}
+	a.lastBeat = time.Now()
+	a.nextBeat = a.lastBeat.Add(a.interval + rand.N(a.interval/5+1) - a.interval/10)
+	return true
+}
+
+// send makes a request, over a new connection if there is none. It reports whether the listener has taken it; if not, retryAt says when to go
+// on.
+func (a *agent) send(ctx context.Context, path string, body []byte) bool {
+	got, err := answer{}, error(nil)
+	for range 2 { // a connection that was open may have ended meanwhile
+		fresh := a.wire == nil
+		if fresh {
+			if a.wire, err = dial(ctx, a.target(), a.tls); err != nil {
+				break
+			}
+			a.open.Add(1)
+		}
+		if got, err = a.wire.post(path, body); err == nil {
+			break
+		}
+		a.hangUp()
+		if fresh {
+			break
+		}
+	}
+	if err == nil && got.closes {
+		a.hangUp()
+	}
+	if err != nil || got.status != http.StatusOK {
+		a.failures++
+		backoff := min(lastRetry, 250*time.Millisecond<<min(a.failures, 10))
+		a.retryAt = time.Now().Add(max(got.wait, backoff/2+rand.N(backoff/2)))
+		return false
+	}
+	a.failures = 0
+	if a.instance != "" && a.instance != got.instance {
+		a.repeat()
+	}
+	a.instance = got.instance
+	return true
+}
+
+// repeat tells again what was delivered lately, because who took it may have died with it.
+func (a *agent) repeat() {
+	for _, d := range a.delivered {
+		if time.Since(d.at) <= memory {
+			a.queue(d.subject, d.name == "", d.deleted)
+		}
+	}
+	a.delivered = nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return b
+	}
+	return a
+}

@@ -1,0 +1,159 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+// Verdict is what became of an aim.
+type Verdict string
+
+// What can become of an aim.
+const (
+	Met         Verdict = "met"
+	Missed      Verdict = "MISSED"
+	NotMeasured Verdict = "not measured"
+)
+
+// Aim is something that the manager should be able to do.
+type Aim struct {
+	What    string  `json:"what"`
+	Limit   float64 `json:"limit"`
+	Value   float64 `json:"value"`
+	Unit    string  `json:"unit"`
+	Verdict Verdict `json:"verdict"`
+	// Note is at which size it was measured, or why it was not.
+	Note string `json:"note"`
+}
+
+// full is the size that the aims are for.
+const full = 10_000
+
+// aim is how an aim is judged. A value above the limit misses it.
+type aim struct {
+	what  string
+	limit float64
+	unit  string
+	// least is the number of clusters without which it says nothing; 0 is any.
+	least int
+	// value finds the figure in a run; false if it was not measured there.
+	value func(r *Run) (float64, bool)
+}
+
+// of returns how a figure of a scenario is found.
+func of(name string, figure func(s *Scenario) float64) func(r *Run) (float64, bool) {
+	return func(r *Run) (float64, bool) {
+		s := r.scenario(name)
+		if s == nil {
+			return 0, false
+		}
+		return figure(s), true
+	}
+}
+
+// valueOf returns how one of the values of a scenario is found.
+func valueOf(name, key string) func(r *Run) (float64, bool) {
+	return func(r *Run) (float64, bool) {
+		s := r.scenario(name)
+		if s == nil {
+			return 0, false
+		}
+		v, there := s.Values[key]
+		return v, there
+	}
+}
+
+// aims are those of one size; those that compare sizes are in judge.
+var aims = []aim{
+	{"resident memory of the manager during install", 1536, "MiB", full, of("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
+	{"live heap for one idle runtime", 60, "kB", 0, valueOf("idle", heapPerRuntime)},
+	{"CPU of the manager for one module install", 5, "ms", 0, of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
+	{"writes to runtimes while idle", 0, "", 0, valueOf("idle", idleWrites)},
+	{"writes to the control plane while idle", 0, "", 0, valueOf("idle", idlePlaneWrites)},
+	{"requests to an idle runtime in five minutes", 1, "", 0, func(r *Run) (float64, bool) {
+		v, there := valueOf("idle", requestsPerFive)(r)
+		return v, there && r.WatchMode != config.WatchPoll // who polls, asks
+	}},
+	{"CPU of the manager while idle", 5, "% of a core", full, valueOf("idle", idleCores)},
+	{"writes to the runtime to install a module, beyond its objects", 3, "", 0, func(r *Run) (float64, bool) {
+		v, there := valueOf("edit", installModuleWrites)(r)
+		return v - float64(r.Objects), there
+	}},
+	{"writes to runtimes after a restart", 0, "", 0, valueOf("restart", restartWrites)},
+	{"quiet after a restart", 60, "s", full, valueOf("restart", quietAfter)},
+	{"p99 from edit to applied during an upgrade of the whole fleet", 2000, "ms", 0, of("edit", func(s *Scenario) float64 { return s.Latencies[editsApplied].P99 })},
+	{healthyRatio, 1.5, "", 0, valueOf("faults", healthyRatio)},
+	{"probes of a dead cluster a minute", 1, "", 0, valueOf("faults", probesPerDead)},
+	{"live heap after all credentials were rotated", 110, "% of before", 0, valueOf("rotate", memoryGrowth)},
+}
+
+// growing are those that are compared between 1,000 and 10,000 clusters.
+var growing = []aim{
+	{"CPU for one install at 10,000 clusters", 1.2, "times that at 1,000", 0, of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
+	{"live heap for one runtime at 10,000 clusters", 1.2, "times that at 1,000", 0, valueOf("idle", heapPerRuntime)},
+}
+
+// judge compares the largest size with the aims.
+func judge(runs []Run) []Aim {
+	if len(runs) == 0 {
+		return nil
+	}
+	bySize, largest := map[int]*Run{}, &runs[0]
+	for i := range runs {
+		bySize[runs[i].Clusters] = &runs[i]
+		if runs[i].Clusters > largest.Clusters {
+			largest = &runs[i]
+		}
+	}
+	var all []Aim
+	for _, a := range aims {
+		result := Aim{What: a.what, Limit: a.limit, Unit: a.unit, Verdict: NotMeasured}
+		v, there := a.value(largest)
+		switch {
+		case !there:
+			result.Note = "its scenario did not run"
+		case largest.Clusters < a.least:
+			result.Value, result.Note = v, fmt.Sprintf("says nothing with less than %d clusters", a.least)
+		default:
+			result.decide(v, fmt.Sprintf("%d clusters", largest.Clusters))
+		}
+		all = append(all, result)
+	}
+	for _, a := range growing {
+		result := Aim{What: a.what, Limit: a.limit, Unit: a.unit, Verdict: NotMeasured, Note: "needs runs with 1000 and 10000 clusters"}
+		small, large := bySize[full/10], bySize[full]
+		if small != nil && large != nil {
+			s, first := a.value(small)
+			l, second := a.value(large)
+			if first && second && s > 0 {
+				result.decide(l/s, fmt.Sprintf("%s, then %s", number(s), number(l)))
+			}
+		}
+		all = append(all, result)
+	}
+	return all
+}
+
+func (a *Aim) decide(value float64, note string) {
+	a.Value, a.Verdict, a.Note = value, Met, note
+	if value > a.Limit {
+		a.Verdict = Missed
+	}
+}
+
+// printAims writes the aims for people.
+func printAims(w io.Writer, all []Aim) {
+	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
+	fmt.Fprintln(t, "AIM\tAT MOST\tIS\tUNIT\tVERDICT\tNOTE")
+	for _, a := range all {
+		is := number(a.Value)
+		if a.Verdict == NotMeasured && a.Value == 0 {
+			is = "-"
+		}
+		fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\n", a.What, number(a.Limit), is, a.Unit, a.Verdict, a.Note)
+	}
+	_ = t.Flush()
+}

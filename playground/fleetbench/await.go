@@ -1,0 +1,67 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// until asks every 50 ms until the answer is yes, an error, or it has taken too long.
+func until(ctx context.Context, most time.Duration, what string, done func() (bool, error)) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, most, fmt.Errorf("it took longer than %v", most))
+	defer cancel()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		ok, err := done()
+		if err != nil || ok {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for %s: %w", what, context.Cause(ctx))
+		}
+	}
+}
+
+// pause waits. Measuring nothing takes its time.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// each calls work with 0 to n-1, from so many goroutines, and returns the first error, after which no new work begins.
+func each(ctx context.Context, parallel, n int, work func(i int) error) error {
+	var (
+		next  atomic.Int64
+		group sync.WaitGroup
+		once  sync.Once
+		first error
+	)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	for range min(parallel, n) {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
+				if err := work(i); err != nil {
+					once.Do(func() { first = err })
+					cancel()
+				}
+			}
+		})
+	}
+	group.Wait()
+	if first == nil && ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return first
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const deleteRequests = "requests to the runtime for one cluster"
+
+// remove deletes all Kymas and waits until they, and what they brought to their clusters, are gone.
+func remove(ctx context.Context, r *rig, s *Scenario) error {
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	before, goneAt := r.fleet.Counts(), newRace(r.clusters)
+	stop := r.kymas.listen(func(i int, k shown) {
+		if !k.there {
+			goneAt.finish(i)
+		}
+	})
+	defer stop()
+	r.stage.set(func() string {
+		started, done := goneAt.count()
+		return fmt.Sprintf("%d deleted, %d of them gone", started, done)
+	})
+	begin := time.Now()
+	err := each(ctx, creating, r.clusters, func(i int) error {
+		goneAt.start(i)
+		return r.unregister(ctx, i)
+	})
+	if err != nil {
+		return err
+	}
+	if err := r.await(ctx, goneAt, "all Kymas to be gone"); err != nil {
+		return err
+	}
+	s.Seconds, s.Clusters, s.Installs = time.Since(begin).Seconds(), r.clusters, r.clusters*len(r.modules)
+	s.Latencies["gone"] = summary(goneAt.times())
+	s.Values[deleteRequests] = float64(total(difference(before.Requests, r.fleet.Counts().Requests))) / float64(r.clusters)
+	return r.leftovers(ctx, s)
+}
+
+// leftovers notes what is left of the fleet: objects in the clusters, and memory of the manager.
+func (r *rig) leftovers(ctx context.Context, s *Scenario) error {
+	left := 0
+	for i := range r.clusters {
+		for _, name := range r.fleet.Cluster(i).Names(deployments.GroupResource()) {
+			if name != "" {
+				left++
+			}
+		}
+	}
+	s.Values["Deployments left in the clusters"] = float64(left)
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	in, err := r.collected(ctx, time.Now())
+	if err != nil {
+		return err
+	}
+	s.Values["live heap per cluster that is gone, kB"] = max(0, in.Live-r.empty.Live) / float64(r.clusters) / 1000
+	s.Values["goroutines beyond those without fleet"] = in.Goroutines - r.empty.Goroutines
+	s.Values["connections to runtimes that are left open"] = float64(r.fleet.Stats().Connections)
+	return nil
+}

@@ -1,0 +1,176 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
+)
+
+// editInterval is the time between two edits: far more than one takes of the manager.
+const editInterval = 100 * time.Millisecond
+
+// edit lets admins add a module to the Kyma in their cluster, one after the other: first while all is quiet, and, when they have taken it away
+// again, while a version of another module goes through the whole fleet.
+func edit(ctx context.Context, r *rig, s *Scenario) error {
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	before := make([]fleet.Counts, r.clusters)
+	for i := range before {
+		before[i] = r.fleet.Cluster(i).Counts()
+	}
+	quiet, err := r.editMany(ctx, "quiet")
+	if err != nil {
+		return err
+	}
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	s.Latencies["applied"], s.Latencies["ready"] = summary(quiet.appliedAt.times()), summary(quiet.readyAt.times())
+	sum := map[string]int{}
+	for i := range before {
+		if !quiet.appliedAt.started(i) {
+			continue
+		}
+		for name, n := range difference(before[i].Requests, r.fleet.Cluster(i).Counts().Requests) {
+			sum[name] += n
+		}
+	}
+	n, _ := quiet.appliedAt.count()
+	s.Values[installRequests] = float64(total(sum)) / float64(n)
+	s.Values[installPatches] = float64(writes(sum)) / float64(n)
+	s.Values[installModuleWrites] = float64(moduleWrites(sum)) / float64(n)
+	if err := r.takeBack(ctx, quiet); err != nil {
+		return err
+	}
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	m := r.modules[len(r.modules)-1]
+	o, err := r.release(ctx, m, "2.0.0", everybody)
+	if err != nil {
+		return err
+	}
+	defer o.stop()
+	busy, err := r.editMany(ctx, "during "+o.module.name+" "+o.version)
+	if err != nil {
+		return err
+	}
+	all, done := o.readyAt.count()
+	s.Values["rollout done when the last edit was Ready, %"] = 100 * float64(done) / float64(all)
+	s.Latencies[editsApplied], s.Latencies["ready during upgrade"] = summary(busy.appliedAt.times()), summary(busy.readyAt.times())
+	r.stage.set(o.String)
+	if err := r.finish(ctx, o); err != nil {
+		return err
+	}
+	if err := r.takeBack(ctx, busy); err != nil {
+		return err
+	}
+	edits, _ := quiet.appliedAt.count()
+	s.Clusters, s.Installs = r.clusters, r.clusters+4*edits // each edit is an installation and a removal
+	return nil
+}
+
+const (
+	installRequests     = "requests to the runtime for one more module"
+	installPatches      = "writes to the runtime for one more module"
+	installModuleWrites = "of these, to objects of the module"
+	editsApplied        = "applied during upgrade"
+)
+
+// moduleWrites sums up writes to what is neither ours nor of the agent.
+func moduleWrites(counts map[string]int) int {
+	own := map[string]int{}
+	for name, n := range counts {
+		if !isOwn(name) {
+			own[name] = n
+		}
+	}
+	return writes(own)
+}
+
+// editMany lets the admins of some clusters, spread over the fleet, add the extra module, and waits until it is Ready there.
+func (r *rig) editMany(ctx context.Context, when string) (*rollout, error) {
+	n := min(r.Edits, r.clusters)
+	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
+	r.stage.set(func() string { return fmt.Sprintf("edits, %s: %s", when, o) })
+	stopChanges := r.changes.listenApplied(func(i int) {
+		if o.appliedAt.running(i) && r.applied(i, o.module, o.version) {
+			o.appliedAt.finish(i)
+		}
+	})
+	defer stopChanges()
+	stopKymas := r.kymas.listen(func(i int, k shown) {
+		if k.ready(o.module.name, o.version) {
+			o.readyAt.finish(i)
+		}
+	})
+	defer stopKymas()
+	tick := time.NewTicker(editInterval)
+	defer tick.Stop()
+	for k := range n {
+		i := spread(k, n, r.clusters)
+		o.appliedAt.start(i)
+		o.readyAt.start(i)
+		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName, func(u *unstructured.Unstructured) {
+			modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
+			_ = unstructured.SetNestedSlice(u.Object, append(modules, map[string]any{"name": r.extra.name}), "spec", "modules") // a list of maps always fits
+		})
+		if err != nil {
+			return o, err
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return o, context.Cause(ctx)
+		}
+	}
+	if err := r.await(ctx, o.readyAt, "the extra module to be Ready"); err != nil {
+		return o, err
+	}
+	return o, r.await(ctx, o.appliedAt, "the extra module to be applied")
+}
+
+// spread returns the k-th of n clusters that are spread over all.
+func spread(k, n, all int) int { return int(math.Floor(float64(k) * float64(all) / float64(n))) }
+
+// takeBack lets the admins take the extra module away again, and waits until it is gone from cluster and Kyma.
+func (r *rig) takeBack(ctx context.Context, o *rollout) error {
+	gone := newRace(r.clusters)
+	r.stage.set(func() string {
+		all, done := gone.count()
+		return fmt.Sprintf("taking the extra module back: %d of %d are done", done, all)
+	})
+	stop := r.kymas.listen(func(i int, k shown) {
+		if _, there := k.modules[r.extra.name]; !there {
+			gone.finish(i)
+		}
+	})
+	defer stop()
+	for i := range r.clusters {
+		if !o.appliedAt.started(i) {
+			continue
+		}
+		gone.start(i)
+		err := r.fleet.Cluster(i).Edit(kymas, v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName, func(u *unstructured.Unstructured) {
+			modules, _, _ := unstructured.NestedSlice(u.Object, "spec", "modules")
+			var others []any
+			for _, m := range modules {
+				if fields, ok := m.(map[string]any); !ok || fields["name"] != r.extra.name {
+					others = append(others, m)
+				}
+			}
+			_ = unstructured.SetNestedSlice(u.Object, others, "spec", "modules") // as in editMany
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return r.await(ctx, gone, "the extra module to be gone")
+}

@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
+)
+
+// What goes wrong in scenario faults.
+const (
+	deadShare  = 0.05 // one half refuses connections, the other swallows them
+	slowShare  = 0.05
+	slowDelay  = 2 * time.Second
+	throttled  = 0.01 // of all answers of those that are alive
+	retryAfter = time.Second
+	// deadTimeWatched is how long dead clusters are watched after the others are done.
+	deadTimeWatched = time.Minute
+)
+
+const (
+	healthyRatio  = "healthy clusters' p99 until Ready, times that of upgrade"
+	untouchedP99  = "p99 until Ready of those that met no 429, times that of upgrade"
+	probesPerDead = "connections to a dead cluster a minute"
+)
+
+// faults lets some clusters be dead, some be slow and all others refuse some requests, and lets the channel of a module move in the meantime. Then
+// the faults end, and the others catch up.
+func faults(ctx context.Context, r *rig, s *Scenario) error {
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	sick := r.afflict()
+	defer r.heal()
+	begin := time.Now()
+	o, err := r.release(ctx, r.modules[0], "1.2.0", func(i int) bool { return sick[i] == healthy })
+	if err != nil {
+		return err
+	}
+	defer o.stop()
+	for i, how := range sick {
+		if how == slow {
+			o.readyAt.start(i)
+		}
+	}
+	r.stage.set(func() string { return "faults: " + o.String() })
+	if err := r.await(ctx, o.readyAt, "healthy and slow clusters to be upgraded"); err != nil {
+		return err
+	}
+	s.Seconds = time.Since(begin).Seconds()
+	times := map[string][]time.Duration{}
+	for i, took := range o.readyAt.each() {
+		switch sick[i] {
+		case slow:
+			times["ready, slow clusters"] = append(times["ready, slow clusters"], took)
+		case healthy:
+			times["ready"] = append(times["ready"], took)
+			if r.fleet.Cluster(i).Since().Requests["throttled"] == 0 {
+				times["ready, met no 429"] = append(times["ready, met no 429"], took)
+			}
+		}
+	}
+	for name, all := range times {
+		s.Latencies[name] = summary(all)
+	}
+	s.Latencies["applied"] = summary(o.appliedAt.times())
+	s.Clusters, s.Installs = len(o.readyAt.times()), len(o.readyAt.times())
+	if r.upgradeP99 > 0 {
+		s.Values[healthyRatio] = s.Latencies["ready"].P99 / r.upgradeP99
+		s.Values[untouchedP99] = s.Latencies["ready, met no 429"].P99 / r.upgradeP99
+	}
+	return r.watchDead(ctx, s, o, sick)
+}
+
+// sickness is what is wrong with a cluster.
+type sickness int
+
+const (
+	healthy sickness = iota
+	slow
+	refusing
+	swallowing
+)
+
+// afflict makes clusters sick and says which.
+func (r *rig) afflict() []sickness {
+	sick := make([]sickness, r.clusters)
+	for n, i := range r.pick(deadShare, 0) {
+		sick[i] = refusing + sickness(n%2)
+	}
+	for _, i := range r.pick(slowShare, 1) {
+		if sick[i] == healthy {
+			sick[i] = slow
+		}
+	}
+	busy := fleet.Fault{TooMany: throttled, RetryAfter: retryAfter}
+	for i, how := range sick {
+		c, fault := r.fleet.Cluster(i), busy
+		c.Mark()
+		switch how {
+		case slow:
+			fault.Delay = slowDelay
+		case refusing:
+			fault = fleet.Fault{Dead: fleet.Refused}
+		case swallowing:
+			fault = fleet.Fault{Dead: fleet.BlackHole}
+		}
+		c.Fault(fault)
+	}
+	return sick
+}
+
+// pick returns a share of all clusters, at least one, spread, of several kinds that have nothing in common.
+func (r *rig) pick(share float64, kind int) []int {
+	n := max(1, int(share*float64(r.clusters)))
+	var all []int
+	for k := range n {
+		all = append(all, min(spread(k, n, r.clusters)+kind, r.clusters-1))
+	}
+	return all
+}
+
+func (r *rig) heal() {
+	for i := range r.clusters {
+		r.fleet.Cluster(i).Heal()
+	}
+}
+
+// watchDead watches what the dead cost for a minute, heals them, and waits until they have caught up.
+func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sickness) error {
+	var dead []int
+	for i, how := range sick {
+		if how == refusing || how == swallowing {
+			dead = append(dead, i)
+		}
+	}
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	r.stage.set(func() string { return fmt.Sprintf("%d dead clusters, watched for %v", len(dead), deadTimeWatched) })
+	attempts := func() (n int) {
+		for _, i := range dead {
+			counts := r.fleet.Cluster(i).Counts().Requests
+			n += counts["connection refused"] + counts["connection swallowed"]
+		}
+		return n
+	}
+	before, begin := attempts(), time.Now()
+	if err := pause(ctx, deadTimeWatched); err != nil {
+		return err
+	}
+	s.Values[probesPerDead] = float64(attempts()-before) / float64(len(dead)) / time.Since(begin).Minutes()
+	caught := time.Now()
+	for _, i := range dead {
+		o.readyAt.start(i)
+	}
+	r.heal()
+	r.stage.set(func() string { return "healed: " + o.String() })
+	if err := r.await(ctx, o.readyAt, "the clusters that were dead to be upgraded"); err != nil {
+		return err
+	}
+	s.Values["dead clusters are Ready after they were healed, s"] = time.Since(caught).Seconds()
+	return nil
+}

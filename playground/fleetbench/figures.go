@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"text/tabwriter"
+)
+
+// figure is a number of a run that is worth seeing grow.
+type figure struct {
+	title, unit string
+	value       func(r *Run) (float64, bool)
+}
+
+// figures are those of the chart and of the table of growth.
+var figures = []figure{
+	{"install: time", "s", of("install", func(s *Scenario) float64 { return s.Seconds })},
+	{"install: modules a second", "", of("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
+	{"install: manager's CPU for a module", "ms", of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
+	{"install: API server's CPU for a module", "ms", of("install", func(s *Scenario) float64 { return perInstall(s, 1000*s.ControlPlane.CPU) })},
+	{"install: requests to runtimes for a module", "", of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+	{"install: writes to the control plane for a module", "", of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
+	{"install: manager's largest resident memory", "MiB", of("install", func(s *Scenario) float64 { return float64(s.Manager.Peak) / mega })},
+	{"idle: manager's live heap for a runtime", "kB", valueOf("idle", heapPerRuntime)},
+	{"idle: manager's resident memory", "MiB", of("idle", func(s *Scenario) float64 { return float64(s.Manager.RSS) / mega })},
+	{"idle: manager's share of a core", "%", valueOf("idle", idleCores)},
+	{"idle: goroutines of the manager", "", of("idle", func(s *Scenario) float64 { return s.Inside.Goroutines })},
+	{"idle: open connections of the manager", "", of("idle", func(s *Scenario) float64 { return float64(s.Connections + s.AgentConnections) })},
+	{"edit: p99 until applied", "ms", of("edit", func(s *Scenario) float64 { return s.Latencies["applied"].P99 })},
+	{"edit during upgrade: p99 until applied", "ms", of("edit", func(s *Scenario) float64 { return s.Latencies[editsApplied].P99 })},
+	{"upgrade: time", "s", of("upgrade", func(s *Scenario) float64 { return s.Seconds })},
+	{"restart: quiet after", "s", valueOf("restart", quietAfter)},
+	{"restart: requests to a runtime", "", valueOf("restart", requestsPerRuntime)},
+	{"failover: nobody works", "s", valueOf("failover", deadTime)},
+	{"rotate: p99 until used", "ms", of("rotate", func(s *Scenario) float64 { return s.Latencies["used"].P99 })},
+	{"delete: time", "s", of("delete", func(s *Scenario) float64 { return s.Seconds })},
+	{"delete: requests to a runtime", "", valueOf("delete", deleteRequests)},
+}
+
+func perInstall(s *Scenario, v float64) float64 { return v / float64(max(1, s.Installs)) }
+
+// printGrowth writes how each figure grows, a column for each size.
+func printGrowth(w io.Writer, runs []Run) {
+	if len(runs) < 2 {
+		return
+	}
+	t := tabwriter.NewWriter(w, 2, 8, 2, ' ', 0)
+	fmt.Fprint(t, "FIGURE\t")
+	for i := range runs {
+		fmt.Fprintf(t, "%d\t", runs[i].Clusters)
+	}
+	fmt.Fprintln(t)
+	for _, f := range figures {
+		fmt.Fprintf(t, "%s, %s\t", f.title, f.unit)
+		for i := range runs {
+			if v, there := f.value(&runs[i]); there {
+				fmt.Fprintf(t, "%s\t", number(v))
+			} else {
+				fmt.Fprint(t, "-\t")
+			}
+		}
+		fmt.Fprintln(t)
+	}
+	_ = t.Flush()
+	fmt.Fprintln(w)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// install registers all clusters, as fast as the control plane takes them, and waits until all modules are Ready.
+func install(ctx context.Context, r *rig, s *Scenario) error {
+	appliedAt, readyAt := newRace(r.clusters), newRace(r.clusters)
+	stop := r.changes.listenApplied(func(i int) {
+		if appliedAt.running(i) && r.appliedAll(i) {
+			appliedAt.finish(i)
+		}
+	})
+	defer stop()
+	stop = r.kymas.listen(func(i int, k shown) {
+		if r.allReady(&k) {
+			readyAt.finish(i)
+		}
+	})
+	defer stop()
+	r.stage.set(func() string {
+		started, done := readyAt.count()
+		_, applied := appliedAt.count()
+		return fmt.Sprintf("%d registered, %d applied, %d Ready", started, applied, done)
+	})
+	begin := time.Now()
+	err := each(ctx, creating, r.clusters, func(i int) error {
+		appliedAt.start(i)
+		readyAt.start(i)
+		return r.register(ctx, i)
+	})
+	if err != nil {
+		return err
+	}
+	s.Values["registering all took, s"] = time.Since(begin).Seconds()
+	if err := r.await(ctx, readyAt, "all modules of all clusters to be Ready"); err != nil {
+		return err
+	}
+	if err := r.await(ctx, appliedAt, "all modules of all clusters to be applied"); err != nil {
+		return err
+	}
+	s.Seconds = time.Since(begin).Seconds()
+	s.Clusters, s.Installs = r.clusters, r.clusters*len(r.modules)
+	s.Latencies["applied"], s.Latencies["ready"] = summary(appliedAt.times()), summary(readyAt.times())
+	return nil
+}
+
+// allReady tells whether a Kyma and all its modules are Ready, in the versions of their channels.
+func (r *rig) allReady(k *shown) bool {
+	if k.state != v1beta2.StateReady {
+		return false
+	}
+	for _, m := range r.modules {
+		if !k.ready(m.name, m.version) {
+			return false
+		}
+	}
+	return true
+}
+
+// await waits for all that take part in a race. An error says what is in the way at some of those that are late.
+func (r *rig) await(ctx context.Context, all *race, what string) error {
+	err := all.wait(ctx)
+	if err == nil {
+		return nil
+	}
+	started, done := all.count()
+	err = fmt.Errorf("waiting for %s: %w; %d of %d are; of the others", what, err, done, started)
+	for _, i := range all.late(3) {
+		err = fmt.Errorf("%w\n  %s %s", err, r.fleet.Cluster(i).Name(), describe(r.kymas.at(i)))
+	}
+	return err
+}
+
+// describe says how a Kyma is.
+func describe(k shown) string {
+	if !k.there {
+		return "has no Kyma"
+	}
+	parts := []string{fmt.Sprintf("is %s: %s", cmp.Or(string(k.state), "not looked at yet"), cmp.Or(k.message, "no reason given"))}
+	for _, name := range names(k.modules) {
+		if m := k.modules[name]; m.state != v1beta2.StateReady {
+			parts = append(parts, fmt.Sprintf("%s %s is %s: %s", name, m.version, m.state, m.message))
+		}
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+// options are the flags.
+type options struct {
+	Clusters    []int
+	Modules     int
+	Objects     int
+	Scenario    string
+	Out         string
+	WatchMode   string
+	Manager     string
+	ManagerArgs []string
+	Idle        time.Duration
+	Edits       int
+	Keep        string
+
+	stage stage
+}
+
+func main() {
+	o := &options{}
+	root := &cobra.Command{
+		Use:           "fleetbench",
+		Short:         "Measure the manager with a fleet of simulated clusters",
+		Args:          cobra.NoArgs,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			defer stop()
+			return run(ctx, o)
+		},
+	}
+	f := root.Flags()
+	f.IntSliceVar(&o.Clusters, "clusters", []int{100}, "how many clusters; several numbers are measured one after the other")
+	f.IntVar(&o.Modules, "modules", 5, "modules that each cluster has")
+	f.IntVar(&o.Objects, "objects", 10, "objects that each module has, beside its custom resource")
+	f.StringVar(&o.Scenario, "scenario", "all", "what is measured: all, or some of install, idle, edit, upgrade, restart, failover, rotate, faults, delete, separated by commas; install always is")
+	f.StringVar(&o.Out, "out", "", "file for the result as JSON, and with .svg in place of .json for the chart of several sizes; none if empty")
+	f.StringVar(&o.WatchMode, "watch-mode", config.WatchAgent, "the manager's --watch-mode: agent, hub or poll")
+	f.StringVar(&o.Manager, "manager", "../bin/lifecycle-manager", "the manager's binary")
+	f.StringArrayVar(&o.ManagerArgs, "manager-arg", nil, "a flag for the manager; may be repeated")
+	f.DurationVar(&o.Idle, "idle", time.Minute, "how long nothing is done in scenario idle")
+	f.IntVar(&o.Edits, "edits", 100, "how many clusters are edited in scenario edit, at most")
+	f.StringVar(&o.Keep, "keep", "", "folder for logs of manager and control plane; none if empty")
+	root.AddCommand(&cobra.Command{Use: rolePlane, Hidden: true, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
+		return servePlane(cmd.Context(), args[0], os.Stdin, os.Stdout)
+	}})
+	if err := root.Execute(); err != nil {
+		fmt.Fprintln(os.Stderr, "fleetbench:", err)
+		os.Exit(1)
+	}
+}
+
+func (o *options) validate() ([]scenario, error) {
+	for _, n := range o.Clusters {
+		if n < 1 {
+			return nil, fmt.Errorf("--clusters is %d, want at least 1", n)
+		}
+	}
+	if o.Modules < 1 || o.Modules > 200 || o.Objects < minObjects || o.Edits < 1 || o.Idle < time.Second {
+		return nil, fmt.Errorf("want --modules from 1 to 200, --objects at least %d, --edits at least 1, --idle at least 1s", minObjects)
+	}
+	if _, err := os.Stat(o.Manager); err != nil {
+		return nil, fmt.Errorf("finding the manager's binary: %w: build it, or name it with --manager", err)
+	}
+	return chosen(o.Scenario)
+}
+
+// say tells what is done next.
+func (o *options) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
+
+func run(ctx context.Context, o *options) error {
+	list, err := o.validate()
+	if err != nil {
+		return err
+	}
+	result := Result{Machine: thisMachine(time.Now())}
+	for _, clusters := range o.Clusters {
+		one, runErr := runAll(ctx, o, clusters, list)
+		result.Runs = append(result.Runs, one)
+		if err = runErr; err != nil {
+			break
+		}
+	}
+	result.Aims = judge(result.Runs)
+	result.print(os.Stdout)
+	if writeErr := result.write(o.Out); err == nil {
+		err = writeErr
+	}
+	return err
+}

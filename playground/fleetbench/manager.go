@@ -1,0 +1,115 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+// manager is a process of the manager.
+type manager struct {
+	*child
+
+	metrics, health, listener string // addresses; listener is empty without agents
+	log                       string
+}
+
+// startManager starts a process of the manager with the rights of its service account. name tells replicas apart.
+func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
+	kubeconfig, err := r.plane.managerKubeconfig(ctx)
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(r.dir, name+".kubeconfig")
+	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
+		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
+	}
+	m := &manager{log: filepath.Join(r.dir, name+".log")}
+	for _, address := range []*string{&m.metrics, &m.health, &m.listener} {
+		if *address, err = freeAddress(); err != nil {
+			return nil, err
+		}
+	}
+	args := []string{
+		"--kubeconfig=" + path, "--oci-registry-host=" + r.store.URL, "--watch-mode=" + r.WatchMode,
+		"--health-probe-bind-address=" + m.health, "--metrics-bind-address=" + m.metrics, "--metrics-secure=false",
+	}
+	if r.WatchMode == config.WatchAgent {
+		args = append(args, "--listener-address="+listenerName+":8445", "--listener-bind-address="+m.listener)
+	}
+	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("opening the manager's log: %w", err)
+	}
+	defer func() { _ = log.Close() }() // the child has it
+	m.child, err = startChild(r.Manager, append(args, r.ManagerArgs...), nil, log, log)
+	return m, err
+}
+
+// listenerName is what agents call the listener. They know where it is.
+const listenerName = "listener.fleet.example.com"
+
+// ready waits until the manager's caches are filled and its probe says so; leads says that it must also be the one that works.
+func (m *manager) ready(ctx context.Context, leads bool) error {
+	return until(ctx, 3*time.Minute, "the manager to be ready", func() (bool, error) {
+		if m.ended() {
+			return false, fmt.Errorf("the manager has ended: %w; see %s", m.err, m.log)
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.health+"/readyz", http.NoBody)
+		if err != nil {
+			return false, fmt.Errorf("asking whether the manager is ready: %w", err)
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return false, nil //nolint:nilerr // not yet
+		}
+		defer resp.Body.Close()
+		if resp.StatusCode != http.StatusOK || !leads {
+			return resp.StatusCode == http.StatusOK, nil
+		}
+		return m.leads(ctx), nil
+	})
+}
+
+// leads tells whether this replica is the one that works.
+func (m *manager) leads(ctx context.Context) bool {
+	text, err := readMetrics(ctx, m.metrics)
+	return err == nil && sum(parseMetrics(text, "leader_election_master_status"), nil) > 0
+}
+
+// inside is what the manager's own metrics say.
+type inside struct {
+	Live       float64 // bytes that the last garbage collection found alive
+	LastGC     time.Time
+	Goroutines float64
+	Depth      float64 // of all queues
+	Working    float64 // passes under way
+	Passes     float64 // so far
+	Errors     float64 // of them
+	Series     int     // lines of metrics
+}
+
+// look reads the manager's metrics.
+func (m *manager) look(ctx context.Context) (in inside, err error) {
+	text, err := readMetrics(ctx, m.metrics)
+	if err != nil {
+		return in, err
+	}
+	one := func(name string) float64 { return sum(parseMetrics(text, name), nil) }
+	in = inside{
+		Live: one("go_gc_heap_live_bytes"), Goroutines: one("go_goroutines"), Depth: one("workqueue_depth"),
+		Working: one("controller_runtime_active_workers"), Passes: one("controller_runtime_reconcile_total"), Errors: one("controller_runtime_reconcile_errors_total"),
+		LastGC: time.UnixMilli(int64(one("go_memstats_last_gc_time_seconds") * 1000)),
+	}
+	for _, c := range text {
+		if c == '\n' {
+			in.Series++
+		}
+	}
+	return in, nil
+}

@@ -1,0 +1,184 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// shown is what the Kyma of a cluster shows, as far as it matters here.
+type shown struct {
+	there   bool
+	state   v1beta2.State
+	message string
+	heard   bool // its agent
+	agent   string
+	modules map[string]shownModule
+}
+
+// shownModule is one module of it.
+type shownModule struct {
+	version string
+	state   v1beta2.State
+	message string
+}
+
+// ready tells whether a module is Ready in a version.
+func (s *shown) ready(module, version string) bool {
+	m := s.modules[module]
+	return m.version == version && m.state == v1beta2.StateReady
+}
+
+// observer follows the Kymas in the control plane by one watch, and keeps what they show.
+type observer struct {
+	mu     sync.Mutex
+	shown  []shown                  // by index of the cluster; guarded by mu, as all that follows
+	follow map[int]func(int, shown) // by a number of their own
+	next   int
+}
+
+// observe begins to follow. It ends with the context.
+func observe(ctx context.Context, c client.WithWatch, clusters int) *observer {
+	o := &observer{shown: make([]shown, clusters), follow: map[int]func(int, shown){}}
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			list := &v1beta2.KymaList{}
+			return list, c.List(ctx, list, &client.ListOptions{Namespace: v1beta2.ControlPlaneNamespace, Raw: &options})
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return c.Watch(ctx, &v1beta2.KymaList{}, &client.ListOptions{Namespace: v1beta2.ControlPlaneNamespace, Raw: &options})
+		},
+	}
+	reflector := cache.NewReflectorWithOptions(lw, &v1beta2.Kyma{}, o, cache.ReflectorOptions{Name: "fleetbench"})
+	go reflector.RunWithContext(ctx)
+	return o
+}
+
+// listen calls f with each change of a Kyma until stop is called. f must not block, and not call the observer.
+func (o *observer) listen(f func(i int, s shown)) (stop func()) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.next++
+	number := o.next
+	o.follow[number] = f
+	return func() {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		delete(o.follow, number)
+	}
+}
+
+// at returns what the Kyma of a cluster shows now.
+func (o *observer) at(i int) shown {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.shown[i]
+}
+
+// count returns of how many Kymas something is true.
+func (o *observer) count(is func(s *shown) bool) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n := 0
+	for i := range o.shown {
+		if is(&o.shown[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// runtimeName is how package fleet names its clusters.
+const runtimeName = "runtime-"
+
+// indexOf returns the index of the cluster that a Kyma stands for.
+func indexOf(name string) (int, error) {
+	i, err := strconv.Atoi(strings.TrimPrefix(name, runtimeName))
+	if err != nil {
+		return 0, fmt.Errorf("finding the cluster of Kyma %q: %w", name, err)
+	}
+	return i, nil
+}
+
+func (o *observer) set(name string, s shown) error {
+	i, err := indexOf(name)
+	if err != nil {
+		return err
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if i >= len(o.shown) {
+		return fmt.Errorf("following Kymas: %q stands for no cluster", name)
+	}
+	o.shown[i] = s
+	for _, f := range o.follow {
+		f(i, s)
+	}
+	return nil
+}
+
+// Add implements cache.ReflectorStore.
+func (o *observer) Add(object any) error { return o.Update(object) }
+
+// Update implements cache.ReflectorStore.
+func (o *observer) Update(object any) error {
+	k, ok := object.(*v1beta2.Kyma)
+	if !ok {
+		return fmt.Errorf("following Kymas: got %T", object)
+	}
+	s := shown{there: true, state: k.Status.State, message: strings.Clone(k.Status.LastOperation.Operation), modules: make(map[string]shownModule, len(k.Status.Modules))}
+	if a := k.Status.Agent; a != nil {
+		s.heard, s.agent = a.Heard, strings.Clone(a.Message)
+	}
+	for _, m := range k.Status.Modules {
+		s.modules[m.Name] = shownModule{m.Version, m.State, m.Message}
+	}
+	return o.set(k.Name, s)
+}
+
+// Delete implements cache.ReflectorStore.
+func (o *observer) Delete(object any) error {
+	k, ok := object.(*v1beta2.Kyma)
+	if !ok {
+		return fmt.Errorf("following Kymas: got %T", object)
+	}
+	return o.set(k.Name, shown{})
+}
+
+// Replace implements cache.ReflectorStore.
+func (o *observer) Replace(objects []any, _ string) error {
+	there := map[int]bool{}
+	for _, object := range objects {
+		k, ok := object.(*v1beta2.Kyma)
+		if !ok {
+			return fmt.Errorf("following Kymas: got %T", object)
+		}
+		if i, err := indexOf(k.Name); err == nil {
+			there[i] = true
+		}
+		if err := o.Update(k); err != nil {
+			return err
+		}
+	}
+	for i := range o.shown {
+		if !there[i] && o.at(i).there {
+			if err := o.set(runtimeName+strconv.Itoa(i), shown{}); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (o *observer) Resync() error { return nil }

@@ -1,0 +1,289 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/crds"
+	"github.com/kyma-fleet/lifecycle-manager/deploy"
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// rolePlane is the subcommand by which this program is the control plane, in a process of its own.
+const rolePlane = "control-plane"
+
+// planeReady is what the control plane says when it is ready: the only line that it writes.
+type planeReady struct {
+	Kubeconfig []byte
+	Version    string
+}
+
+// servePlane is the process of the control plane. It ends when its input does.
+func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (err error) {
+	host, err := cluster.Open(ctx, cluster.Options{Dir: dir})
+	if err != nil {
+		return fmt.Errorf("starting etcd: %w", err)
+	}
+	defer func() { err = errors.Join(err, host.Close()) }()
+	c, err := host.Start(ctx, rolePlane)
+	if err != nil {
+		return fmt.Errorf("starting the API server: %w", err)
+	}
+	if err := json.NewEncoder(out).Encode(planeReady{c.Kubeconfig(), c.Version()}); err != nil {
+		return fmt.Errorf("saying that the control plane is ready: %w", err)
+	}
+	_, _ = io.Copy(io.Discard, in) // until it is closed
+	return nil
+}
+
+// plane is the control plane: API server and etcd in another process, and clients of it.
+type plane struct {
+	*child
+
+	stdin   io.Closer
+	log     *os.File
+	version string
+	config  *rest.Config
+	client  client.WithWatch
+	raw     *rest.RESTClient
+	own     *ownRequests
+}
+
+// startPlane starts the control plane and puts our definitions and roles there.
+func startPlane(ctx context.Context, dir string) (_ *plane, err error) {
+	p := &plane{own: &ownRequests{counts: map[string]int{}}}
+	if p.log, err = os.Create(filepath.Join(dir, "control-plane.log")); err != nil { //nolint:gosec // the folder is ours
+		return nil, fmt.Errorf("opening the log of the control plane: %w", err)
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	in, stdin, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("starting the control plane: %w", err)
+	}
+	p.stdin = stdin
+	stdout, out := io.Pipe()
+	p.child, err = startChild(self, []string{rolePlane, filepath.Join(dir, "data")}, in, out, p.log)
+	_ = in.Close() // the child has it
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		<-p.done
+		_ = out.CloseWithError(fmt.Errorf("the control plane has ended: %w; see %s", errors.Join(p.err, io.EOF), p.log.Name()))
+	}()
+	var ready planeReady
+	if err := json.NewDecoder(stdout).Decode(&ready); err != nil {
+		return p, fmt.Errorf("waiting for the control plane: %w", err)
+	}
+	p.version = ready.Version
+	if err := p.connect(ready.Kubeconfig); err != nil {
+		return p, err
+	}
+	return p, p.prepare(ctx)
+}
+
+// close ends the process.
+func (p *plane) close() error {
+	_ = p.stdin.Close() // that ends it
+	select {
+	case <-p.done:
+	case <-time.After(30 * time.Second):
+		return errors.Join(errors.New("the control plane did not stop in 30 s"), p.kill())
+	}
+	return errors.Join(p.err, p.log.Close())
+}
+
+// connect makes clients with all rights, whose requests are counted.
+func (p *plane) connect(kubeconfig []byte) (err error) {
+	if p.config, err = clientcmd.RESTConfigFromKubeConfig(kubeconfig); err != nil {
+		return fmt.Errorf("reading the kubeconfig of the control plane: %w", err)
+	}
+	p.config.QPS, p.config.UserAgent = -1, "fleetbench"
+	p.config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next, p.own} })
+	s := runtime.NewScheme()
+	if err := errors.Join(scheme.AddToScheme(s), v1beta2.AddToScheme(s)); err != nil {
+		return fmt.Errorf("registering kinds: %w", err)
+	}
+	if p.client, err = client.NewWithWatch(p.config, client.Options{Scheme: s}); err != nil {
+		return fmt.Errorf("connecting to the control plane: %w", err)
+	}
+	raw := rest.CopyConfig(p.config)
+	raw.NegotiatedSerializer, raw.GroupVersion = scheme.Codecs.WithoutConversion(), &corev1.SchemeGroupVersion
+	if p.raw, err = rest.UnversionedRESTClientFor(raw); err != nil {
+		return fmt.Errorf("connecting to the control plane: %w", err)
+	}
+	return nil
+}
+
+// prepare installs our CRDs and the manager's namespace, service account and roles.
+func (p *plane) prepare(ctx context.Context) error {
+	var objects []*unstructured.Unstructured
+	for _, crd := range crds.All() {
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
+		if err != nil {
+			return fmt.Errorf("encoding CRD %s: %w", crd.Name, err)
+		}
+		unstructured.RemoveNestedField(fields, "status")
+		unstructured.RemoveNestedField(fields, "metadata", "creationTimestamp")
+		objects = append(objects, &unstructured.Unstructured{Object: fields})
+	}
+	roles, err := render.Parse(deploy.ControlPlane())
+	if err != nil {
+		return fmt.Errorf("reading the manager's roles: %w", err)
+	}
+	for _, o := range append(objects, roles...) {
+		if o.GetKind() == "Deployment" {
+			continue // here the manager is a process
+		}
+		if err := p.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("fleetbench"), client.ForceOwnership); err != nil {
+			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
+		}
+	}
+	return until(ctx, 30*time.Second, "the control plane to serve our kinds", func() (bool, error) {
+		var kymas v1beta2.KymaList
+		var watchers v1beta2.WatcherList
+		return p.client.List(ctx, &kymas, client.Limit(1)) == nil && p.client.List(ctx, &watchers, client.Limit(1)) == nil, nil
+	})
+}
+
+// managerKubeconfig returns a kubeconfig with the rights of the manager's service account, for a day.
+func (p *plane) managerKubeconfig(ctx context.Context) ([]byte, error) {
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: v1beta2.ControlPlaneNamespace, Name: "lifecycle-manager"}}
+	day := int64(24 * time.Hour / time.Second)
+	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &day}}
+	if err := p.client.SubResource("token").Create(ctx, account, token); err != nil {
+		return nil, fmt.Errorf("asking for a token for the manager: %w", err)
+	}
+	return encodeKubeconfig(p.config.Host, p.config.CAData, token.Status.Token)
+}
+
+// requests returns how many requests to kinds that the manager works with the API server has counted so far, by verb and resource, as in
+// "PATCH kymas/status", without those of the benchmark itself. Leases are not among them.
+func (p *plane) requests(ctx context.Context) (map[string]int, error) {
+	text, err := p.raw.Get().AbsPath("/metrics").Do(ctx).Raw()
+	if err != nil {
+		return nil, fmt.Errorf("reading the metrics of the API server: %w", err)
+	}
+	counts := map[string]int{}
+	for _, s := range parseMetrics(text, "apiserver_request_total") {
+		if !strings.HasPrefix(s.labels["group"], v1beta2.GroupVersion.Group) && !coreResources[s.labels["resource"]] {
+			continue
+		}
+		name := s.labels["verb"] + " " + s.labels["resource"]
+		if sub := s.labels["subresource"]; sub != "" {
+			name += "/" + sub
+		}
+		counts[name] += int(s.value)
+	}
+	for name, n := range p.own.read() {
+		if counts[name] -= n; counts[name] <= 0 {
+			delete(counts, name)
+		}
+	}
+	return counts, nil
+}
+
+// coreResources are those kinds beside our own that the manager works with.
+var coreResources = map[string]bool{"secrets": true, "configmaps": true, "events": true}
+
+// ownRequests counts what the benchmark itself asks of the control plane.
+type ownRequests struct {
+	mu     sync.Mutex
+	counts map[string]int // guarded by mu; by verb and resource
+}
+
+func (o *ownRequests) add(name string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.counts[name]++
+}
+
+func (o *ownRequests) read() map[string]int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return maps.Clone(o.counts)
+}
+
+// counted counts requests on their way.
+type counted struct {
+	next http.RoundTripper
+	own  *ownRequests
+}
+
+// RoundTrip implements http.RoundTripper.
+func (c counted) RoundTrip(r *http.Request) (*http.Response, error) {
+	response, err := c.next.RoundTrip(r)
+	if err == nil {
+		c.own.add(requestName(r.Method, r.URL.Path, r.Header.Get("Content-Type"), r.URL.Query().Get("watch") != ""))
+	}
+	return response, err
+}
+
+// requestName returns what the API server's metrics call a request: verb and resource, with subresource.
+func requestName(method, path, contentType string, watch bool) string {
+	parts := strings.Split(strings.Trim(path, "/"), "/")
+	switch { // of /api/v1/… and /apis/GROUP/VERSION/… the resource is left
+	case len(parts) > 2 && parts[0] == "api":
+		parts = parts[2:]
+	case len(parts) > 3 && parts[0] == "apis":
+		parts = parts[3:]
+	}
+	if len(parts) > 2 && parts[0] == "namespaces" {
+		parts = parts[2:]
+	}
+	verb, named := method, len(parts) > 1
+	switch {
+	case watch:
+		verb = "WATCH"
+	case method == http.MethodGet && !named:
+		verb = "LIST"
+	case method == http.MethodPatch && strings.HasPrefix(contentType, "application/apply-patch"):
+		verb = "APPLY"
+	}
+	name := verb + " " + parts[0]
+	if len(parts) > 2 {
+		name += "/" + parts[2]
+	}
+	return name
+}
+
+// encodeKubeconfig returns access by a token as a kubeconfig.
+func encodeKubeconfig(host string, authority []byte, token string) ([]byte, error) {
+	const name = "control-plane"
+	data, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{name: {Server: host, CertificateAuthorityData: authority}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{name: {Token: token}},
+		Contexts:       map[string]*clientcmdapi.Context{name: {Cluster: name, AuthInfo: name}},
+		CurrentContext: name,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("writing a kubeconfig: %w", err)
+	}
+	return data, nil
+}

@@ -1,0 +1,81 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// child is a program that runs beside us. It dies with us.
+type child struct {
+	cmd  *exec.Cmd
+	done chan struct{} // closed when it has ended
+	err  error         // how it ended; read after done
+}
+
+// startChild starts a program. What it writes goes to out and log.
+func startChild(path string, args []string, in io.Reader, out, log io.Writer) (*child, error) {
+	c := &child{cmd: exec.Command(path, args...), done: make(chan struct{})} //nolint:gosec // whoever runs the benchmark names the program
+	c.cmd.Stdin, c.cmd.Stdout, c.cmd.Stderr = in, out, log
+	c.cmd.SysProcAttr = diesWithUs()
+	if err := c.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", path, err)
+	}
+	go func() {
+		c.err = c.cmd.Wait()
+		close(c.done)
+	}()
+	return c, nil
+}
+
+func (c *child) pid() int { return c.cmd.Process.Pid }
+
+// ended tells whether the process has ended.
+func (c *child) ended() bool {
+	select {
+	case <-c.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop asks the process to end and waits, 20 s at most; then it is killed.
+func (c *child) stop() error {
+	if c.ended() {
+		return nil
+	}
+	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("stopping process %d: %w", c.pid(), err)
+	}
+	select {
+	case <-c.done:
+		return nil
+	case <-time.After(20 * time.Second):
+		return errors.Join(fmt.Errorf("process %d did not stop in 20 s", c.pid()), c.kill())
+	}
+}
+
+// kill ends the process at once, as a crash would, and waits for its end.
+func (c *child) kill() error {
+	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return fmt.Errorf("killing process %d: %w", c.pid(), err)
+	}
+	<-c.done
+	return nil
+}
+
+// freeAddress returns a loopback address that nobody listens on now.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	defer func() { _ = listener.Close() }() // nothing was written
+	return listener.Addr().String(), nil
+}

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"sync"
+	"time"
+)
+
+// progress is the line that says how far a scenario is.
+type progress struct {
+	end  context.CancelFunc
+	done chan struct{}
+}
+
+// stage is what the scenario says of itself in that line.
+type stage struct {
+	mu   sync.Mutex
+	text func() string // guarded by mu
+}
+
+func (s *stage) set(text func() string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.text = text
+}
+
+func (s *stage) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.text == nil {
+		return ""
+	}
+	return s.text()
+}
+
+// showProgress shows the line until stop: each second on a terminal, else every ten.
+func (r *rig) showProgress(ctx context.Context, name string) *progress {
+	ctx, end := context.WithCancel(ctx)
+	p := &progress{end: end, done: make(chan struct{})}
+	r.stage.set(nil)
+	interval, form := 10*time.Second, "%s\n"
+	if info, err := os.Stderr.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+		interval, form = time.Second, "\r\033[K%s"
+	}
+	go func() {
+		defer close(p.done)
+		tick := time.NewTicker(interval)
+		defer tick.Stop()
+		begin, last, lastCPU := time.Now(), time.Now(), [3]time.Duration{}
+		for first := true; ; first = false {
+			m, _ := usageOf(r.manager.pid()) // it may be dead at this moment: that is a scenario
+			c, _ := usageOf(r.plane.pid())
+			now, cpu := time.Now(), [3]time.Duration{m.cpu, c.cpu, ownTime()}
+			cores := func(i int) float64 { return max(0, (cpu[i]-lastCPU[i]).Seconds()/now.Sub(last).Seconds()) }
+			if !first {
+				fmt.Fprintf(os.Stderr, form, fmt.Sprintf("%-8s %5.0f s  %s  cores: manager %.2f, API server %.2f, simulator %.2f; manager %d MiB; %d connections",
+					name, now.Sub(begin).Seconds(), &r.stage, cores(0), cores(1), cores(2), m.rss/mega, r.fleet.Stats().Connections))
+			}
+			last, lastCPU = now, cpu
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	return p
+}
+
+// stop takes the line away.
+func (p *progress) stop() {
+	p.end()
+	<-p.done
+}

@@ -1,0 +1,127 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// race takes the time of each cluster from a start to a finish. Its methods may be called concurrently.
+type race struct {
+	mu    sync.Mutex
+	began []time.Time // zero: takes no part; guarded by mu, as all that follows
+	ended []time.Time // zero: not yet
+	left  int
+	over  chan struct{} // told when one has finished
+}
+
+func newRace(n int) *race {
+	return &race{began: make([]time.Time, n), ended: make([]time.Time, n), over: make(chan struct{}, 1)}
+}
+
+// start lets a cluster take part from now on, or begin again.
+func (r *race) start(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.began[i].IsZero() || !r.ended[i].IsZero() {
+		r.left++
+	}
+	r.began[i], r.ended[i] = time.Now(), time.Time{}
+}
+
+// running tells whether a cluster has started and not finished.
+func (r *race) running(i int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.began[i].IsZero() && r.ended[i].IsZero()
+}
+
+// finish notes that a cluster is there, if it is running.
+func (r *race) finish(i int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.began[i].IsZero() || !r.ended[i].IsZero() {
+		return
+	}
+	r.ended[i] = time.Now()
+	r.left--
+	select {
+	case r.over <- struct{}{}:
+	default:
+	}
+}
+
+// count returns how many have started and how many of them have finished.
+func (r *race) count() (started, finished int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range r.began {
+		if !r.began[i].IsZero() {
+			started++
+		}
+	}
+	return started, started - r.left
+}
+
+// late returns up to n clusters that are still running.
+func (r *race) late(n int) []int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []int
+	for i := range r.began {
+		if !r.began[i].IsZero() && r.ended[i].IsZero() && len(all) < n {
+			all = append(all, i)
+		}
+	}
+	return all
+}
+
+// times returns how long those took that have finished.
+func (r *race) times() []time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var all []time.Duration
+	for i, end := range r.ended {
+		if !end.IsZero() {
+			all = append(all, end.Sub(r.began[i]))
+		}
+	}
+	return all
+}
+
+// wait returns when all have finished. An error says that the context ended before.
+func (r *race) wait(ctx context.Context) error {
+	for {
+		r.mu.Lock()
+		left := r.left
+		r.mu.Unlock()
+		if left == 0 {
+			return nil
+		}
+		select {
+		case <-r.over:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
+// started tells whether a cluster takes part.
+func (r *race) started(i int) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return !r.began[i].IsZero()
+}
+
+// each returns how long each took that has finished, by index.
+func (r *race) each() map[int]time.Duration {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	all := map[int]time.Duration{}
+	for i, end := range r.ended {
+		if !end.IsZero() {
+			all[i] = end.Sub(r.began[i])
+		}
+	}
+	return all
+}

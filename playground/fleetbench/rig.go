@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http/httptest"
+	"os"
+	"time"
+
+	"github.com/go-logr/logr"
+	ociregistry "github.com/google/go-containerregistry/pkg/registry"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
+)
+
+// creating is how many requests the benchmark itself has under way at the control plane.
+const creating = 16
+
+// first is the version of all modules at the beginning.
+const first = "1.0.0"
+
+// rig is everything that is needed to measure one size: control plane, registry, fleet, agents, manager.
+type rig struct {
+	*options
+
+	clusters  int
+	dir       string
+	plane     *plane
+	store     *httptest.Server // registry of modules
+	fleet     *fleet.Fleet
+	artefacts *registry.Registry
+	modules   []*module
+	extra     *module // that nobody has at the beginning
+	kymas     *observer
+	changes   *changes
+	agents    *agents  // nil without
+	manager   *manager // the one that works
+	retired   usage    // of those before; only cpu counts
+	empty     inside   // the manager without fleet
+	end       context.CancelFunc
+
+	upgradeP99 float64 // until Ready, in ms, of scenario upgrade; 0 before
+}
+
+// openRig starts everything but the manager.
+func openRig(ctx context.Context, o *options, clusters int) (_ *rig, err error) {
+	r := &rig{options: o, clusters: clusters}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, r.close())
+		}
+	}()
+	klog.SetLogger(logr.Discard()) // the simulator has the voices of thousands of API servers
+	ctx, r.end = context.WithCancel(ctx)
+	if r.dir, err = os.MkdirTemp("", "fleetbench-"); err != nil {
+		return r, fmt.Errorf("making a folder: %w", err)
+	}
+	r.store = httptest.NewServer(ociregistry.New(ociregistry.Logger(log.New(io.Discard, "", 0))))
+	if r.artefacts, err = registry.New(registry.Options{Host: r.store.URL}); err != nil {
+		return r, fmt.Errorf("opening the registry: %w", err)
+	}
+	all := newModules(o.Modules+1, o.Objects)
+	r.modules, r.extra = all[:o.Modules], all[o.Modules]
+	var operators []fleet.Operator
+	for _, m := range all {
+		operators = append(operators, m.operator())
+	}
+	r.changes = newChanges()
+	if r.fleet, err = fleet.Open(ctx, fleet.Options{Clusters: clusters, Seed: 1, Operators: operators, Changed: r.changes.tell}); err != nil {
+		return r, err
+	}
+	if r.plane, err = startPlane(ctx, r.dir); err != nil {
+		return r, err
+	}
+	for _, m := range all {
+		if err := m.publish(ctx, r.artefacts, r.plane.client, first); err != nil {
+			return r, err
+		}
+		if err := m.assign(ctx, r.plane.client, first); err != nil {
+			return r, err
+		}
+	}
+	r.kymas = observe(ctx, r.plane.client, clusters)
+	go r.changes.run(ctx)
+	if o.WatchMode == config.WatchAgent {
+		r.agents = startAgents(ctx, r.fleet, r.changes)
+	}
+	return r, nil
+}
+
+// close stops everything and removes what was made.
+func (r *rig) close() error {
+	var errs []error
+	if r.manager != nil {
+		errs = append(errs, r.manager.stop())
+	}
+	if r.end != nil {
+		r.end()
+	}
+	if r.agents != nil {
+		r.agents.close()
+	}
+	if r.fleet != nil {
+		errs = append(errs, r.fleet.Close())
+	}
+	if r.plane != nil && r.plane.child != nil {
+		errs = append(errs, r.plane.close())
+	}
+	if r.store != nil {
+		r.store.Close()
+	}
+	if r.dir != "" && r.Keep == "" {
+		errs = append(errs, os.RemoveAll(r.dir))
+	}
+	if r.dir != "" && r.Keep != "" {
+		errs = append(errs, keepLogs(r.dir, r.Keep))
+	}
+	return errors.Join(errs...)
+}
+
+// lead starts the manager, which works from then on.
+func (r *rig) lead(ctx context.Context, name string) (err error) {
+	if r.manager, err = r.startManager(ctx, name); err != nil {
+		return err
+	}
+	if r.agents != nil {
+		r.agents.aim(r.manager.listener)
+	}
+	return r.manager.ready(ctx, true)
+}
+
+// register makes a cluster known to the control plane: an access Secret, and a Kyma with all modules but the extra one.
+func (r *rig) register(ctx context.Context, i int) error {
+	c := r.fleet.Cluster(i)
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: c.Name() + "-access", Namespace: v1beta2.ControlPlaneNamespace,
+			Labels: map[string]string{v1beta2.LabelKymaName: c.Name(), v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager},
+		},
+		Data: map[string][]byte{v1beta2.AccessSecretKey: c.Kubeconfig()},
+	}
+	if err := r.plane.client.Create(ctx, s); err != nil {
+		return fmt.Errorf("creating the access Secret of %s: %w", c.Name(), err)
+	}
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: c.Name(), Namespace: v1beta2.ControlPlaneNamespace}, Spec: v1beta2.KymaSpec{Channel: benchChannel}}
+	for _, m := range r.modules {
+		k.Spec.Modules = append(k.Spec.Modules, v1beta2.Module{Name: m.name})
+	}
+	if err := r.plane.client.Create(ctx, k); err != nil {
+		return fmt.Errorf("creating Kyma %s: %w", c.Name(), err)
+	}
+	return nil
+}
+
+// renewAccess writes the access Secret of a cluster anew.
+func (r *rig) renewAccess(ctx context.Context, i int) error {
+	c := r.fleet.Cluster(i)
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: c.Name() + "-access", Namespace: v1beta2.ControlPlaneNamespace}}
+	before := s.DeepCopy()
+	s.Data = map[string][]byte{v1beta2.AccessSecretKey: c.Kubeconfig()}
+	if err := r.plane.client.Patch(ctx, s, client.MergeFrom(before)); err != nil {
+		return fmt.Errorf("renewing the access Secret of %s: %w", c.Name(), err)
+	}
+	return nil
+}
+
+// unregister deletes the Kyma of a cluster.
+func (r *rig) unregister(ctx context.Context, i int) error {
+	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: r.fleet.Cluster(i).Name(), Namespace: v1beta2.ControlPlaneNamespace}}
+	if err := r.plane.client.Delete(ctx, k); err != nil {
+		return fmt.Errorf("deleting Kyma %s: %w", k.Name, err)
+	}
+	return nil
+}
+
+var (
+	deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	kymas       = v1beta2.GroupVersion.WithResource("kymas")
+)
+
+// applied tells whether a module is applied to a cluster in a version, whether it runs or not: the last of its objects to be applied is its
+// workload.
+func (r *rig) applied(i int, m *module, version string) bool {
+	d, err := r.fleet.Cluster(i).Get(deployments, v1beta2.RuntimeNamespace, m.deployment())
+	return err == nil && d != nil && d.GetLabels()[versionLabel] == version
+}
+
+// appliedAll tells whether all modules are applied to a cluster, in whatever version.
+func (r *rig) appliedAll(i int) bool {
+	there := map[string]bool{}
+	for _, name := range r.fleet.Cluster(i).Names(deployments.GroupResource()) {
+		there[name] = true
+	}
+	for _, m := range r.modules {
+		if !there[types.NamespacedName{Namespace: v1beta2.RuntimeNamespace, Name: m.deployment()}.String()] {
+			return false
+		}
+	}
+	return true
+}
+
+// patience is how long a scenario may take with so many clusters before it has failed.
+func (r *rig) patience() time.Duration { return 5*time.Minute + time.Duration(r.clusters)*time.Second }

@@ -1,0 +1,82 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// rollout is the way of a version of a module through the fleet.
+type rollout struct {
+	module             *module
+	version            string
+	appliedAt, readyAt *race
+	stop               func()
+}
+
+// release publishes the next version of a module and lets the channel of all runtimes point at it. What follows is in the races, of the clusters
+// for which counts says so.
+func (r *rig) release(ctx context.Context, m *module, version string, counts func(i int) bool) (*rollout, error) {
+	if err := m.publish(ctx, r.artefacts, r.plane.client, version); err != nil {
+		return nil, err
+	}
+	o := &rollout{module: m, version: version, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
+	stopChanges := r.changes.listenApplied(func(i int) {
+		if o.appliedAt.running(i) && r.applied(i, m, version) {
+			o.appliedAt.finish(i)
+		}
+	})
+	stopKymas := r.kymas.listen(func(i int, k shown) {
+		if k.ready(m.name, version) {
+			o.readyAt.finish(i)
+		}
+	})
+	o.stop = func() { stopChanges(); stopKymas() }
+	for i := range r.clusters {
+		if counts(i) {
+			o.appliedAt.start(i)
+			o.readyAt.start(i)
+		}
+	}
+	if err := m.assign(ctx, r.plane.client, version); err != nil {
+		o.stop()
+		return nil, err
+	}
+	return o, nil
+}
+
+// String says how far it is.
+func (o *rollout) String() string {
+	all, ready := o.readyAt.count()
+	_, applied := o.appliedAt.count()
+	return fmt.Sprintf("%d of %d applied, %d Ready", applied, all, ready)
+}
+
+// finish waits until it has come through.
+func (r *rig) finish(ctx context.Context, o *rollout) error {
+	what := fmt.Sprintf("%s %s to be ", o.module.name, o.version)
+	if err := r.await(ctx, o.readyAt, what+"Ready"); err != nil {
+		return err
+	}
+	return r.await(ctx, o.appliedAt, what+"applied")
+}
+
+// upgrade lets the channel of one module move for all runtimes.
+func upgrade(ctx context.Context, r *rig, s *Scenario) error {
+	begin := time.Now()
+	o, err := r.release(ctx, r.modules[0], "1.1.0", everybody)
+	if err != nil {
+		return err
+	}
+	defer o.stop()
+	r.stage.set(o.String)
+	if err := r.finish(ctx, o); err != nil {
+		return err
+	}
+	s.Seconds, s.Clusters, s.Installs = time.Since(begin).Seconds(), r.clusters, r.clusters
+	s.Latencies["applied"], s.Latencies["ready"] = summary(o.appliedAt.times()), summary(o.readyAt.times())
+	return nil
+}
+
+// everybody counts.
+func everybody(int) bool { return true }

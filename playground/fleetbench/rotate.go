@@ -1,0 +1,69 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+const memoryGrowth = "live heap afterwards, % of before"
+
+// rotate replaces the credentials of all clusters, as fast as the control plane takes the new Secrets, and waits until the manager has used them.
+func rotate(ctx context.Context, r *rig, s *Scenario) error {
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	before, err := r.collected(ctx, time.Now())
+	if err != nil {
+		return err
+	}
+	r.fleet.Mark()
+	begin, used := time.Now(), newRace(r.clusters)
+	r.stage.set(func() string {
+		all, done := used.count()
+		return fmt.Sprintf("%d rotated, %d of the new credentials used", all, done)
+	})
+	marks := make([]int, r.clusters)
+	err = each(ctx, creating, r.clusters, func(i int) error {
+		c := r.fleet.Cluster(i)
+		c.Rotate()
+		marks[i] = c.Counts().Total() - c.Counts().Requests["unauthorized"]
+		used.start(i)
+		return r.renewAccess(ctx, i)
+	})
+	if err != nil {
+		return err
+	}
+	s.Values["rotating all took, s"] = time.Since(begin).Seconds()
+	if err := r.useCredentials(ctx, used, marks); err != nil {
+		return err
+	}
+	s.Clusters = r.clusters
+	s.Latencies["used"] = summary(used.times())
+	s.Values["requests refused with 401"] = float64(r.fleet.Since().Requests["unauthorized"])
+	if err := r.settle(ctx, s); err != nil {
+		return err
+	}
+	after, err := r.collected(ctx, time.Now())
+	if err != nil {
+		return err
+	}
+	s.Seconds = time.Since(begin).Seconds()
+	s.Values[memoryGrowth] = 100 * after.Live / before.Live
+	s.Values["goroutines afterwards, % of before"] = 100 * after.Goroutines / before.Goroutines
+	return nil
+}
+
+// useCredentials waits until the manager has made a request with the new credentials everywhere.
+func (r *rig) useCredentials(ctx context.Context, used *race, marks []int) error {
+	look := func() (done bool) {
+		for _, i := range used.late(r.clusters) {
+			counts := r.fleet.Cluster(i).Counts()
+			if counts.Total()-counts.Requests["unauthorized"] > marks[i] {
+				used.finish(i)
+			}
+		}
+		return len(used.late(1)) == 0
+	}
+	return until(ctx, r.patience(), "all new credentials to be used", func() (bool, error) { return look(), nil })
+}

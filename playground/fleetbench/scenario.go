@@ -1,0 +1,198 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
+)
+
+// scenario is something that happens to the fleet, and is measured.
+type scenario struct {
+	name string
+	// run does it, and fills in what only it knows.
+	run func(ctx context.Context, r *rig, s *Scenario) error
+}
+
+// scenarios are all, in the order of a run of all of them.
+var scenarios = []scenario{
+	{"install", install},
+	{"idle", idle},
+	{"edit", edit},
+	{"upgrade", upgrade},
+	{"restart", restart},
+	{"failover", failover},
+	{"rotate", rotate},
+	{"faults", faults},
+	{"delete", remove},
+}
+
+// chosen returns the scenarios that a list of names asks for, in their order. All but install need a fleet that is installed, so it is always
+// there.
+func chosen(names string) ([]scenario, error) {
+	wanted := map[string]bool{"install": true}
+	for name := range strings.SplitSeq(names, ",") {
+		switch {
+		case name == "all":
+			return scenarios, nil
+		case !slices.ContainsFunc(scenarios, func(s scenario) bool { return s.name == name }):
+			return nil, fmt.Errorf("--scenario: there is no %q; choose all or some of install, idle, edit, upgrade, restart, failover, rotate, faults, delete, separated by commas", name)
+		}
+		wanted[name] = true
+	}
+	return slices.DeleteFunc(slices.Clone(scenarios), func(s scenario) bool { return !wanted[s.name] }), nil
+}
+
+// runAll measures one size: it sets everything up, runs the scenarios one after the other, and takes it down again.
+func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run Run, err error) {
+	run = Run{Clusters: clusters, Modules: o.Modules, Objects: o.Objects, WatchMode: o.WatchMode}
+	o.say("%d clusters × %d modules × %d objects, --watch-mode=%s: setting up", clusters, o.Modules, o.Objects, o.WatchMode)
+	r, err := openRig(ctx, o, clusters)
+	if err != nil {
+		return run, err
+	}
+	defer func() { err = errors.Join(err, r.close()) }()
+	run.Kubernetes = r.plane.version
+	if err := r.lead(ctx, "manager"); err != nil {
+		return run, err
+	}
+	if r.empty, err = r.manager.look(ctx); err != nil {
+		return run, err
+	}
+	run.Empty = r.empty
+	for _, s := range list {
+		result, err := r.measure(ctx, s)
+		run.Scenarios = append(run.Scenarios, result)
+		if err != nil {
+			return run, err
+		}
+	}
+	return run, nil
+}
+
+// measure runs a scenario and takes the difference of all counters.
+func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
+	s := Scenario{Name: what.name, Values: map[string]float64{}, Latencies: map[string]Latency{}}
+	before, err := r.count(ctx)
+	if err != nil {
+		return s, err
+	}
+	for _, pid := range []int{r.manager.pid(), r.plane.pid(), os.Getpid()} {
+		forgetPeak(pid)
+	}
+	limited, cancel := context.WithTimeoutCause(ctx, r.patience(), fmt.Errorf("it took longer than %v", r.patience()))
+	defer cancel()
+	p := r.showProgress(limited, what.name)
+	begin := time.Now()
+	err = what.run(limited, r, &s)
+	took := time.Since(begin)
+	p.stop()
+	if err != nil {
+		s.Failed = err.Error()
+		return s, fmt.Errorf("%s: %w", what.name, err)
+	}
+	after, err := r.count(ctx)
+	if err != nil {
+		return s, err
+	}
+	s.Elapsed = took.Seconds()
+	if s.Seconds == 0 {
+		s.Seconds = took.Seconds()
+	}
+	s.fill(before, after)
+	if what.name == "upgrade" {
+		r.upgradeP99 = s.Latencies["ready"].P99
+	}
+	s.print(os.Stderr)
+	return s, nil
+}
+
+// reading is all counters at one moment.
+type reading struct {
+	manager, plane, bench usage
+	fleet                 fleet.Counts
+	requests              map[string]int // to the control plane
+	inside                inside
+	stats                 fleet.Stats
+	agents                int // connections
+}
+
+// count reads all counters.
+func (r *rig) count(ctx context.Context) (c reading, err error) {
+	if c.manager, err = usageOf(r.manager.pid()); err != nil {
+		return c, err
+	}
+	c.manager.cpu += r.retired.cpu
+	if c.plane, err = usageOf(r.plane.pid()); err != nil {
+		return c, err
+	}
+	if c.bench, err = usageOf(os.Getpid()); err != nil {
+		return c, err
+	}
+	if c.inside, err = r.manager.look(ctx); err != nil {
+		return c, err
+	}
+	if c.requests, err = r.plane.requests(ctx); err != nil {
+		return c, err
+	}
+	c.fleet, c.stats = r.fleet.Counts(), r.fleet.Stats()
+	if r.agents != nil {
+		c.agents = r.agents.connections()
+	}
+	return c, nil
+}
+
+// retire notes what a process of the manager has used, before it ends.
+func (r *rig) retire(m *manager) error {
+	u, err := usageOf(m.pid())
+	r.retired.cpu += u.cpu
+	return err
+}
+
+// difference returns what was added to counters.
+func difference(before, after map[string]int) map[string]int {
+	d := map[string]int{}
+	for name, n := range after {
+		if n != before[name] {
+			d[name] = n - before[name]
+		}
+	}
+	return d
+}
+
+// byVerb sums up counters whose names begin with a verb.
+func byVerb(counts map[string]int) map[string]int {
+	verbs := map[string]int{}
+	for name, n := range counts {
+		verb, _, _ := strings.Cut(name, " ")
+		verbs[verb] += n
+	}
+	return verbs
+}
+
+// writes sums up requests that may change something.
+func writes(counts map[string]int) int {
+	total := 0
+	for verb, n := range byVerb(counts) {
+		switch strings.ToLower(verb) {
+		case "apply", "create", "post", "update", "put", "patch", "delete", "deletecollection":
+			total += n
+		}
+	}
+	return total
+}
+
+// total sums up all.
+func total(counts map[string]int) int {
+	n := 0
+	for v := range maps.Values(counts) {
+		n += v
+	}
+	return n
+}

@@ -1,0 +1,91 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// usage is what a process has used and uses, by /proc.
+type usage struct {
+	cpu       time.Duration // user and system
+	rss, peak int64         // bytes; peak since forgetPeak
+	sockets   int
+}
+
+// clockTick is the unit of /proc/PID/stat on every Linux.
+const clockTick = 10 * time.Millisecond
+
+// usageOf reads the usage of a process.
+func usageOf(pid int) (u usage, err error) {
+	failed := func(err error) (usage, error) { return u, fmt.Errorf("reading what process %d uses: %w", pid, err) }
+	folder := "/proc/" + strconv.Itoa(pid)
+	stat, err := os.ReadFile(folder + "/stat") //nolint:gosec // made of a number
+	if err != nil {
+		return failed(err)
+	}
+	if u.cpu, err = parseStat(string(stat)); err != nil {
+		return failed(err)
+	}
+	status, err := os.ReadFile(folder + "/status") //nolint:gosec // as above
+	if err != nil {
+		return failed(err)
+	}
+	u.rss, u.peak = parseStatus(string(status), "VmRSS"), parseStatus(string(status), "VmHWM")
+	fds, err := os.ReadDir(folder + "/fd")
+	if err != nil {
+		return failed(err)
+	}
+	for _, fd := range fds {
+		if target, err := os.Readlink(folder + "/fd/" + fd.Name()); err == nil && strings.HasPrefix(target, "socket:") {
+			u.sockets++
+		}
+	}
+	return u, nil
+}
+
+// parseStat returns the processor time in /proc/PID/stat. The second field is a name that may contain anything.
+func parseStat(text string) (time.Duration, error) {
+	_, rest, found := strings.Cut(text[max(0, strings.LastIndex(text, ")")):], ") ")
+	fields := strings.Fields(rest)
+	if !found || len(fields) < 13 {
+		return 0, fmt.Errorf("%q is not what is expected in stat", text)
+	}
+	var ticks int64
+	for _, field := range fields[11:13] {
+		n, err := strconv.ParseInt(field, 10, 64)
+		if err != nil {
+			return 0, fmt.Errorf("reading stat: %w", err)
+		}
+		ticks += n
+	}
+	return time.Duration(ticks) * clockTick, nil
+}
+
+// parseStatus returns a value of /proc/PID/status in bytes; 0 if it is not there.
+func parseStatus(text, name string) int64 {
+	for line := range strings.Lines(text) {
+		if rest, ok := strings.CutPrefix(line, name+":"); ok {
+			n, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			return n << 10
+		}
+	}
+	return 0
+}
+
+// forgetPeak begins a new peak of the memory of a process. Where that is not allowed, the peak is that of its life.
+func forgetPeak(pid int) {
+	_ = os.WriteFile("/proc/"+strconv.Itoa(pid)+"/clear_refs", []byte("5"), 0o600)
+}
+
+// ownTime is the processor time of this process.
+func ownTime() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}

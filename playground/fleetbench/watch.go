@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"hash/maphash"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
+)
+
+// watchFor is one entry of a watch list.
+type watchFor struct {
+	protocol.Watch
+
+	selector labels.Selector
+}
+
+// matches tells whether an object is watched.
+func (w *watchFor) matches(namespace, name string, of labels.Set) bool {
+	return (w.Namespace == "" || w.Namespace == namespace) && (w.Name == "" || w.Name == name) && w.selector.Matches(of)
+}
+
+// record is what is kept of an object that is watched: enough to see what has changed.
+type record struct {
+	generation int64
+	labels     uint64 // hash of labels, annotations, finalizers and deletion
+}
+
+// follow puts a watch list in force. Where something is watched that was not before, it tells that anything of it may have changed.
+func (a *agent) follow(list protocol.Watchlist) {
+	before := a.watches
+	a.watches = map[schema.GroupResource][]watchFor{}
+	for _, w := range list.Watches {
+		selector, err := labels.Parse(w.Selector)
+		if err != nil || w.Manager != "" && w.Manager != protocol.Manager {
+			continue
+		}
+		resource := schema.GroupResource{Group: w.Group, Resource: w.Resource}
+		a.watches[resource] = append(a.watches[resource], watchFor{w, selector})
+	}
+	maps.DeleteFunc(a.known, func(s subject, _ record) bool { return a.watches[s.resource] == nil })
+	for resource, now := range a.watches {
+		same := func(x, y watchFor) bool { return x.Watch == y.Watch }
+		if slices.EqualFunc(before[resource], now, same) {
+			continue
+		}
+		a.list(resource, now)
+		a.queue(subject{resource: resource}, true, false)
+	}
+}
+
+// list makes records of what is there.
+func (a *agent) list(resource schema.GroupResource, watches []watchFor) {
+	for _, key := range a.cluster.Names(resource) {
+		namespace, name, namespaced := strings.Cut(key, "/")
+		if !namespaced {
+			namespace, name = "", key
+		}
+		m, err := a.cluster.Metadata(resource, namespace, name)
+		if err != nil || m == nil {
+			continue
+		}
+		if slices.ContainsFunc(watches, func(w watchFor) bool { return w.matches(namespace, name, m.Labels) }) {
+			a.known[subject{resource, namespace, name}] = recordOf(&m.ObjectMeta)
+		}
+	}
+}
+
+func recordOf(m *metav1.ObjectMeta) record {
+	var sum uint64
+	add := func(texts ...string) { sum += maphash.String(seed, strings.Join(texts, "\x00")) }
+	add(append([]string{"f"}, m.Finalizers...)...)
+	for key, value := range m.Labels {
+		add("l", key, value)
+	}
+	for key, value := range m.Annotations {
+		add("a", key, value)
+	}
+	if m.DeletionTimestamp != nil {
+		add("d")
+	}
+	return record{generation: m.Generation, labels: sum}
+}
+
+// note queues an event for a change of something that is watched.
+func (a *agent) note(c fleet.Change, watches []watchFor) {
+	about := subject{c.Resource, c.Namespace, c.Name}
+	before, known := a.known[about]
+	if c.Deleted {
+		delete(a.known, about)
+		if known {
+			a.queue(about, false, true)
+			a.pending[about].last = c.Last
+		}
+		return
+	}
+	m, err := a.cluster.Metadata(c.Resource, c.Namespace, c.Name)
+	if err != nil || m == nil {
+		return // it is gone: that is another change
+	}
+	matched, all := false, false // all: of every change it is to be told
+	for i := range watches {
+		if watches[i].matches(c.Namespace, c.Name, m.Labels) {
+			matched, all = true, all || watches[i].Field != protocol.FieldSpec
+		}
+	}
+	if !matched && !known {
+		return
+	}
+	now := recordOf(&m.ObjectMeta)
+	if matched {
+		a.known[about] = now
+	} else {
+		delete(a.known, about)
+	}
+	if all || !matched || !known || now != before || m.Generation == 0 {
+		a.queue(about, false, !matched)
+	}
+}
+
+// queue notes that something is to be told: at once, unless the same object was told of a moment ago.
+func (a *agent) queue(about subject, whole, deleted bool) {
+	if e := a.pending[about]; e != nil {
+		e.deleted = deleted
+		return
+	}
+	a.sequence++
+	e := &pendingEvent{due: time.Now(), number: a.sequence, whole: whole, deleted: deleted}
+	for i := len(a.delivered) - 1; i >= 0 && time.Since(a.delivered[i].at) < spacing; i-- {
+		if a.delivered[i].subject == about {
+			e.due = a.delivered[i].at.Add(spacing)
+			break
+		}
+	}
+	a.pending[about] = e
+}
+
+// deliver sends an event.
+func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) bool {
+	watches := a.watches[about.resource]
+	if len(watches) == 0 { // nobody wants to know any more
+		delete(a.pending, about)
+		return true
+	}
+	event := protocol.Event{
+		Watched:    protocol.Name{Namespace: about.namespace, Name: about.name},
+		WatchedGVK: metav1.GroupVersionKind{Group: about.resource.Group, Version: watches[0].Version, Kind: watches[0].Kind},
+		Boot:       a.boot, Sequence: e.number, Resource: about.resource.Resource, Began: e.whole, Deleted: e.deleted,
+	}
+	if !e.whole {
+		m, err := a.cluster.Metadata(about.resource, about.namespace, about.name)
+		switch {
+		case err == nil && m != nil:
+			event.Object = protocol.Trim(&m.ObjectMeta)
+		case e.deleted:
+			var last metav1.PartialObjectMetadata
+			if json.Unmarshal(e.last, &last) == nil {
+				event.Object = protocol.Trim(&last.ObjectMeta)
+			}
+		}
+	}
+	body, err := json.Marshal(event)
+	if err != nil || len(body) > protocol.MaxEventBytes {
+		event.Object = nil
+		body, _ = json.Marshal(event) // names always encode
+	}
+	if !a.send(ctx, protocol.EventPath(protocol.Manager), body) {
+		return false
+	}
+	a.told.Store(time.Now().UnixNano())
+	delete(a.pending, about)
+	a.delivered = append(a.delivered, deliveredEvent{time.Now(), about, e.deleted})
+	return true
+}

@@ -1,0 +1,105 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"strconv"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// wire is a connection to the listener on which requests are made one after the other: HTTP/1.1 with as little effort as possible. While nothing
+// is sent it has no goroutine.
+type wire struct {
+	conn    *tls.Conn
+	answers *bufio.Reader
+}
+
+// answerTimeout bounds one request, and a handshake.
+const answerTimeout = 15 * time.Second
+
+// answer is what matters of one.
+type answer struct {
+	status   int
+	instance string // which process answered
+	wait     time.Duration
+	closes   bool
+}
+
+// dial connects to the listener.
+func dial(ctx context.Context, address string, config *tls.Config) (*wire, error) {
+	d := &tls.Dialer{NetDialer: &net.Dialer{Timeout: answerTimeout}, Config: config}
+	c, err := d.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the listener: %w", err)
+	}
+	secured := c.(*tls.Conn)
+	return &wire{conn: secured, answers: bufio.NewReaderSize(secured, 1024)}, nil
+}
+
+// post sends a body and reads the answer.
+func (w *wire) post(path string, body []byte) (a answer, err error) {
+	if err := w.conn.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return a, fmt.Errorf("posting to the listener: %w", err)
+	}
+	request := make([]byte, 0, 256+len(body))
+	request = fmt.Appendf(request, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: fleetbench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, listenerName, len(body), body)
+	if _, err := w.conn.Write(request); err != nil {
+		return a, fmt.Errorf("posting to the listener: %w", err)
+	}
+	line, err := w.answers.ReadSlice('\n')
+	if err != nil || len(line) < 12 {
+		return a, fmt.Errorf("reading the listener's answer: %w", errors.Join(err, io.ErrUnexpectedEOF))
+	}
+	if a.status, err = strconv.Atoi(string(line[9:12])); err != nil {
+		return a, fmt.Errorf("reading the listener's answer: %w", err)
+	}
+	length, err := w.headers(&a)
+	if err != nil {
+		return a, fmt.Errorf("reading the listener's answer: %w", err)
+	}
+	if _, err := w.answers.Discard(length); err != nil {
+		return a, fmt.Errorf("reading the listener's answer: %w", err)
+	}
+	return a, nil
+}
+
+// headers reads what matters of the headers, and returns the length of the body.
+func (w *wire) headers(a *answer) (length int, err error) {
+	for {
+		line, err := w.answers.ReadSlice('\n')
+		if err != nil {
+			return 0, err
+		}
+		line = bytes.TrimSpace(line)
+		if len(line) == 0 {
+			return length, nil
+		}
+		name, value, _ := bytes.Cut(line, []byte(": "))
+		switch string(name) {
+		case "Content-Length":
+			if length, err = strconv.Atoi(string(value)); err != nil {
+				return 0, err
+			}
+		case "Transfer-Encoding":
+			return 0, errors.New("an answer in chunks is not expected")
+		case "Connection":
+			a.closes = string(value) == "close"
+		case "Retry-After":
+			if seconds, err := strconv.Atoi(string(value)); err == nil {
+				a.wait = time.Duration(seconds) * time.Second
+			}
+		case protocol.HeaderInstance:
+			a.instance = string(value)
+		}
+	}
+}
+
+func (w *wire) close() { _ = w.conn.Close() } // nobody is left to hear of an error
