@@ -34,6 +34,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"net/url"
 	"reflect"
 	"time"
 
@@ -141,6 +142,9 @@ func Run(ctx context.Context, p Pass, steps ...Step) (reconcile.Result, error) {
 		p.Report(out)
 	}
 	if saveErr := r.save(ctx); saveErr != nil {
+		if isUnreached(saveErr) {
+			return r.result(ctx, saveErr) // whatever else there was is found again
+		}
 		return reconcile.Result{}, errors.Join(err, saveErr)
 	}
 	if p.Publish != nil && !apierrors.IsNotFound(err) {
@@ -262,9 +266,23 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 	case apierrors.IsConflict(err):
 		// Somebody else wrote first. That is no news: read again and go on, a little apart from each other.
 		return reconcile.Result{RequeueAfter: 50*time.Millisecond + rand.N(50*time.Millisecond)}, nil
+	case isUnreached(err):
+		// Our own control plane was away: that is nobody's fault, and a back-off that has grown meanwhile would outlast it by minutes.
+		log.FromContext(ctx).Info("the control plane cannot be reached", "problem", err.Error())
+		return reconcile.Result{RequeueAfter: time.Second + rand.N(time.Second)}, nil
 	default:
 		return ctrl.Result{}, err
 	}
+}
+
+// isUnreached tells whether the control plane did not answer. Errors of runtimes and registries have a reason; those of the client of the control
+// plane have none.
+func isUnreached(err error) bool {
+	if Reason(err) != "" || isTerminal(err) {
+		return false
+	}
+	_, transport := errors.AsType[*url.Error](err)
+	return transport || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err)
 }
 
 func isTerminal(err error) bool { return errors.Is(err, reconcile.TerminalError(nil)) }

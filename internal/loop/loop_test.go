@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/url"
 	"testing"
 	"time"
 
@@ -205,3 +206,31 @@ func TestWait(t *testing.T) {
 		}
 	}
 }
+
+// TestUnreached: that our own control plane was away makes nobody wait for longer than it was.
+func TestUnreached(t *testing.T) {
+	away := fmt.Errorf("saving: %w", &url.Error{Op: "Patch", URL: "https://control-plane", Err: errors.New("connection refused")})
+	cases := map[string]struct {
+		reason string
+		err    error
+		soon   bool
+	}{
+		"Refused":  {"nobody listens", away, true},
+		"Starting": {"it is not ready yet", apierrors.NewServiceUnavailable("starting"), true},
+		"Runtime":  {"what has a reason is told, and backs off", because{away}, false},
+		"Other":    {"an error of another kind backs off", errors.New("no"), false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			result, err := Run(t.Context(), Pass{Object: &v1beta2.Kyma{}, Controller: "test"}, Step{Name: "fail", Do: func(context.Context) error { return c.err }})
+			if soon := err == nil && result.RequeueAfter >= time.Second && result.RequeueAfter <= 2*time.Second; soon != c.soon {
+				t.Errorf("%s: %v, again after %s", c.reason, err, result.RequeueAfter)
+			}
+		})
+	}
+}
+
+// because is an error with a reason.
+type because struct{ error }
+
+func (because) Reason() string { return "Because" }

@@ -1,6 +1,7 @@
 package scenario
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -316,10 +317,16 @@ func (s *scenario) patch(c *call) error {
 		return fmt.Errorf("%s is no JSON", c.args[1])
 	}
 	patch := client.RawPatch(types.MergePatchType, []byte(c.args[1]))
-	if c.has("status") {
-		return o.client.Status().Patch(s.ctx, o.empty(), patch)
-	}
-	return o.client.Patch(s.ctx, o.empty(), patch)
+	var refused error
+	err = s.poll(func(ctx context.Context) (bool, string) { // a kind that has just come may be served by fits and starts
+		if c.has("status") {
+			refused = o.client.Status().Patch(ctx, o.empty(), patch)
+		} else {
+			refused = o.client.Patch(ctx, o.empty(), patch)
+		}
+		return refused == nil || !strings.Contains(refused.Error(), "could not find the requested resource"), fmt.Sprint(refused)
+	})
+	return cmp.Or(err, refused)
 }
 
 func (s *scenario) delete(c *call) error {
