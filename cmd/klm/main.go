@@ -1,0 +1,16 @@
+// Command klm is the client of the lifecycle manager, for the operator of a fleet and the admin of a runtime. See --help. Named
+// kubectl-lifecycle it is a plugin of kubectl.
+package main
+
+import (
+	"os"
+
+	"sigs.k8s.io/controller-runtime/pkg/manager/signals"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+func main() {
+	os.Exit(cli.Run(signals.SetupSignalHandler(), config.NewKlm(), os.Args, cli.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}))
+}
