@@ -71,7 +71,11 @@ func (p *Pool) Hear(kyma string, s Seen) {
 
 // covers tells whether what was seen is of the interest. Of an object that is gone the labels are the last ones known, or unknown.
 func (i Interest) covers(s Seen) bool {
-	if i.Resource.GroupResource() != s.Interest.Resource.GroupResource() {
+	if s.Interest.Resource.Resource == "" { // whoever told knows the kind only
+		if i.Resource.Group != s.Interest.Resource.Group || i.Kind != s.Interest.Kind {
+			return false
+		}
+	} else if i.Resource.GroupResource() != s.Interest.Resource.GroupResource() {
 		return false
 	}
 	if s.Object == nil {

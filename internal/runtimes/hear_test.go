@@ -54,6 +54,7 @@ func TestHear(t *testing.T) {
 		"OtherName":    {"another", Seen{Interest: in("configmaps", "v1"), Object: object("n", "b", nil)}, nil},
 		"OtherSpace":   {"of another namespace", Seen{Interest: in("configmaps", "v1"), Object: object("m", "a", nil)}, nil},
 		"MissedKind":   {"any of a kind", Seen{Interest: in("configmaps", "v1"), Missed: true}, []string{"second ConfigMap"}},
+		"ByKind":       {"who told knows the kind only", Seen{Interest: Interest{Kind: "ConfigMap", Resource: schema.GroupVersionResource{Version: "v1"}}, Missed: true}, []string{"second ConfigMap"}},
 		"MissedAll":    {"anything", Seen{Missed: true}, []string{"first ", "second "}},
 		"Unknown":      {"nobody's kind", Seen{Interest: in("jobs", "v1"), Object: object("n", "x", mine)}, nil},
 	}
