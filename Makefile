@@ -15,7 +15,7 @@ progress = (while sleep 5; do echo tick; done 2>/dev/null & go build -v $(1) 2>&
 	"go: downloading "*) m=$$((m+1));; *" "*) echo "$$line";; *) n=$$((n+1));; esac; done; }
 
 .DEFAULT_GOAL := help
-.PHONY: help up build test check-generated generate manifests install uninstall run lint bench-apply bench-events fuzz clean
+.PHONY: help up build test check-generated generate manifests install uninstall run lint fuzz clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -62,11 +62,6 @@ run: ## run the manager against the current KUBECONFIG: make run ARGS="--oci-reg
 lint: bin/golangci-lint ## run the linter over both modules
 	@r=0; bin/golangci-lint run ./... || r=1; cd playground && ../bin/golangci-lint run --config ../.golangci.yml ./... || r=1; exit $$r
 
-bench-apply: ## the apply engine against a bare loop, kubectl and Helm on a real API server; OUT=file writes JSON
-bench-events: ## the listener under 1,000 client identities, and beside a flood; OUT=file writes JSON
-bench-apply bench-events:
-	@cd playground && go run ./$(subst -,,$@) --out="$(if $(OUT),$(abspath $(OUT)))"
-
 fuzz: ## run every fuzz test of FUZZPKGS (./...) for FUZZTIME (1m)
 	@for p in $$(go list $(FUZZPKGS)); do for f in $$(go test -list '^Fuzz' $$p | grep '^Fuzz'); do \
 	go test -run '^$$' -fuzz "^$$f$$" -fuzztime $(FUZZTIME) $$p || exit 1; done; done
@@ -78,3 +73,5 @@ bin/controller-gen: Makefile
 
 bin/golangci-lint: Makefile
 	@go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
+
+include playground/bench.mk deploy/deploy.mk

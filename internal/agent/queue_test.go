@@ -290,13 +290,13 @@ func TestQueueOverflow(t *testing.T) {
 	cases := map[string]struct {
 		reason            string
 		limit, objects    int
-		kinds             int
+		others            int // objects of another kind, which could not be told of before, so that nothing is sent while objects come
 		pending           int // at most
 		began, individual int // told in the end
 	}{
-		"Fits":     {"nothing is dropped without need", 10_000, 900, 1, 900, 0, 900},
-		"Backlog":  {"one manager has a limit of its own", 10_000, 5000, 1, maxBacklog, 1, 0},
-		"All":      {"and all together", 100, 1000, 1, 100, 1, 0},
+		"Fits":     {"nothing is dropped without need", 10_000, 900, 1, 901, 0, 901},
+		"Backlog":  {"one manager has a limit of its own", 10_000, 5000, 1, maxBacklog, 1, 1},
+		"All":      {"and all together", 100, 1000, 1, 100, 1, 1},
 		"TwoKinds": {"the larger one makes room", 100, 150, 2, 100, 1, 2},
 	}
 	for name, c := range cases {
@@ -304,12 +304,10 @@ func TestQueueOverflow(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := sinking(t, c.limit)
 				s.set(lost)
-				if c.kinds == 2 {
-					for n := range 2 {
-						other := about(fmt.Sprint(n), "1")
-						other.event.Resource, other.event.WatchedGVK.Kind = "others", "Other"
-						s.add("m", other)
-					}
+				for n := range c.others {
+					other := about(fmt.Sprint(n), "1")
+					other.event.Resource, other.event.WatchedGVK.Kind = "others", "Other"
+					s.add("m", other)
 				}
 				time.Sleep(time.Minute)
 				for n := range c.objects {
