@@ -28,17 +28,20 @@ var rooms = []struct {
 }{
 	{0, "api", "clients import it: whatever it needs, they need too"},
 	{0, "crds", "one source of the CRDs for manager, landscape and make"},
-	{0, "deploy", "files and nothing else"},
 	{1, "channel", "a pure library: a decision can be tested by a table"},
 	{1, "render", "a pure library: the same bytes in, the same bundle out"},
 	{1, "internal/config", "flags are values, not behaviour"},
 	{1, "internal/protocol", "what agent and listener say to each other, which is all that they know of each other"},
 	{1, "internal/tombstone", "what is left behind, for controllers and people alike"},
 	{1, "internal/metrics", "one list of all metrics, which anybody may count in"},
+	{1, "internal/telemetry", "traces and log lines know passes, not what is done in them"},
 	{2, "apply", "a library that knows one cluster and no kind of ours"},
+	{2, "deploy", "a chart and what it makes; it knows no cluster"},
 	{2, "internal/loop", "knows steps, not what they do"},
+	{2, "internal/shard", "knows names of runtimes, not what is done to them"},
 	{2, "internal/registry", "knows artefacts, not what they are for"},
 	{3, "manifest", "the door to the libraries, for use without the manager"},
+	{3, "internal/author", "what authors of modules do before anybody installs them"},
 	{3, "internal/runtimes", "knows many clusters, not what is done there"},
 	{3, "internal/backchannel", "knows who calls, not what follows from it"},
 	{3, "internal/conversion", "knows the versions of our kinds, not what they are for"},
@@ -47,6 +50,7 @@ var rooms = []struct {
 	{4, "internal/cli", "prints what libraries decide"},
 	{5, "internal/manager", "the only one that knows all parts"},
 	{6, "cmd/*", "parse, build, run"},
+	{6, "docs", "references are written from what there is"},
 }
 
 // bannedModules are not imported by any package of either module.

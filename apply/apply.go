@@ -216,7 +216,11 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 			a.result.Unchanged = append(a.result.Unchanged, it.ref)
 			continue
 		}
-		todo[it.role.phase()] = append(todo[it.role.phase()], it)
+		phase := it.role.phase()
+		if phase == phaseBindings && done.get(it.ref).uid != 0 {
+			phase = phaseConfiguration // it is there, and so is what it needs: no reason for a round of its own
+		}
+		todo[phase] = append(todo[phase], it)
 	}
 	for phase := range todo {
 		if err := a.run(ctx, phase, todo[phase]); err != nil {

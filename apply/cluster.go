@@ -32,6 +32,8 @@ type ClusterOptions struct {
 	KeepNamespaces []string
 	// Observe, if set, is told of every request: method, HTTP status (0 for no answer) and the time it took.
 	Observe func(method string, code int, took time.Duration)
+	// Kinds, if set, is shared with other clusters, so that kinds that bundles define are known once, and need not be asked for.
+	Kinds *Kinds
 }
 
 // grace is what a request may take beyond ClusterOptions.Timeout: enough for the API server's own "took too long" to arrive.
@@ -50,9 +52,11 @@ type Cluster struct {
 	keep    []string
 	observe func(string, int, time.Duration)
 	now     func() time.Time
+	shared  *Kinds // nil for none
 
 	mu     sync.Mutex
-	kinds  map[schema.GroupVersionKind]resource  // learnt; guarded by mu
+	kinds  map[schema.GroupVersionKind]resource  // learnt, but for what is as in shared; guarded by mu
+	others map[schema.GroupVersionKind]bool      // not served as in shared; guarded by mu
 	absent map[schema.GroupVersionKind]time.Time // found not to be served, and when; guarded by mu
 	able   abilities                             // guarded by mu
 }
@@ -91,6 +95,7 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 		keep:    append([]string{"default", "kube-node-lease", "kube-public", "kube-system"}, opts.KeepNamespaces...),
 		observe: opts.Observe,
 		now:     time.Now,
+		shared:  opts.Kinds,
 	}, nil
 }
 
@@ -107,6 +112,9 @@ func (c *Cluster) resolve(ctx context.Context, gvk schema.GroupVersionKind) (res
 	}
 	c.mu.Lock()
 	known, ok := c.kinds[gvk]
+	if !ok && !c.others[gvk] {
+		known, ok = c.shared.find(gvk)
+	}
 	c.mu.Unlock()
 	if ok {
 		return known, nil
@@ -209,18 +217,27 @@ func (c *Cluster) missed(gvk schema.GroupVersionKind) bool {
 
 // learn remembers what the CustomResourceDefinitions of a bundle will serve, so that no request is needed to find out.
 func (c *Cluster) learn(crd render.CRD) {
+	if c.shared != nil {
+		c.shared.learn(crd)
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, version := range crd.Versions {
-		c.learnLocked(schema.GroupVersionKind{Group: crd.Group, Version: version, Kind: crd.Kind}, resource{crd.Plural, crd.Namespaced})
+		gvk := schema.GroupVersionKind{Group: crd.Group, Version: version, Kind: crd.Kind}
+		delete(c.others, gvk) // it is about to be as the bundle says
+		c.learnLocked(gvk, resource{crd.Plural, crd.Namespaced})
 	}
 }
 
 func (c *Cluster) learnLocked(gvk schema.GroupVersionKind, r resource) {
-	if c.kinds == nil {
-		c.kinds = map[schema.GroupVersionKind]resource{}
+	if known, ok := c.shared.find(gvk); ok && known == r && !c.others[gvk] {
+		delete(c.kinds, gvk)
+	} else {
+		if c.kinds == nil {
+			c.kinds = map[schema.GroupVersionKind]resource{}
+		}
+		c.kinds[gvk] = r
 	}
-	c.kinds[gvk] = r
 	delete(c.absent, gvk)
 	delete(c.absent, schema.GroupVersionKind{Group: gvk.Group, Kind: gvk.Kind})
 }
@@ -230,6 +247,12 @@ func (c *Cluster) forget(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.kinds, gvk)
+	if _, ok := c.shared.find(gvk); ok {
+		if c.others == nil {
+			c.others = map[schema.GroupVersionKind]bool{}
+		}
+		c.others[gvk] = true
+	}
 }
 
 func unknownKind(gvk schema.GroupVersionKind) *Error {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"time"
@@ -52,6 +53,15 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 // It looks, and then applies without force: an API server holds a POST of a custom resource back for two seconds when its
 // definition is new, but not a PATCH. Somebody who creates the object between the two keeps what he wrote.
 func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
+	return c.create(ctx, obj, owner, true)
+}
+
+// CreateUnseen is Create without the look, for an object that is most probably not there. If it is, the API server refuses the request.
+func (c *Cluster) CreateUnseen(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
+	return c.create(ctx, obj, owner, false)
+}
+
+func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, owner string, look bool) (Ref, error) {
 	gvk := obj.GroupVersionKind()
 	ref := Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	if err := checkPath(ref); err != nil {
@@ -70,20 +80,20 @@ func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, ow
 		ref.Namespace = "default"
 	}
 	path := res.path(gvk.GroupVersion(), ref.Namespace, ref.Name)
-	look := request{method: http.MethodGet, path: path, accept: metadataType, doing: "looking for", ref: ref}
-	switch err := c.do(ctx, &look, nil); {
-	case err == nil:
-		return ref, &Error{Doing: "creating", Ref: ref, Message: "it exists already", reason: ObjectExists}
-	case !reasonIs(err, ObjectNotFound) && !reasonIs(err, NamespaceNotFound):
-		c.unlearn(gvk, err)
-		return ref, err
+	if look {
+		r := request{method: http.MethodGet, path: path, accept: metadataType, doing: "looking for", ref: ref}
+		switch err := c.do(ctx, &r, nil); {
+		case err == nil:
+			return ref, &Error{Doing: "creating", Ref: ref, Message: "it exists already", reason: ObjectExists}
+		case !reasonIs(err, ObjectNotFound) && !reasonIs(err, NamespaceNotFound):
+			c.unlearn(gvk, err)
+			return ref, err
+		}
 	}
-	data, err := json.Marshal(obj.Object)
+	body, err := encodeNew(obj, !look)
 	if err != nil {
 		return ref, fmt.Errorf("encoding %s: %w", ref, err)
 	}
-	body := newBuffer()
-	body.data = append(body.data, data...)
 	r := request{method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
 		accept: metadataType, contentType: applyType, body: body, doing: "creating", ref: ref}
 	err = c.do(ctx, &r, nil)
@@ -92,6 +102,25 @@ func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, ow
 	}
 	c.unlearn(gvk, err)
 	return ref, err
+}
+
+// encodeNew encodes an object; with only, so that it can only be created: the resourceVersion of an object that exists is never 1.
+func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
+	content := obj.Object
+	if only {
+		content = maps.Clone(content)
+		metadata, _ := content["metadata"].(map[string]any)
+		metadata = maps.Clone(metadata)
+		metadata["resourceVersion"] = "1"
+		content["metadata"] = metadata
+	}
+	data, err := json.Marshal(content)
+	if err != nil {
+		return nil, err
+	}
+	body := newBuffer()
+	body.data = append(body.data, data...)
+	return body, nil
 }
 
 // List finds the objects of a kind in one namespace, or with "" in all, metadata only, a page of 500 at a time. An error with

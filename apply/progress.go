@@ -10,12 +10,13 @@ import (
 
 // Progress is what one installation knows of its objects in a cluster: which content was applied and what the API server
 // answered. It makes Apply send each object once per change, and recognises our own writes when the cluster reports them.
-// It lives in memory, about 200 bytes an object; losing it costs repeated PATCHes that change nothing.
+// It lives in memory, about 100 bytes an object; losing it costs repeated PATCHes that change nothing.
 //
 // The zero value is ready to use. It is safe for concurrent use, but only one Apply or Drift at a time makes sense.
 type Progress struct {
-	mu      sync.Mutex
-	objects map[Ref]record // by Ref.object; guarded by mu
+	mu       sync.Mutex
+	objects  map[uint64]record // by key; guarded by mu
+	underWay map[uint64]seen   // the same, while a request is under way; guarded by mu
 }
 
 // record is what is known of one object. Texts are kept as hashes: they are only compared.
@@ -25,17 +26,20 @@ type record struct {
 	uid        uint64
 	version    uint64 // resourceVersion
 	generation int64
-
-	// While a request is under way, what has been seen of the object meanwhile.
-	underWay       bool
-	seenVersion    uint64
-	seenGeneration int64
-
 	// For a CustomResourceDefinition: it is new, so that the API server may not serve its kind yet.
 	fresh bool
 	// For a CustomResourceDefinition: it was seen to be established, which does not end before it is deleted.
 	established bool
 }
+
+// seen is what has been seen of an object while a request is under way.
+type seen struct {
+	version    uint64
+	generation int64
+}
+
+// key identifies an object. Fleets are large: of each of their objects, a number is kept and not the name.
+func (r Ref) key() uint64 { return maphash.Comparable(seed, r.object()) }
 
 // seed makes hashes that only this process understands.
 var seed = maphash.MakeSeed()
@@ -63,15 +67,14 @@ func number(resourceVersion string) uint64 {
 func (p *Progress) Ours(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r, ok := p.objects[ref.object()]
+	key, version := ref.key(), number(resourceVersion)
+	if s, busy := p.underWay[key]; busy {
+		p.underWay[key] = seen{max(s.version, version), max(s.generation, generation)}
+		return true
+	}
+	r, ok := p.objects[key]
 	if !ok {
 		return false
-	}
-	version := number(resourceVersion)
-	if r.underWay {
-		r.seenVersion, r.seenGeneration = max(r.seenVersion, version), max(r.seenGeneration, generation)
-		p.objects[ref.object()] = r
-		return true
 	}
 	if uid != "" && hashText(string(uid)) != r.uid {
 		return false
@@ -87,7 +90,8 @@ func (p *Progress) Forget(refs ...Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range refs {
-		delete(p.objects, r.object())
+		delete(p.objects, r.key())
+		delete(p.underWay, r.key())
 	}
 }
 
@@ -95,21 +99,21 @@ func (p *Progress) Forget(refs ...Ref) {
 func (p *Progress) Applied(ref Ref) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.objects[ref.object()].content != 0
+	return p.objects[ref.key()].content != 0
 }
 
 // has reports whether this content was applied.
 func (p *Progress) has(ref Ref, content uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.objects[ref.object()].content == content
+	return p.objects[ref.key()].content == content
 }
 
 // get returns what is known of an object.
 func (p *Progress) get(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.objects[ref.object()]
+	return p.objects[ref.key()]
 }
 
 // begin notes that an object is being written, and returns whether it is known to exist.
@@ -117,11 +121,15 @@ func (p *Progress) begin(ref Ref) (known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
-		p.objects = map[Ref]record{}
+		p.objects = map[uint64]record{}
 	}
-	r := p.objects[ref.object()]
-	r.content, r.underWay, r.seenVersion, r.seenGeneration = 0, true, 0, 0
-	p.objects[ref.object()] = r
+	if p.underWay == nil {
+		p.underWay = map[uint64]seen{}
+	}
+	key := ref.key()
+	r := p.objects[key]
+	r.content = 0
+	p.objects[key], p.underWay[key] = r, seen{}
 	return r.uid != 0
 }
 
@@ -129,12 +137,23 @@ func (p *Progress) begin(ref Ref) (known bool) {
 func (p *Progress) failed(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r := p.objects[ref.object()]
+	key := ref.key()
+	p.landedLocked(key)
+	r := p.objects[key]
 	if r.fresh || r.established {
-		p.objects[ref.object()] = record{fresh: r.fresh, established: r.established}
+		p.objects[key] = record{fresh: r.fresh, established: r.established}
 		return
 	}
-	delete(p.objects, ref.object())
+	delete(p.objects, key)
+}
+
+// landedLocked returns what was seen of an object while a request was under way, which has ended. The caller holds mu.
+func (p *Progress) landedLocked(key uint64) seen {
+	s := p.underWay[key]
+	if delete(p.underWay, key); len(p.underWay) == 0 {
+		p.underWay = nil
+	}
+	return s
 }
 
 // applied notes what the API server answered; fields are those that we own. It returns false, and forgets the object, if somebody
@@ -150,22 +169,31 @@ func (p *Progress) applied(ref Ref, content uint64, m *metadata, fields uint64, 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
-		p.objects = map[Ref]record{}
+		p.objects = map[uint64]record{}
 	}
-	before := p.objects[ref.object()]
+	key := ref.key()
+	before, meanwhile := p.objects[key], p.landedLocked(key)
 	if ref.groupKind() == definitionKind {
 		r.fresh, r.established = created || before.fresh, before.established && !created
 	}
-	overwritten := before.seenVersion > r.version
+	overwritten := meanwhile.version > r.version
 	if r.generation != 0 {
-		overwritten = before.seenGeneration > r.generation
+		overwritten = meanwhile.generation > r.generation
 	}
 	if overwritten {
-		delete(p.objects, ref.object())
+		delete(p.objects, key)
 		return false
 	}
-	p.objects[ref.object()] = r
+	p.objects[key] = r
 	return true
+}
+
+// Served notes that a kind is served which this CustomResourceDefinition defines, for instance because an object of it was created. If it was
+// applied, Ready need not ask for it.
+func (p *Progress) Served(definition Ref) {
+	if p.Applied(definition) {
+		p.setFresh(definition, false)
+	}
 }
 
 // setFresh notes whether the kinds of a CustomResourceDefinition have yet to be served; established is the opposite, seen for sure.
@@ -173,9 +201,10 @@ func (p *Progress) setFresh(ref Ref, fresh bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
-		p.objects = map[Ref]record{}
+		p.objects = map[uint64]record{}
 	}
-	r := p.objects[ref.object()]
+	key := ref.key()
+	r := p.objects[key]
 	r.fresh, r.established = fresh, !fresh
-	p.objects[ref.object()] = r
+	p.objects[key] = r
 }

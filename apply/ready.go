@@ -49,6 +49,18 @@ var judged = map[schema.GroupKind]bool{
 // p may be nil; with it, a CustomResourceDefinition that was established once is not read again. The error says that the
 // cluster as a whole cannot be worked with now.
 func (c *Cluster) Ready(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
+	return c.ready(ctx, refs, p, c.explain)
+}
+
+// ReadyBriefly is Ready without the look at pods, which is not worth its two requests right after a workload was created: nothing has failed yet.
+func (c *Cluster) ReadyBriefly(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
+	return c.ready(ctx, refs, p, func(context.Context, *unstructured.Unstructured) (string, bool, error) { return "", false, nil })
+}
+
+// explainer finds the reason why a workload is not ready.
+type explainer func(context.Context, *unstructured.Unstructured) (reason string, failed bool, err error)
+
+func (c *Cluster) ready(ctx context.Context, refs []Ref, p *Progress, explain explainer) ([]NotReady, error) {
 	var ask []Ref
 	for _, r := range refs {
 		established := p != nil && r.groupKind() == definitionKind && p.get(r).established
@@ -61,7 +73,7 @@ func (c *Cluster) Ready(ctx context.Context, refs []Ref, p *Progress) ([]NotRead
 		if ask[i].groupKind() == definitionKind {
 			found[i], err = c.judgeDefinition(ctx, ask[i], p)
 		} else {
-			found[i], err = c.judge(ctx, ask[i])
+			found[i], err = c.judge(ctx, ask[i], explain)
 		}
 		if e, ok := errors.AsType[*Error](err); ok && !stops(err) {
 			found[i], err = &NotReady{Ref: ask[i], Failed: e.reason != ObjectNotFound, Message: e.Error()}, nil
@@ -113,7 +125,7 @@ func (c *Cluster) judgeDefinition(ctx context.Context, ref Ref, p *Progress) (*N
 }
 
 // judge reads an object and returns nil if it is ready.
-func (c *Cluster) judge(ctx context.Context, ref Ref) (*NotReady, error) {
+func (c *Cluster) judge(ctx context.Context, ref Ref, explain explainer) (*NotReady, error) {
 	u, err := c.Get(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -133,7 +145,7 @@ func (c *Cluster) judge(ctx context.Context, ref Ref) (*NotReady, error) {
 	case verdict.Status == status.CurrentStatus:
 		return nil, nil
 	}
-	reason, failed, err := c.explain(ctx, u)
+	reason, failed, err := explain(ctx, u)
 	if err != nil {
 		return nil, err
 	}

@@ -1,1 +1,23 @@
-# Images and deployments.
+# Images and deployments. IMG is the manager's image in your registry, REGISTRY/NAME[:TAG]; the agent's is beside it.
+.PHONY: image docker-build docker-push deploy undeploy deploy-files
+# Fails unless IMG is given.
+img = $(if $(IMG),$(IMG),$(error say which image: make $@ IMG=registry.example.com/team/lifecycle-manager:0.1.0))
+
+image: ## build the images of manager and agent into bin/images, without a container engine; IMG=… pushes them
+	@go run ./deploy/image --out=bin/images $(if $(IMG),--push=$(IMG))
+
+docker-build: ## what image does, without pushing
+	@go run ./deploy/image --out=bin/images
+
+docker-push: ## what image does, pushing to IMG
+	@go run ./deploy/image --out=bin/images --push=$(img)
+
+deploy: ## install or upgrade the manager on the current KUBECONFIG: make deploy IMG=… ARGS="--set=registry.host=HOST"
+	@go run ./cmd/klm install --image=$(img) $(ARGS)
+
+undeploy: bin/kubectl ## remove the manager; definitions, namespace, Kymas and Secrets stay. ARGS as for deploy
+	@go run ./cmd/klm install --print $(ARGS) --set=crds.install=false,namespace.create=false,webhooks.enabled=true \
+	--set=agents.address=any:1 | bin/kubectl delete --ignore-not-found -f -
+
+deploy-files: ## write what is made from deploy/chart: base, in-cluster, components, definitions
+	@go test ./deploy -run TestWritten -update

@@ -3,8 +3,8 @@ package deploy
 import (
 	"bytes"
 	"errors"
+	"flag"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -12,34 +12,286 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
+	"helm.sh/helm/v4/pkg/chart/common"
+	commonutil "helm.sh/helm/v4/pkg/chart/common/util"
+	"helm.sh/helm/v4/pkg/chart/v2/loader"
+	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/yaml"
 	sigsyaml "sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-var flavours = map[string]struct {
-	stream    func() []byte
-	namespace string
+var update = flag.Bool("update", false, "write base, in-cluster, components and the chart's definitions anew")
+
+// address is that of the component agents, which everybody replaces.
+const address = "listener.example.com:8445"
+
+// folders are what is written from the chart: which values make a folder, and which of the chart's templates are in it; nil is all that make
+// something.
+var folders = map[string]struct {
+	flavour   string
+	values    []string
+	templates []string
 }{
-	"base":       {ControlPlane, "kcp-system"},
-	"in-cluster": {InCluster, "kyma-system"},
+	"base":                  {ControlPlaneFlavour, nil, nil},
+	"in-cluster":            {InClusterFlavour, nil, nil},
+	"components/webhooks":   {ControlPlaneFlavour, []string{"webhooks.enabled=true"}, []string{"webhooks.yaml"}},
+	"components/agents":     {ControlPlaneFlavour, []string{"agents.address=" + address}, []string{"agents.yaml"}},
+	"components/monitoring": {ControlPlaneFlavour, []string{"metrics.serviceMonitor.enabled=true"}, []string{"servicemonitor.yaml"}},
 }
 
-func TestFlavours(t *testing.T) {
-	for folder, f := range flavours {
+// heading begins each written file.
+const heading = "# Written by `make deploy-files` from chart/templates/%s.\n"
+
+// TestWritten: the files beside the chart are what the chart makes. With -update they become that.
+func TestWritten(t *testing.T) {
+	for folder, f := range folders {
 		t.Run(folder, func(t *testing.T) {
-			for _, o := range parse(t, f.stream()) {
-				id := o.GetKind() + " " + o.GetName()
-				if o.GetKind() == "Namespace" && o.GetName() != f.namespace {
-					t.Errorf("%s: want %s", id, f.namespace)
+			want := map[string]string{}
+			for name, text := range template(t, f.flavour, append(f.values, "namespace.create=true", "crds.install=false")) {
+				if f.templates == nil || slices.Contains(f.templates, name) {
+					want[name] = fmt.Sprintf(heading, name) + text
 				}
-				if ns := o.GetNamespace(); ns != "" && ns != f.namespace {
-					t.Errorf("%s is in %s, want %s", id, ns, f.namespace)
+			}
+			hold(t, folder, want)
+		})
+	}
+	t.Run("definitions", func(t *testing.T) {
+		want := map[string]string{}
+		paths, err := filepath.Glob("../crds/*.yaml")
+		if err != nil || len(paths) == 0 {
+			t.Fatalf("no definitions: %v", err)
+		}
+		for _, p := range paths {
+			want[filepath.Base(p)] = read(t, p)
+		}
+		hold(t, "chart/definitions", want)
+	})
+}
+
+// hold compares the files of a folder, or writes them. The kustomization, which is written by hand, has to name all of them.
+func hold(t *testing.T, folder string, want map[string]string) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, p := range paths {
+		if name := filepath.Base(p); name != "kustomization.yaml" {
+			got[name] = read(t, p)
+		}
+	}
+	if *update {
+		for name := range got {
+			if err := os.Remove(filepath.Join(folder, name)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for name, text := range want {
+			if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got = want
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s is not what the chart makes; run make deploy-files: -want +got\n%s", folder, diff)
+	}
+	var k struct{ Resources []string }
+	if err := sigsyaml.Unmarshal([]byte(read(t, filepath.Join(folder, "kustomization.yaml"))), &k); err != nil {
+		t.Fatal(err)
+	}
+	named := slices.DeleteFunc(k.Resources, func(r string) bool { return !strings.HasSuffix(r, ".yaml") })
+	slices.Sort(named)
+	names := []string{}
+	for name := range want {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	if diff := cmp.Diff(names, named); diff != "" {
+		t.Errorf("%s: files (-) and resources of the kustomization (+):\n%s", folder, diff)
+	}
+}
+
+// template renders the chart as the command "helm template" does, by file.
+func template(t *testing.T, flavour string, set []string) map[string]string {
+	t.Helper()
+	chart, err := loader.LoadDir("chart")
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := map[string]any{"flavour": flavour}
+	for _, expression := range set {
+		name, value, _ := strings.Cut(expression, "=")
+		put(values, strings.Split(name, "."), value)
+	}
+	release := common.ReleaseOptions{Name: Release, Namespace: Home(flavour), Revision: 1, IsInstall: true}
+	all, err := commonutil.ToRenderValues(chart, values, release, common.DefaultCapabilities)
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts, err := engine.Engine{Strict: true}.RenderWithContext(t.Context(), chart, all)
+	if err != nil {
+		t.Fatal(err)
+	}
+	made := map[string]string{}
+	for file, text := range texts {
+		if text = strings.TrimSpace(text); text != "" && filepath.Ext(file) == ".yaml" {
+			made[filepath.Base(file)] = text + "\n"
+		}
+	}
+	return made
+}
+
+func put(values map[string]any, path []string, value string) {
+	for _, step := range path[:len(path)-1] {
+		next, ok := values[step].(map[string]any)
+		if !ok {
+			next = map[string]any{}
+			values[step] = next
+		}
+		values = next
+	}
+	last := path[len(path)-1]
+	switch value {
+	case "true", "false":
+		values[last] = value == "true"
+	default:
+		values[last] = value
+	}
+}
+
+// TestKustomize: what kubectl apply -k applies is what helm install applies.
+func TestKustomize(t *testing.T) {
+	cases := map[string]struct {
+		reason, flavour, overlay string
+		set                      []string
+	}{
+		"Base":       {"the control plane", ControlPlaneFlavour, "resources: [../base]", nil},
+		"InCluster":  {"the cluster itself", InClusterFlavour, "resources: [../in-cluster]", nil},
+		"Webhooks":   {"conversions", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/webhooks]", []string{"webhooks.enabled=true"}},
+		"Agents":     {"agents", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/agents]", []string{"agents.address=" + address}},
+		"Monitoring": {"metrics", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/monitoring]", []string{"metrics.serviceMonitor.enabled=true"}},
+		"All": {
+			"everything, in any order", ControlPlaneFlavour,
+			"resources: [../base]\ncomponents: [../components/webhooks, ../components/agents, ../components/monitoring]",
+			[]string{"agents.address=" + address, "metrics.serviceMonitor.enabled=true", "webhooks.enabled=true"},
+		},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			tree := t.TempDir()
+			if err := os.CopyFS(tree, os.DirFS(".")); err != nil {
+				t.Fatal(err)
+			}
+			overlay := filepath.Join(tree, "overlay")
+			if err := os.Mkdir(overlay, 0o700); err != nil {
+				t.Fatal(err)
+			}
+			text := "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n" + c.overlay + "\n"
+			if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			all, err := render.Open(os.DirFS(tree), render.Limits{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			part, err := all.Sub("overlay")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, _, err := part.Objects(t.Context(), render.Settings{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := Objects(t.Context(), Options{Flavour: c.flavour, Set: append(c.set, "namespace.create=true")})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(byName(want), byName(got)); diff != "" {
+				t.Errorf("%s: chart (-) and kustomize (+) differ:\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+// byName gives objects by kind and name. That the definitions are kept is for Helm, and for what reads that as Helm does.
+func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
+	all := map[string]map[string]any{}
+	for _, o := range objects {
+		o = o.DeepCopy()
+		annotations := o.GetAnnotations()
+		delete(annotations, "helm.sh/resource-policy")
+		delete(annotations, "operator.kyma-project.io/prune")
+		o.SetAnnotations(annotations)
+		all[o.GetKind()+" "+o.GetName()] = o.Object
+	}
+	return all
+}
+
+// TestHelmAgrees: what programs of ours make of the chart is what Helm makes of it.
+func TestHelmAgrees(t *testing.T) {
+	set := []string{"webhooks.enabled=true", "agents.address=" + address, "namespace.create=true", "image.repository=registry.example.com/team/lifecycle-manager", "registry.host=http://registry.example.com:5000/modules"}
+	var stream bytes.Buffer
+	for _, text := range template(t, ControlPlaneFlavour, set) {
+		fmt.Fprintf(&stream, "---\n%s", text)
+	}
+	helm, err := render.Parse(stream.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours, err := Objects(t.Context(), Options{Set: set})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(byName(helm), byName(ours)); diff != "" {
+		t.Errorf("helm (-) and ours (+) differ:\n%s", diff)
+	}
+	kept := 0
+	for _, o := range ours {
+		if o.GetKind() == "CustomResourceDefinition" && o.GetAnnotations()["helm.sh/resource-policy"] == "keep" {
+			kept++
+		}
+	}
+	if kept != 5 {
+		t.Errorf("Helm keeps %d definitions, want 5: all Kymas would go with the others", kept)
+	}
+	policy := byName(ours)["NetworkPolicy lifecycle-manager"]
+	if text := fmt.Sprint(policy); !strings.Contains(text, "port:5000") {
+		t.Errorf("the port of the registry is not open: %s", text)
+	}
+	args := fmt.Sprint(byName(ours)["Deployment lifecycle-manager"])
+	if !strings.Contains(args, "--skr-watcher-image-registry=registry.example.com/team ") {
+		t.Errorf("the agent is not looked for beside the manager: %s", args)
+	}
+}
+
+// TestFlavours holds the objects to what a safe installation needs.
+func TestFlavours(t *testing.T) {
+	for _, flavour := range []string{ControlPlaneFlavour, InClusterFlavour} {
+		t.Run(flavour, func(t *testing.T) {
+			objects, err := Objects(t.Context(), Options{
+				Flavour: flavour, Namespace: "somewhere", Set: []string{"namespace.create=true", "webhooks.enabled=true", "agents.address=" + address, "replicas=2"},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, o := range objects {
+				id := o.GetKind() + " " + o.GetName()
+				if o.GetKind() == "CustomResourceDefinition" {
+					continue
+				}
+				if text := fmt.Sprint(o.Object); strings.Contains(text, "kcp-system") || strings.Contains(text, "kyma-system") {
+					t.Errorf("%s knows a namespace that is not its own: %s", id, text)
 				}
 				switch o.GetKind() {
 				case "RoleBinding", "ClusterRoleBinding":
 					subjects, _, err := unstructured.NestedSlice(o.Object, "subjects")
-					want := []any{map[string]any{"kind": "ServiceAccount", "name": "lifecycle-manager", "namespace": f.namespace}}
+					want := []any{map[string]any{"kind": "ServiceAccount", "name": Release, "namespace": "somewhere"}}
 					if diff := cmp.Diff(want, subjects); err != nil || diff != "" {
 						t.Errorf("%s: %v, -want +got:\n%s", id, err, diff)
 					}
@@ -55,14 +307,15 @@ func TestFlavours(t *testing.T) {
 	}
 }
 
-// checkPod holds the pod to what a namespace that enforces pod security "restricted" lets in, and to a read-only file system.
+// checkPod holds the pod to what a namespace that enforces pod security "restricted" lets in, and to a read-only file system; and its flags to those
+// that the manager has.
 func checkPod(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	pod, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if pod["serviceAccountName"] != "lifecycle-manager" {
+	if pod["serviceAccountName"] != Release {
 		t.Errorf("the pod runs as %v", pod["serviceAccountName"])
 	}
 	security := pod["securityContext"].(map[string]any)
@@ -75,67 +328,102 @@ func checkPod(t *testing.T, o *unstructured.Unstructured) {
 		if diff := cmp.Diff(want, container["securityContext"]); diff != "" {
 			t.Errorf("security context of the container, -want +got:\n%s", diff)
 		}
-		if image := container["image"].(string); strings.HasSuffix(image, ":latest") || !strings.Contains(image, ":") {
-			t.Errorf("image %s is not a version", image)
+		if image := container["image"].(string); image != Release+":"+config.Version {
+			t.Errorf("image %s is not that of this version, %s: appVersion of the chart is another one", image, config.Version)
 		}
-	}
-}
-
-// TestAlike: what both flavours have differs in the namespace and in --mode alone, so that a change of one is made in the other too.
-func TestAlike(t *testing.T) {
-	for _, file := range []string{"role.yaml", "clusterrole.yaml", "service.yaml", "serviceaccount.yaml", "deployment.yaml"} {
-		base, inCluster := read(t, "base", file), read(t, "in-cluster", file)
-		want := strings.ReplaceAll(base, "kcp-system", "kyma-system")
-		got := strings.ReplaceAll(inCluster, "            - --mode=in-cluster\n", "")
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s of base (-) and in-cluster (+) differ:\n%s", file, diff)
-		}
-	}
-}
-
-// TestKustomization: what kubectl apply -k applies is what the programs apply.
-func TestKustomization(t *testing.T) {
-	for folder := range flavours {
-		var k struct{ Resources []string }
-		if err := sigsyaml.Unmarshal([]byte(read(t, folder, "kustomization.yaml")), &k); err != nil {
-			t.Fatal(err)
-		}
-		paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var want []string
-		for _, p := range paths {
-			if name := filepath.Base(p); name != "kustomization.yaml" {
-				want = append(want, name)
+		for _, probe := range []string{"livenessProbe", "readinessProbe"} {
+			if container[probe] == nil {
+				t.Errorf("the container has no %s", probe)
 			}
 		}
-		slices.Sort(k.Resources)
-		if diff := cmp.Diff(want, k.Resources); diff != "" {
-			t.Errorf("%s: files (-) and resources of the kustomization (+):\n%s", folder, diff)
+		checkArgs(t, container["args"].([]any))
+	}
+}
+
+func checkArgs(t *testing.T, args []any) {
+	t.Helper()
+	flags := pflag.NewFlagSet("manager", pflag.ContinueOnError)
+	m := config.NewManager()
+	m.Register(flags)
+	var texts []string
+	for _, arg := range args {
+		texts = append(texts, arg.(string))
+	}
+	if err := errors.Join(flags.Parse(texts), m.Validate()); err != nil {
+		t.Errorf("the manager does not start with %q: %v", texts, err)
+	}
+}
+
+// TestValues: a value that makes no sense is refused, and by its name.
+func TestValues(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		set    string
+		want   string // in the error; "" is none
+	}{
+		"Typo":     {"nobody wonders why it does nothing", "replica=2", "replica"},
+		"Deep":     {"below the top too", "image.tags=1", "tags"},
+		"Number":   {"a number is one", "replicas=two", "replicas"},
+		"Flag":     {"a flag begins with dashes", "extraArgs={orphan-cleanup}", "extraArgs"},
+		"Address":  {"an address has no scheme", "agents.address=https://x:1", "address"},
+		"Digest":   {"a digest is whole", "image.digest=sha256:12", "digest"},
+		"Good":     {"several are fine", "replicas=3,shards=64,registry.host=registry.example.com", ""},
+		"GoodList": {"flags are fine", "extraArgs={--orphan-cleanup,--log-level=1}", ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := Objects(t.Context(), Options{Set: []string{c.set}})
+			switch {
+			case c.want == "" && err != nil:
+				t.Errorf("%s: %v", c.reason, err)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+				t.Errorf("%s: error is %v, want one that names %s", c.reason, err, c.want)
+			}
+		})
+	}
+	if _, err := Objects(t.Context(), Options{Flavour: "other"}); err == nil || !strings.Contains(err.Error(), "flavour") {
+		t.Errorf("an unknown flavour gives %v", err)
+	}
+}
+
+// TestSchema: every value has its place in the schema, and the other way round.
+func TestSchema(t *testing.T) {
+	var values map[string]any
+	var schema struct{ Properties map[string]any }
+	for file, into := range map[string]any{"values.yaml": &values, "values.schema.json": &schema} {
+		if err := sigsyaml.Unmarshal([]byte(read(t, filepath.Join("chart", file))), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	delete(schema.Properties, "global")
+	compareKeys(t, "", values, schema.Properties)
+}
+
+func compareKeys(t *testing.T, path string, values, properties map[string]any) {
+	t.Helper()
+	for name := range properties {
+		if _, there := values[name]; !there {
+			t.Errorf("%s%s has a schema and no default", path, name)
+		}
+	}
+	for name, value := range values {
+		property, there := properties[name].(map[string]any)
+		if !there {
+			t.Errorf("%s%s has no schema", path, name)
+			continue
+		}
+		inner, isMap := value.(map[string]any)
+		if below, nested := property["properties"].(map[string]any); isMap && nested {
+			compareKeys(t, path+name+".", inner, below)
 		}
 	}
 }
 
-func read(t *testing.T, folder, file string) string {
+func read(t *testing.T, path string) string {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(folder, file))
+	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return string(data)
-}
-
-func parse(t *testing.T, stream []byte) []*unstructured.Unstructured {
-	t.Helper()
-	var objects []*unstructured.Unstructured
-	for d := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(stream), 4096); ; {
-		o := &unstructured.Unstructured{}
-		if err := d.Decode(o); errors.Is(err, io.EOF) {
-			return objects
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		objects = append(objects, o)
-	}
 }

@@ -11,7 +11,8 @@ const (
 	AnnotationFQDN = "operator.kyma-project.io/fqdn"
 	// AnnotationIsUnmanaged with ValueTrue on a Manifest says that the module is handed over to the user.
 	AnnotationIsUnmanaged = "operator.kyma-project.io/is-unmanaged"
-	// AnnotationSyncOCIRef on a Manifest is the ref of the source that was applied completely, as the reference records it.
+	// AnnotationSyncOCIRef on a Manifest is the ref of the source that was applied completely, as the reference records it. While a new Manifest
+	// has not been Ready yet, it may be the ref that is being applied, if the artefact is known to be good.
 	AnnotationSyncOCIRef = "sync-oci-ref"
 	// AnnotationIsClusterScoped with ValueTrue on a ModuleTemplate says that its default custom resource is cluster-scoped.
 	AnnotationIsClusterScoped = "operator.kyma-project.io/is-cluster-scoped"

@@ -33,6 +33,11 @@ const (
 	// LabelTombstone with ValueTrue marks ConfigMaps in the control plane that say what a deletion that was given up has left in a runtime.
 	// Ours; the reference does not have it.
 	LabelTombstone = "operator.kyma-project.io/tombstone"
+	// LabelShard is the shard of the runtime that a Kyma or Manifest belongs to, 0 to 63, where several replicas of the manager share the
+	// work. Ours; the reference does not have it.
+	LabelShard = "operator.kyma-project.io/shard"
+	// LabelLease says what a Lease of the manager is about: LeaseOfReplica or LeaseOfShard. Ours; the reference does not have it.
+	LabelLease = "operator.kyma-project.io/lease"
 	// LabelPurpose says what a Secret is for. See PurposeWatcherCertificate.
 	LabelPurpose = "operator.kyma-project.io/purpose"
 	// LabelWatcherGateway is the label by which Watchers usually select Istio gateways. Its value is WatcherGatewayDefault.
@@ -51,6 +56,9 @@ const (
 	WatchedByKyma = "kyma"
 	// PurposeWatcherCertificate is the LabelPurpose of the Secrets with certificates of the watcher.
 	PurposeWatcherCertificate = "klm-watcher-cert-manager"
+	// LeaseOfReplica and LeaseOfShard are the values of LabelLease.
+	LeaseOfReplica = "replica"
+	LeaseOfShard   = "shard"
 	// WatcherGatewayDefault is the value of LabelWatcherGateway.
 	WatcherGatewayDefault = "default"
 )

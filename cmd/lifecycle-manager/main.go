@@ -16,6 +16,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/manager"
+	"github.com/kyma-fleet/lifecycle-manager/internal/telemetry"
 )
 
 func main() {
@@ -27,7 +28,7 @@ func main() {
 		os.Exit(1)
 	}
 	// logr's verbosity n is slog's level -n.
-	log := logr.FromSlogHandler(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.Level(-c.LogLevel)}))
+	log := logr.FromSlogHandler(telemetry.LimitLogs(slog.NewJSONHandler(os.Stdout, &slog.HandlerOptions{Level: slog.Level(-c.LogLevel)}), c.LogRuntimeLimit))
 	ctrl.SetLogger(log)
 	klog.SetLogger(log)
 	if err := run(c); err != nil {
@@ -37,9 +38,12 @@ func main() {
 }
 
 func run(c *config.Manager) error {
-	ctx := ctrl.SetupSignalHandler()
+	ctx, stop, err := telemetry.Trace(ctrl.SetupSignalHandler(), c.OTLPEndpoint, c.TraceRatio, config.Version)
+	if err != nil {
+		return err
+	}
+	defer stop()
 	var cfg *rest.Config
-	var err error
 	if c.Kubeconfig == "" {
 		cfg, err = rest.InClusterConfig()
 	} else {

@@ -268,7 +268,7 @@ func (l *Listener) act(w http.ResponseWriter, r *http.Request, to target, from c
 		return l.route(w, r, to.manager, from, body)
 	}
 	if l.opts.Leader != nil {
-		if address, me := l.opts.Leader(); !me {
+		if address, me := l.opts.Leader(rec.kyma); !me {
 			return l.forward(w, r, address, from, body)
 		}
 	}

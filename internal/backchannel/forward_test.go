@@ -26,7 +26,7 @@ func TestReplicas(t *testing.T) {
 	stranger := listen(t, nil, ca) // believes nobody
 	replica := listen(t, func(o *Options) {
 		peers(o)
-		o.Leader = func() (string, bool) { return address.Load().(string), false }
+		o.Leader = func(string) (string, bool) { return address.Load().(string), false }
 		o.Limits.ForwardTimeout = 300 * time.Millisecond
 	}, ca)
 	leader.add("a")
@@ -101,7 +101,7 @@ func TestReplicasRotate(t *testing.T) {
 	leader := listen(t, options, first)
 	replica := listen(t, func(o *Options) {
 		options(o)
-		o.Leader = func() (string, bool) { return leader.Serving(), false }
+		o.Leader = func(string) (string, bool) { return leader.Serving(), false }
 	}, first)
 	for _, e := range []*ear{leader, replica} {
 		e.add("a")
@@ -181,7 +181,7 @@ func TestRoute(t *testing.T) {
 		o.Limits.RouteTimeout = 200 * time.Millisecond
 		o.Limits.PerRuntime = 100
 		o.Route = func(manager string) (string, bool) { to, ok := routes[manager]; return to, ok }
-		o.Leader = func() (string, bool) { return "", false } // whoever works on runtimes does not matter
+		o.Leader = func(string) (string, bool) { return "", false } // whoever works on runtimes does not matter
 	}, ca)
 	e.add("a")
 	below := middle.issue(t, wish{name: "a"})

@@ -9,8 +9,6 @@ import (
 	"time"
 	"unicode"
 
-	"github.com/prometheus/client_golang/prometheus"
-
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
@@ -73,7 +71,7 @@ type record struct {
 	missed   notice
 	changed  notice
 	alarm    time.Time // when its alarm goes off at the latest; zero if it has none
-	gauge    prometheus.Gauge
+	gauged   bool      // there is a series of it in metrics.WatcherLastHeartbeat
 }
 
 func newBoard(o *Options) *board {
@@ -144,9 +142,7 @@ func (b *board) dropLocked(r *record) {
 	if !r.state.Last.IsZero() {
 		countRuntime(r.heard, -1)
 	}
-	if r.gauge != nil {
-		metrics.WatcherLastHeartbeat.DeleteLabelValues(r.kyma)
-	}
+	b.gaugeLocked(r, false)
 	b.alarmMu.Lock()
 	defer b.alarmMu.Unlock()
 	if r.index >= 0 {
@@ -263,13 +259,20 @@ func (b *board) showLocked(r *record, s State) (changed bool) {
 		countRuntime(true, 1)
 	}
 	r.state, r.heard = s, true
-	if b.byRuntime {
-		if r.gauge == nil {
-			r.gauge = metrics.WatcherLastHeartbeat.WithLabelValues(r.kyma)
-		}
-		r.gauge.Set(float64(s.Last.UnixMilli()) / 1000)
-	}
+	b.gaugeLocked(r, false)
 	return changed
+}
+
+// gaugeLocked serves the time of the last heartbeat of a runtime while it is lost.
+func (b *board) gaugeLocked(r *record, lost bool) {
+	switch {
+	case lost && b.byRuntime:
+		r.gauged = true
+		metrics.WatcherLastHeartbeat.WithLabelValues(r.kyma).Set(float64(r.state.Last.UnixMilli()) / 1000)
+	case !lost && r.gauged:
+		r.gauged = false
+		metrics.WatcherLastHeartbeat.DeleteLabelValues(r.kyma)
+	}
 }
 
 // oneLine makes what a runtime says fit for a status.
@@ -331,6 +334,7 @@ func (b *board) look(r *record) {
 		r.heard, r.changed.owed, r.changed.at = false, true, now
 		countRuntime(true, -1)
 		countRuntime(false, 1)
+		b.gaugeLocked(r, true)
 	}
 	tellChanged := r.changed.owed && !r.changed.at.After(now) && r.changed.due(now)
 	tellMissed := r.missed.owed && !r.missed.at.After(now) && r.missed.due(now)

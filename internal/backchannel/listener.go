@@ -86,9 +86,9 @@ type Options struct {
 	Changed func(kyma string)
 	// Route returns where events for another manager go, as scheme://host:port; their path is kept. nil is nowhere.
 	Route func(manager string) (url string, ok bool)
-	// Leader returns the address (host:port) of the listener of the replica that works on runtimes, "" if it is not known, and whether that is
+	// Leader returns the address (host:port) of the listener of the replica that works on the runtime of a Kyma, "" if it is not known, and whether that is
 	// this one. nil is this one.
-	Leader func() (address string, me bool)
+	Leader func(kyma string) (address string, me bool)
 
 	// Silence without heartbeat makes a runtime lost. Default 100 s.
 	Silence time.Duration

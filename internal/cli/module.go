@@ -19,9 +19,11 @@ import (
 )
 
 func (a *app) moduleCommand() *cobra.Command {
-	return a.group("module", "the modules of a runtime: list, enable, disable, set-channel, manage, unmanage, why", "", `
+	return a.group("module", "the modules of a runtime, for its admin; and how to make one, for its author",
+		"For authors: init, lint, build, test, push, pull, sign, verify, mirror. The others are for the admin of a runtime.", `
 klm module list
 klm module enable sample`,
+		a.moduleInitCommand(), a.moduleLintCommand(), a.moduleBuildCommand(), a.modulePushCommand(), a.modulePullCommand(), a.moduleMirrorCommand(), a.moduleSignCommand(), a.moduleVerifyCommand(), a.moduleTestCommand(),
 		a.moduleListCommand(), a.moduleEnableCommand(), a.moduleDisableCommand(), a.moduleSetChannelCommand(), a.moduleManageCommand(), a.moduleUnmanageCommand(), a.moduleWhyCommand())
 }
 

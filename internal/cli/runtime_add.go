@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"regexp"
 	"strings"
 
@@ -93,7 +91,7 @@ func (a *app) add(ctx context.Context, o adding) error {
 	if err != nil {
 		return err
 	}
-	kubeconfig, err := a.read(o.file)
+	kubeconfig, err := a.readInput("--kubeconfig-file", o.file)
 	if err != nil {
 		return err
 	}
@@ -157,25 +155,6 @@ func (c *cluster) saveAccess(ctx context.Context, name string, kubeconfig []byte
 	}
 	old.Data = s.Data
 	return c.explain(c.Update(ctx, old, client.FieldOwner(fieldOwner)), "updating Secret "+s.Name)
-}
-
-// read reads a small file, or standard input.
-func (a *app) read(file string) ([]byte, error) {
-	const most = 1 << 20
-	from := a.In
-	if file != "-" {
-		f, err := os.Open(file) //nolint:gosec // the user names the file
-		if err != nil {
-			return nil, fail(exitUsage, "--kubeconfig-file: %v", err)
-		}
-		defer f.Close() //nolint:errcheck // it was only read
-		from = f
-	}
-	data, err := io.ReadAll(io.LimitReader(from, most))
-	if err != nil {
-		return nil, fail(exitUsage, "--kubeconfig-file: %v", err)
-	}
-	return data, nil
 }
 
 // examine fails if a kubeconfig cannot be what the control plane uses for a runtime.

@@ -39,6 +39,9 @@ const (
 	WatchPoll = "poll"
 )
 
+// AllShards is the value of --shards that has all replicas work.
+const AllShards = 64
+
 // Manager is the configuration of cmd/lifecycle-manager.
 type Manager struct {
 	// Mode is ModeControlPlane (default) or ModeInCluster.
@@ -49,6 +52,12 @@ type Manager struct {
 	Kubeconfig string
 	// LogLevel is the verbosity: 0 (default) says what happened, 1 also what is waited for, 2 everything.
 	LogLevel int
+	// LogRuntimeLimit is the number of log lines a minute about one runtime; 0 is no limit. Default 60.
+	LogRuntimeLimit int
+	// OTLPEndpoint is where traces of passes are sent to, http://HOST:PORT or https://HOST:PORT, by OTLP over gRPC. Default empty: nowhere.
+	OTLPEndpoint string
+	// TraceRatio is the part of all passes that is traced, 0 to 1. Default 1.
+	TraceRatio float64
 
 	// MetricsBindAddress serves /metrics over TLS to whoever the API server lets read it; "0" switches it off. Default :8443.
 	MetricsBindAddress string
@@ -75,6 +84,13 @@ type Manager struct {
 	LeaderElectionLeaseDuration time.Duration
 	LeaderElectionRenewDeadline time.Duration
 	LeaderElectionRetryPeriod   time.Duration
+
+	// Shards is 0 (default): one replica works, the leader; or 64: all replicas work, each on the runtimes of some of 64 shards. It is the same
+	// for all replicas. Not with ModeInCluster.
+	Shards int
+	// ShardLeaseDuration is how long other replicas wait for one that was killed before they take its shards over, at least 3 s. A replica renews its
+	// Lease three times as often. Default 12 s.
+	ShardLeaseDuration time.Duration
 
 	// MaxConcurrentKymaReconciles is the number of Kymas worked on at the same time. Default 64: they mostly wait for answers.
 	MaxConcurrentKymaReconciles int
@@ -144,8 +160,12 @@ type Manager struct {
 	PollBudget int
 	// ListenInterval is how often a runtime that is watched, or whose agent is heard, is looked at all the same. Default 6 h.
 	ListenInterval time.Duration
-	// AuditInterval is how often every object of a module is compared with what it should be. Audits of a fleet are spread over it. Default 1 h.
+	// AuditInterval is how often every object of a module is compared with what it should be, in a runtime that is not heard, and for a module
+	// with Secrets, of which agents do not tell. Audits of a fleet are spread over it. Default 1 h.
 	AuditInterval time.Duration
+	// HeardAuditInterval is the same for a runtime that is watched, or whose agent is heard. It costs a request for each object. Default 12 h:
+	// with five modules of ten objects, a request in twelve minutes.
+	HeardAuditInterval time.Duration
 	// RuntimeTimeout is the deadline of one request to a runtime. Default 15 s.
 	RuntimeTimeout time.Duration
 	// RuntimeConcurrency is the number of requests to one runtime at the same time. Default 8.
@@ -184,6 +204,8 @@ type Manager struct {
 
 	// PodIP is where other replicas reach this one. It is $POD_IP.
 	PodIP string
+	// PodName tells people which replica it is, where there are several that work. It is $POD_NAME.
+	PodName string
 
 	// ExitAfterStep is for tests of faults, and hidden: CONTROLLER/STEP[:N] ends the process at once, as a kill would, after the N-th time (1)
 	// that this step of controller kyma or manifest ran. Default empty: never.
@@ -196,6 +218,9 @@ func NewManager() *Manager {
 		Mode:                            ModeControlPlane,
 		Kubeconfig:                      os.Getenv("KUBECONFIG"),
 		PodIP:                           os.Getenv("POD_IP"),
+		PodName:                         os.Getenv("POD_NAME"),
+		LogRuntimeLimit:                 60,
+		TraceRatio:                      1,
 		MetricsBindAddress:              ":8443",
 		MetricsSecure:                   true,
 		HealthProbeBindAddress:          ":8081",
@@ -206,6 +231,7 @@ func NewManager() *Manager {
 		LeaderElectionLeaseDuration:     15 * time.Second,
 		LeaderElectionRenewDeadline:     10 * time.Second,
 		LeaderElectionRetryPeriod:       2 * time.Second,
+		ShardLeaseDuration:              12 * time.Second,
 		MaxConcurrentKymaReconciles:     64,
 		MaxConcurrentManifestReconciles: 128,
 		MaxConcurrentWatcherReconciles:  4,
@@ -223,6 +249,7 @@ func NewManager() *Manager {
 		ListenInterval:                  6 * time.Hour,
 		PollInterval:                    time.Minute,
 		AuditInterval:                   time.Hour,
+		HeardAuditInterval:              12 * time.Hour,
 		RuntimeTimeout:                  15 * time.Second,
 		RuntimeConcurrency:              8,
 		ListenerBindAddress:             ":8445",
@@ -242,6 +269,9 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.Namespace, "namespace", m.Namespace, "namespace of Kymas, Manifests, templates and access Secrets (default kcp-system; in-cluster kyma-system)")
 	f.StringVar(&m.Kubeconfig, "kubeconfig", m.Kubeconfig, "kubeconfig of the cluster to work on (default: $KUBECONFIG, else the pod's service account)")
 	f.IntVar(&m.LogLevel, "log-level", m.LogLevel, "verbosity: 0 what happened, 1 what is waited for, 2 everything")
+	f.IntVar(&m.LogRuntimeLimit, "log-runtime-limit", m.LogRuntimeLimit, "log lines a minute about one runtime; 0 is no limit")
+	f.StringVar(&m.OTLPEndpoint, "otlp-endpoint", m.OTLPEndpoint, "where traces of passes are sent to by OTLP over gRPC: http://HOST:PORT or https://HOST:PORT; empty: nowhere")
+	f.Float64Var(&m.TraceRatio, "trace-ratio", m.TraceRatio, "part of all passes that is traced, 0 to 1")
 	f.StringVar(&m.MetricsBindAddress, "metrics-bind-address", m.MetricsBindAddress, "address of /metrics; 0 switches it off")
 	f.BoolVar(&m.MetricsSecure, "metrics-secure", m.MetricsSecure, "serve metrics over TLS and only to who may GET /metrics")
 	f.StringVar(&m.HealthProbeBindAddress, "health-probe-bind-address", m.HealthProbeBindAddress, "address of /healthz and /readyz; 0 switches it off")
@@ -254,6 +284,9 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.LeaderElectionLeaseDuration, "leader-election-lease-duration", m.LeaderElectionLeaseDuration, "how long others wait for a leader that was killed")
 	f.DurationVar(&m.LeaderElectionRenewDeadline, "leader-election-renew-deadline", m.LeaderElectionRenewDeadline, "how long the leader tries to renew before it gives up; less than the lease")
 	f.DurationVar(&m.LeaderElectionRetryPeriod, "leader-election-retry-period", m.LeaderElectionRetryPeriod, "how often replicas try")
+	f.IntVar(&m.Shards, "shards", m.Shards, "0: one replica works; 64: all replicas work, each on the runtimes of some of 64 shards")
+	f.StringVar(&m.PodName, "pod-name", m.PodName, "name of this replica in Leases and, with --shards, in the user agent of its requests (default $POD_NAME)")
+	f.DurationVar(&m.ShardLeaseDuration, "shard-lease-duration", m.ShardLeaseDuration, "how long other replicas wait for one that was killed, with --shards")
 	f.IntVar(&m.MaxConcurrentKymaReconciles, "max-concurrent-kyma-reconciles", m.MaxConcurrentKymaReconciles, "Kymas worked on at the same time")
 	f.IntVar(&m.MaxConcurrentManifestReconciles, "max-concurrent-manifest-reconciles", m.MaxConcurrentManifestReconciles, "Manifests worked on at the same time")
 	f.IntVar(&m.MaxConcurrentWatcherReconciles, "max-concurrent-watcher-reconciles", m.MaxConcurrentWatcherReconciles, "Watchers worked on at the same time")
@@ -281,7 +314,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.BoolVar(&m.OrphanCleanup, "orphan-cleanup", m.OrphanCleanup, "delete what certainly belongs to nobody, instead of telling only")
 	f.DurationVar(&m.PollInterval, "poll-interval", m.PollInterval, "how often a runtime that is not watched is looked at")
 	m.registerBackChannel(f)
-	f.DurationVar(&m.AuditInterval, "audit-interval", m.AuditInterval, "how often every object of a module is compared with what it should be; spread over the fleet")
+	f.DurationVar(&m.AuditInterval, "audit-interval", m.AuditInterval, "how often every object of a module is compared with what it should be, in a runtime that is not heard; spread over the fleet")
+	f.DurationVar(&m.HeardAuditInterval, "heard-audit-interval", m.HeardAuditInterval, "the same in a runtime that is watched, or whose agent is heard")
 	f.DurationVar(&m.RuntimeTimeout, "runtime-timeout", m.RuntimeTimeout, "deadline of one request to a runtime")
 	f.IntVar(&m.RuntimeConcurrency, "runtime-concurrency", m.RuntimeConcurrency, "requests to one runtime at the same time")
 	f.StringVar(&m.ExitAfterStep, "exit-after-step", m.ExitAfterStep, "for tests of faults: CONTROLLER/STEP[:N] ends the process after the N-th time that this step ran")
@@ -293,6 +327,8 @@ var moduleName = regexp.MustCompile(`^[a-z]{3,}(-[a-z]{3,})*$`)
 var dnsName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)
 
 var dnsLabel = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+
+var endpoint = regexp.MustCompile(`^https?://[^/@\s]+:[0-9]+$`)
 
 var stepName = regexp.MustCompile(`^(kyma|manifest)/[a-z]+(:[1-9][0-9]*)?$`)
 
@@ -316,8 +352,16 @@ func (m *Manager) Validate() error {
 	check(m.OCIRegistryHost == "" || m.OCIRegistryCredSecret == "", "oci-registry-host", "give either this or --oci-registry-cred-secret, not both")
 	check(m.OCIRegistryHost != "" || m.OCIRegistryCredSecret != "", "oci-registry-host", "say where modules are: this, or --oci-registry-cred-secret")
 	check(!strings.ContainsAny(m.OCIRegistryHost, " \t\n@"), "oci-registry-host", "%q is no host", m.OCIRegistryHost)
+	check(m.LogRuntimeLimit >= 0, "log-runtime-limit", "must not be negative")
+	check(m.OTLPEndpoint == "" || endpoint.MatchString(m.OTLPEndpoint), "otlp-endpoint", "%q is neither http://HOST:PORT nor https://HOST:PORT", m.OTLPEndpoint)
+	check(m.TraceRatio >= 0 && m.TraceRatio <= 1, "trace-ratio", "must be from 0 to 1")
 	check(m.LeaderElectionRetryPeriod > 0 && m.LeaderElectionRetryPeriod < m.LeaderElectionRenewDeadline, "leader-election-retry-period", "must be positive and less than the renew deadline")
 	check(m.LeaderElectionRenewDeadline < m.LeaderElectionLeaseDuration, "leader-election-renew-deadline", "must be less than the lease duration")
+	check(m.Shards == 0 || m.Shards == AllShards, "shards", "%d is neither 0 nor %d", m.Shards, AllShards)
+	check(m.Shards == 0 || m.Mode != ModeInCluster, "shards", "is not for --mode=in-cluster, where there is one runtime")
+	check(m.Shards == 0 || m.LeaderElect, "shards", "needs --leader-elect, for the work that is not about one runtime")
+	check(m.PodName == "" || dnsName.MatchString(m.PodName), "pod-name", "%q is no name of a pod", m.PodName)
+	check(m.ShardLeaseDuration >= 3*time.Second, "shard-lease-duration", "must be at least 3s")
 	check(m.MaxConcurrentKymaReconciles > 0, "max-concurrent-kyma-reconciles", "must be at least 1")
 	check(m.MaxConcurrentManifestReconciles > 0, "max-concurrent-manifest-reconciles", "must be at least 1")
 	check(m.MaxConcurrentWatcherReconciles > 0, "max-concurrent-watcher-reconciles", "must be at least 1")
@@ -340,6 +384,7 @@ func (m *Manager) Validate() error {
 	check(m.OrphanSweepInterval == 0 || m.OrphanSweepInterval >= time.Second, "orphan-sweep-interval", "must be 0 or at least 1s")
 	check(m.PollInterval >= time.Second, "poll-interval", "must be at least 1s")
 	check(m.AuditInterval >= 10*time.Second, "audit-interval", "must be at least 10s")
+	check(m.HeardAuditInterval >= 10*time.Second, "heard-audit-interval", "must be at least 10s")
 	check(m.RuntimeTimeout >= time.Second, "runtime-timeout", "must be at least 1s")
 	check(m.BundleCacheBytes > 0, "bundle-cache-bytes", "must be at least 1")
 	check(m.RuntimeConcurrency > 0, "runtime-concurrency", "must be at least 1")

@@ -31,6 +31,7 @@ package loop
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -38,14 +39,17 @@ import (
 	"reflect"
 	"time"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/telemetry"
 )
 
 // Step is one step of a reconciler's story.
@@ -68,6 +72,9 @@ type Pass struct {
 	Object client.Object
 	// Report derives the status of Object from what the steps saw. It is called once, after the last step.
 	Report func(Outcome)
+	// Minor, if set, is asked after Report whether what it changed is of no interest to anybody yet. Then the status is not saved and not
+	// published: a later pass will, which the object's controller sees to. What a step saved before has been saved.
+	Minor func() bool
 	// Publish, if set, is called after the status was saved, also when a step failed: it carries the status elsewhere.
 	// Its error counts like one of a last step, but never hides that of an earlier step.
 	Publish func(context.Context) error
@@ -131,7 +138,9 @@ func Look(after time.Duration) error { return &verdict{after: after, kind: look}
 func Done() error { return &verdict{kind: done} }
 
 // Run performs one pass: steps, report, one status patch if the status changed, publish. See the package comment.
-func Run(ctx context.Context, p Pass, steps ...Step) (reconcile.Result, error) {
+func Run(ctx context.Context, p Pass, steps ...Step) (result reconcile.Result, err error) {
+	ctx, end := begin(ctx, p)
+	defer func() { err = end(err) }()
 	first := p.Object.DeepCopyObject().(client.Object)
 	r := &runner{Pass: p, first: first, saved: first}
 	out, err := r.walk(ctx, steps)
@@ -140,6 +149,9 @@ func Run(ctx context.Context, p Pass, steps ...Step) (reconcile.Result, error) {
 	}
 	if p.Report != nil {
 		p.Report(out)
+	}
+	if p.Minor != nil && out.Err == nil && p.Minor() {
+		return r.result(ctx, err)
 	}
 	if saveErr := r.save(ctx); saveErr != nil {
 		if isUnreached(saveErr) {
@@ -193,6 +205,7 @@ func (r *runner) walk(ctx context.Context, steps []Step) (Outcome, error) {
 // do runs one step, measures it, and takes note of a wish to look again.
 func (r *runner) do(ctx context.Context, step Step) error {
 	start := time.Now()
+	ctx, end := telemetry.Step(ctx, r.Controller, step.Name)
 	err := step.Do(ctx)
 	result := metrics.ResultDone
 	if v, ok := errors.AsType[*verdict](err); ok {
@@ -210,7 +223,14 @@ func (r *runner) do(ctx context.Context, step Step) error {
 	} else if err != nil {
 		result = metrics.ResultError
 	}
-	metrics.Steps.WithLabelValues(r.Controller, step.Name, result).Observe(time.Since(start).Seconds())
+	telemetry.Observe(ctx, metrics.Steps.WithLabelValues(r.Controller, step.Name, result), time.Since(start).Seconds())
+	switch result {
+	case metrics.ResultLater:
+		metrics.Requeues.WithLabelValues(r.Controller+"_"+step.Name, metrics.RequeueIntended).Inc()
+	case metrics.ResultError:
+		metrics.Requeues.WithLabelValues(r.Controller+"_"+step.Name, metrics.RequeueUnexpected).Inc()
+	}
+	end(result, failure(err))
 	return err
 }
 
@@ -226,10 +246,14 @@ func (r *runner) save(ctx context.Context) error {
 	if equality.Semantic.DeepEqual(field(r.saved, "Status"), field(r.Object, "Status")) {
 		return nil
 	}
-	// The patch carries the status alone: metadata may have moved on through a step's own patch.
-	before, after := r.Object.DeepCopyObject().(client.Object), r.Object.DeepCopyObject().(client.Object)
-	reflect.ValueOf(before).Elem().FieldByName("Status").Set(reflect.ValueOf(r.saved).Elem().FieldByName("Status"))
-	if err := r.Client.Status().Patch(ctx, after, client.MergeFrom(before)); err != nil {
+	patch, err := r.patch()
+	if err != nil {
+		return err
+	}
+	after := reflect.New(reflect.TypeOf(r.Object).Elem()).Interface().(client.Object) // takes the answer
+	after.SetNamespace(r.Object.GetNamespace())
+	after.SetName(r.Object.GetName())
+	if err := r.Client.Status().Patch(ctx, after, client.RawPatch(types.MergePatchType, patch)); err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -239,6 +263,24 @@ func (r *runner) save(ctx context.Context) error {
 	r.Object.SetResourceVersion(after.GetResourceVersion())
 	r.saved = r.Object.DeepCopyObject().(client.Object)
 	return nil
+}
+
+// patch returns the change of the status as a merge patch. It carries the status alone: metadata may have moved on through a step's own
+// patch, and to encode all of an object costs more than to compare it.
+func (r *runner) patch() ([]byte, error) {
+	before, err := json.Marshal(map[string]any{"status": field(r.saved, "Status")})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
+	}
+	after, err := json.Marshal(map[string]any{"status": field(r.Object, "Status")})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
+	}
+	patch, err := jsonpatch.CreateMergePatch(before, after)
+	if err != nil {
+		return nil, fmt.Errorf("comparing the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
+	}
+	return patch, nil
 }
 
 // specTouched returns a terminal error if a step changed the spec in memory.

@@ -1,13 +1,17 @@
 package loop
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -234,3 +239,29 @@ func TestUnreached(t *testing.T) {
 type because struct{ error }
 
 func (because) Reason() string { return "Because" }
+
+func TestPassesSayWhatTheyAreAbout(t *testing.T) {
+	out := &bytes.Buffer{}
+	ctx := log.IntoContext(t.Context(), logr.FromSlogHandler(slog.NewJSONHandler(out, nil)))
+	m := &v1beta2.Manifest{
+		ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{v1beta2.LabelKymaName: "runtime-a", v1beta2.LabelModuleName: "sample"}},
+		Spec:       v1beta2.ManifestSpec{Version: "1.0.0"},
+	}
+	boom := errors.New("boom")
+	_, err := Run(ctx, Pass{Controller: "test", Object: m}, Step{Name: "a", Do: func(ctx context.Context) error {
+		log.FromContext(ctx).Info("in a step")
+		return boom
+	}})
+	if !errors.Is(err, boom) || err.Error() != "boom" {
+		t.Errorf("the error is %v, want boom", err)
+	}
+	var line map[string]any
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"runtime": "runtime-a", "module": "sample", "version": "1.0.0"} {
+		if line[key] != want {
+			t.Errorf("%s is %v, want %s", key, line[key], want)
+		}
+	}
+}

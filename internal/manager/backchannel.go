@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
 // backChannel is how runtimes tell the manager what happens there: authority, listener and delivery, and the glue between them.
@@ -42,6 +44,8 @@ type backChannel struct {
 	listener  *backchannel.Listener
 	delivery  *delivery.Delivery
 	leader    leader
+	keeper    *shard.Keeper // nil if one replica works
+	names     cache.Cache   // of all Kymas, by metadata; nil without keeper
 }
 
 // issuer is our own authority, or cert-manager.
@@ -57,17 +61,18 @@ type issuer interface {
 const identityIndex = "backchannel.identity"
 
 // newBackChannel makes what is needed for --watch-mode=agent; nil for other modes.
-func newBackChannel(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest.Config) (*backChannel, error) {
+func newBackChannel(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest.Config, split *shards) (*backChannel, error) {
 	if c.WatchMode != config.WatchAgent {
 		return nil, nil
 	}
-	b := &backChannel{base: ctx, config: c, mgr: mgr}
+	b := &backChannel{base: ctx, config: c, mgr: mgr, keeper: split.keeper}
 	b.leader = leader{base: ctx, reader: mgr.GetAPIReader(), key: types.NamespacedName{Namespace: c.Namespace, Name: leaderElectionID}, elected: mgr.Elected()}
-	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, func(o client.Object) []string {
-		return []string{delivery.CommonName(o.(*v1beta2.Kyma))}
-	})
+	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, func(o client.Object) []string { return []string{commonName(o)} })
 	if err != nil {
 		return nil, fmt.Errorf("indexing Kymas by the name in their certificate: %w", err)
+	}
+	if b.names, err = split.newDirectory(ctx, c, mgr); err != nil {
+		return nil, err
 	}
 	b.live, err = client.NewWithWatch(cfg, client.Options{HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper()})
 	if err != nil {
@@ -86,7 +91,7 @@ func newBackChannel(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cf
 	b.delivery, err = delivery.New(delivery.Options{
 		Issuer: b.authority, Roots: b.authority.Roots, Image: image(c), Address: c.ListenerAddress,
 		MemoryLimit: c.SkrWebhookMemoryLimits, CPULimit: c.SkrWebhookCPULimits, DNSNames: c.AdditionalDNSNames,
-		PullSecret: c.SKRImagePullSecret, AuditInterval: c.AuditInterval,
+		PullSecret: c.SKRImagePullSecret, AuditInterval: c.HeardAuditInterval,
 	})
 	return b, err
 }
@@ -128,13 +133,13 @@ func (b *backChannel) addListener() error {
 	b.listener, err = backchannel.New(backchannel.Options{
 		Address: off(c.ListenerBindAddress), ForwardedAddress: off(c.KymaSkrListenerBindAddress), ForwardedFrom: c.ListenerForwardedFrom,
 		Peers: append([]string{protocol.Manager}, c.ListenerPeers...), Roots: b.authority.Roots, Certificate: b.authority.Serving,
-		Lookup: b.lookup, Deliver: b.deliver, Missed: b.missed, Changed: func(kyma string) { b.lives.Wake(kyma) },
-		Route: b.route, Leader: b.leader.find, Silence: b.silence(), RuntimeMetrics: c.RuntimeMetrics, Log: b.mgr.GetLogger().WithName("listener"),
+		Lookup: b.lookup, Deliver: b.deliver, Missed: b.missed, Changed: func(kyma string) { b.lives.Review(kyma) },
+		Route: b.route, Leader: b.find, Silence: b.silence(), RuntimeMetrics: c.RuntimeMetrics, Log: b.mgr.GetLogger().WithName("listener"),
 	})
 	if err != nil {
 		return err
 	}
-	for _, r := range []ctrlmanager.Runnable{b.authority, b.listener, ctrlmanager.RunnableFunc(b.announce), ctrlmanager.RunnableFunc(b.followRoots), ctrlmanager.RunnableFunc(b.keepIngressSecret)} {
+	for _, r := range []ctrlmanager.Runnable{b.authority, b.listener, ctrlmanager.RunnableFunc(b.announce), b.keeper.Runnable(b.followRoots), ctrlmanager.RunnableFunc(b.keepIngressSecret)} {
 		if err := b.mgr.Add(r); err != nil {
 			return fmt.Errorf("adding the back-channel: %w", err)
 		}
@@ -162,28 +167,65 @@ func (b *backChannel) agents() kyma.Agents {
 // interestsChanged is told by the pool.
 func (b *backChannel) interestsChanged(kyma string) {
 	if b.lives != nil {
-		b.lives.Wake(kyma)
+		b.lives.Review(kyma)
 	}
+}
+
+// commonName is the name in the certificate of a Kyma.
+func commonName(o client.Object) string {
+	return delivery.CommonName(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), Labels: o.GetLabels()}})
+}
+
+// named returns the Kymas with a name in their certificate.
+func (b *backChannel) named(commonName string) ([]client.Object, error) {
+	opts := []client.ListOption{client.InNamespace(b.config.Namespace), client.MatchingFields{identityIndex: commonName}, client.UnsafeDisableDeepCopy}
+	var found []client.Object
+	if b.names != nil {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindKyma + "List"))
+		if err := b.names.List(b.base, list, opts...); err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			found = append(found, &list.Items[i])
+		}
+		return found, nil
+	}
+	var list v1beta2.KymaList
+	if err := b.mgr.GetClient().List(b.base, &list, opts...); err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		found = append(found, &list.Items[i])
+	}
+	return found, nil
 }
 
 // lookup finds the Kyma of an identity. A certificate of a Kyma that is gone is nobody's, even if there is another of the same name.
 func (b *backChannel) lookup(id protocol.Identity) (backchannel.Runtime, error) {
-	var list v1beta2.KymaList
-	err := b.mgr.GetClient().List(b.base, &list, client.InNamespace(b.config.Namespace),
-		client.MatchingFields{identityIndex: id.CommonName}, client.UnsafeDisableDeepCopy)
+	found, err := b.named(id.CommonName)
 	switch {
 	case err != nil:
 		return backchannel.Runtime{}, fmt.Errorf("looking for the Kyma of %q: %w", id.CommonName, err)
-	case len(list.Items) == 0:
+	case len(found) == 0:
 		return backchannel.Runtime{}, fmt.Errorf("no Kyma has the runtime ID or name %q", id.CommonName)
-	case len(list.Items) > 1:
-		return backchannel.Runtime{}, fmt.Errorf("%d Kymas have the runtime ID or name %q: give each its own", len(list.Items), id.CommonName)
+	case len(found) > 1:
+		return backchannel.Runtime{}, fmt.Errorf("%d Kymas have the runtime ID or name %q: give each its own", len(found), id.CommonName)
 	}
-	k := &list.Items[0]
-	if id.UID != "" && id.UID != string(k.UID) {
-		return backchannel.Runtime{}, fmt.Errorf("the certificate was issued to a former Kyma %s", k.Name)
+	k := found[0]
+	if id.UID != "" && id.UID != string(k.GetUID()) {
+		return backchannel.Runtime{}, fmt.Errorf("the certificate was issued to a former Kyma %s", k.GetName())
 	}
-	return backchannel.Runtime{Kyma: k.Name, NotBefore: kyma.NotBefore(k)}, nil
+	notBefore := kyma.NotBefore(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: k.GetAnnotations()}})
+	return backchannel.Runtime{Kyma: k.GetName(), NotBefore: notBefore}, nil
+}
+
+// find returns where the listener of the replica is that works on a runtime, and whether that is this one.
+func (b *backChannel) find(kyma string) (address string, me bool) {
+	if b.keeper != nil {
+		return b.keeper.Holder(kyma)
+	}
+	return b.leader.find()
 }
 
 // deliver tells the followers of a runtime what its agent has seen.
@@ -232,17 +274,25 @@ func (b *backChannel) seen() (map[string][]string, bool) {
 	default:
 		return nil, false
 	}
-	var list v1beta2.KymaList
-	if err := b.mgr.GetClient().List(b.base, &list, client.InNamespace(b.config.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return nil, false
+	from, opts := client.Reader(b.mgr.GetClient()), []client.ListOption{client.InNamespace(b.config.Namespace), client.UnsafeDisableDeepCopy}
+	if b.keeper != nil { // the cache has the shards of this replica only
+		from, opts = b.mgr.GetAPIReader(), append(opts, client.Limit(500))
 	}
 	on := map[string][]string{}
-	for i := range list.Items {
-		if s := list.Items[i].Status.Agent; s != nil && s.Certificate != nil {
-			on[s.Certificate.Seen] = append(on[s.Certificate.Seen], list.Items[i].Name)
+	for next := ""; ; {
+		var list v1beta2.KymaList
+		if err := from.List(b.base, &list, append(opts, client.Continue(next))...); err != nil {
+			return nil, false
+		}
+		for i := range list.Items {
+			if s := list.Items[i].Status.Agent; s != nil && s.Certificate != nil {
+				on[s.Certificate.Seen] = append(on[s.Certificate.Seen], list.Items[i].Name)
+			}
+		}
+		if next = list.Continue; next == "" || b.keeper == nil {
+			return on, true
 		}
 	}
-	return on, true
 }
 
 // followRoots wakes the fleet, spread, when the roots change: everybody gets a new certificate.
@@ -313,20 +363,14 @@ const addressAnnotation = "operator.kyma-project.io/listener-address"
 
 // announce writes down, once this replica works, where its listener is, for the other replicas.
 func (b *backChannel) announce(ctx context.Context) error {
-	if !b.config.LeaderElect || b.config.ListenerBindAddress == "0" {
+	if !b.config.LeaderElect || b.keeper != nil { // a keeper says it in the Lease of the replica
 		return nil
 	}
-	host, port, err := net.SplitHostPort(b.config.ListenerBindAddress)
-	if err != nil {
-		return fmt.Errorf("reading --listener-bind-address: %w", err)
+	address, err := listenerAddress(b.config)
+	if err != nil || address == "" {
+		return err
 	}
-	if host == "" {
-		host = b.config.PodIP
-	}
-	if host == "" {
-		return nil // outside of a cluster there is one replica
-	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{addressAnnotation: net.JoinHostPort(host, port)}}})
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{addressAnnotation: address}}})
 	if err != nil {
 		return fmt.Errorf("encoding the address of the listener: %w", err)
 	}

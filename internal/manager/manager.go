@@ -18,6 +18,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -51,6 +52,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -71,6 +73,12 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if err != nil {
 		return nil, err
 	}
+	split, err := newShards(c, cfg, &options)
+	if err != nil {
+		return nil, err
+	}
+	// Passes find the tracer there; when they end is the manager's business.
+	options.BaseContext = func() context.Context { return context.WithoutCancel(ctx) }
 	mgr, err := ctrl.NewManager(cfg, options)
 	if err != nil {
 		return nil, fmt.Errorf("building the manager: %w", err)
@@ -85,11 +93,11 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if err != nil {
 		return nil, err
 	}
-	back, err := newBackChannel(ctx, c, mgr, cfg)
+	back, err := newBackChannel(ctx, c, mgr, cfg, split)
 	if err != nil {
 		return nil, err
 	}
-	pool, err := newPool(ctx, c, mgr, cfg, back)
+	pool, err := newPool(ctx, c, mgr, cfg, back, split)
 	if err != nil {
 		return nil, err
 	}
@@ -102,7 +110,10 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if err != nil {
 		return nil, fmt.Errorf("building a client without cache: %w", err)
 	}
-	return mgr, addControllers(ctx, c, mgr, pool, artefacts, back, live)
+	if err := split.add(ctx, c, mgr, live); err != nil {
+		return nil, err
+	}
+	return mgr, addControllers(ctx, c, mgr, pool, artefacts, back, split.keeper, live)
 }
 
 // addConversion adds the webhook that converts v1alpha1.
@@ -155,13 +166,16 @@ func managerOptions(c *config.Manager) (ctrl.Options, error) {
 		Scheme: s,
 		Cache: cache.Options{
 			DefaultNamespaces: map[string]cache.Config{c.Namespace: {}},
-			DefaultTransform:  cache.TransformStripManagedFields(),
+			DefaultTransform:  manifest.Slim(),
 			ByObject:          map[client.Object]cache.ByObject{secrets: {Label: labels.NewSelector().Add(*labelled)}},
 		},
-		Client: client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: &consistent}},
+		Client:    client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: &consistent}},
+		NewClient: newClient,
 		Metrics: server.Options{
 			BindAddress: c.MetricsBindAddress, SecureServing: c.MetricsSecure,
 			TLSOpts: []func(*tls.Config){func(t *tls.Config) { t.MinVersion = tls.VersionTLS12 }},
+			// Exemplars are only in this format; who does not ask for it gets the other.
+			HandlerOpts: []func(*promhttp.HandlerOpts){func(o *promhttp.HandlerOpts) { o.EnableOpenMetrics = true }},
 		},
 		HealthProbeBindAddress:        c.HealthProbeBindAddress,
 		LeaderElection:                c.LeaderElect,
@@ -183,8 +197,9 @@ func managerOptions(c *config.Manager) (ctrl.Options, error) {
 }
 
 // newPool connects to runtimes by access Secrets, or to the manager's own cluster.
-func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest.Config, back *backChannel) (*runtimes.Pool, error) {
+func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest.Config, back *backChannel, split *shards) (*runtimes.Pool, error) {
 	o := runtimes.Options{
+		Wrap: split.wrap, UserAgent: cfg.UserAgent,
 		Namespace: c.Namespace, Watch: c.WatchMode == config.WatchHub,
 		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency,
 		Looks: runtimes.Looks{Heard: c.ListenInterval, Unheard: c.PollInterval, Budget: c.PollBudget},
@@ -235,7 +250,7 @@ func newPullSecrets(c *config.Manager, mgr ctrl.Manager) (cache.Cache, error) {
 }
 
 // addControllers registers the controllers and their metrics.
-func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, artefacts *registry.Registry, back *backChannel, live client.Client) error {
+func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, artefacts *registry.Registry, back *backChannel, keeper *shard.Keeper, live client.Client) error {
 	base, err := Base()
 	if err != nil {
 		return err
@@ -254,7 +269,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 		Events: mgr.GetEventRecorder("lifecycle-manager"), Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread,
 		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, LeastWindow: c.MinMaintenanceWindowSize,
 		DeletionDeadline: c.DeletionDeadline, Live: live, Concurrency: c.MaxConcurrentKymaReconciles, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
-		After: exitAfter(c.ExitAfterStep, "kyma"),
+		Shards: keeper, Certain: mgr.GetAPIReader(), After: exitAfter(c.ExitAfterStep, "kyma"),
 	})
 	if err != nil {
 		return err
@@ -263,11 +278,11 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 		back.lives = k
 	}
 	m, err := manifest.New(manifest.Options{
-		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval,
+		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval, HeardAuditInterval: c.HeardAuditInterval,
 		Secrets: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("lifecycle-manager"),
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck, BundleBytes: int(c.BundleCacheBytes),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: backoff(),
-		After: exitAfter(c.ExitAfterStep, "manifest"),
+		Shards: keeper, After: exitAfter(c.ExitAfterStep, "manifest"),
 	})
 	if err != nil {
 		return err
@@ -278,7 +293,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	if err := m.Register(ctx, mgr); err != nil {
 		return fmt.Errorf("registering the Manifest controller: %w", err)
 	}
-	if err := addPurge(ctx, c, mgr, pool, backoff, live); err != nil {
+	if err := addPurge(ctx, c, mgr, pool, backoff, keeper, live); err != nil {
 		return err
 	}
 	w, err := watcher.New(watcher.Options{
@@ -291,7 +306,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	if err := w.Register(ctx, mgr); err != nil {
 		return fmt.Errorf("registering the watcher controller: %w", err)
 	}
-	if err := addOrphans(c, mgr, pool, backoff()); err != nil {
+	if err := addOrphans(c, mgr, pool, keeper, backoff()); err != nil {
 		return err
 	}
 	metrics.Register(ctrlmetrics.Registry)
@@ -299,10 +314,10 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 }
 
 // addPurge registers the controllers that end what a deletion cannot: while its Kyma is there, and when it was given up.
-func addPurge(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, backoff func() workqueue.TypedRateLimiter[reconcile.Request], live client.Client) error {
+func addPurge(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, backoff func() workqueue.TypedRateLimiter[reconcile.Request], keeper *shard.Keeper, live client.Client) error {
 	o := purge.Options{
 		Client: mgr.GetClient(), Runtimes: pool, Events: mgr.GetEventRecorder("lifecycle-manager"),
-		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, RateLimiter: backoff(),
+		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, Shards: keeper, RateLimiter: backoff(),
 	}
 	p, err := purge.New(o)
 	if err != nil {
@@ -347,14 +362,14 @@ func newTombstones(c *config.Manager, mgr ctrl.Manager) (cache.Cache, error) {
 }
 
 // addOrphans registers the controller that looks for what belongs to nobody, if there is to be one.
-func addOrphans(c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, backoff workqueue.TypedRateLimiter[reconcile.Request]) error {
+func addOrphans(c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, keeper *shard.Keeper, backoff workqueue.TypedRateLimiter[reconcile.Request]) error {
 	if c.OrphanSweepInterval == 0 {
 		return nil
 	}
 	o, err := orphan.New(orphan.Options{
 		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: pool, Events: mgr.GetEventRecorder("lifecycle-manager"),
 		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
-		Interval: c.OrphanSweepInterval, Cleanup: c.OrphanCleanup, RateLimiter: backoff,
+		Interval: c.OrphanSweepInterval, Cleanup: c.OrphanCleanup, Shards: keeper, RateLimiter: backoff,
 	})
 	if err != nil {
 		return err

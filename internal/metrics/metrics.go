@@ -5,13 +5,24 @@
 //
 // Cardinality: labels are controllers, steps, results, modules, versions and states; none of them grows with the number of
 // runtimes. Only the gauges with the names of the Kyma project (lifecycle_mgr_kyma_state, lifecycle_mgr_module_state and that of mandatory modules)
-// carry a runtime, because existing dashboards join on it; flag --runtime-metrics=false switches them off.
+// carry a runtime, because existing dashboards join on it: a line for the state of each Kyma, and one for that of each of its modules. Two more
+// name runtimes that are in trouble, and only these. Flag --runtime-metrics=false switches them all off.
 //
 // What it does not do: it never reads a registry back and it keeps no state of its own.
 package metrics
 
 import (
+	"crypto/fips140"
+
 	"github.com/prometheus/client_golang/prometheus"
+)
+
+// Why a pass comes back, the values of label "requeue_type" of [Requeues].
+const (
+	// RequeueIntended says that a step waits for something.
+	RequeueIntended = "intended"
+	// RequeueUnexpected says that a step failed.
+	RequeueUnexpected = "unexpected"
 )
 
 // Results of a step, the values of label "result" of [Steps].
@@ -57,6 +68,16 @@ const (
 	HeardHeartbeat = "heartbeat"
 )
 
+// What happens to shards, the values of label "change" of [ShardChanges].
+const (
+	// ShardAcquired: it came to this replica.
+	ShardAcquired = "acquired"
+	// ShardReleased: it was handed over, or given up at the end of the process.
+	ShardReleased = "released"
+	// ShardLost: the Lease of this replica could not be renewed in time.
+	ShardLost = "lost"
+)
+
 // Where the listener passes requests on to, the values of label "to" of [WatcherForwarded].
 const (
 	// ForwardedToLeader is the replica that works on runtimes.
@@ -76,6 +97,19 @@ var (
 		Help:    "Duration of one step of a reconcile pass in seconds.",
 		Buckets: []float64{0.001, 0.005, 0.02, 0.1, 0.5, 2, 10},
 	}, []string{"controller", "step", "result"})
+
+	// Requeues counts what makes a pass come back, by requeue_reason (CONTROLLER_STEP) and requeue_type (intended: not yet; unexpected: an error).
+	// Cardinality: controllers (6) x steps (about 8 each) x 2.
+	Requeues = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_requeue_reason_total",
+		Help: "Passes that ended before their last step and come back, by the step that ended them.",
+	}, []string{"requeue_reason", "requeue_type"})
+
+	// FIPSMode is 0 without FIPS 140-3 mode of Go, 1 with it, 2 where nothing else is allowed.
+	FIPSMode = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_fips_mode",
+		Help: "FIPS 140-3 mode of the program: 0 off, 1 on, 2 only.",
+	})
 
 	// StatusWrites counts patches of status in the control plane, by controller. It does not move while nothing changes.
 	StatusWrites = prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -280,37 +314,57 @@ var (
 		Help: "Runtimes that were heard and are silent now.",
 	})
 
-	// WatcherLastHeartbeat is when the last heartbeat of a runtime came. Cardinality: Kymas. Off with --runtime-metrics=false.
+	// WatcherLastHeartbeat is when the last heartbeat of a runtime came that was heard and is silent now. There is no series for others. Off with
+	// --runtime-metrics=false.
 	WatcherLastHeartbeat = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds",
-		Help: "Time of the last heartbeat of a runtime, in seconds since 1970.",
+		Help: "Time of the last heartbeat of a runtime that is silent now, in seconds since 1970.",
 	}, []string{"kyma_name"})
 
-	// KymaState is 1 for the current state of a Kyma and 0 for the others. Cardinality: Kymas x 5 states.
+	// Shards is the number of shards of the fleet that this replica holds. It stays 0 with --shards=0.
+	Shards = prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_shards",
+		Help: "Shards of the fleet that this replica holds; over all replicas there are 64.",
+	})
+
+	// ShardChanges counts how shards came to this replica and left it, by change (acquired, released, lost).
+	ShardChanges = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "lifecycle_mgr_shard_changes_total",
+		Help: "Shards that this replica acquired, released to another one, or lost because it could not renew its Lease.",
+	}, []string{"change"})
+
+	// KymaState is 1 for the current state of a Kyma; there is no series for the others. Cardinality: Kymas.
 	KymaState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_kyma_state",
-		Help: "Current state of a Kyma: 1 for the state that holds.",
+		Help: "Current state of a Kyma: 1 for the state that holds, nothing for others.",
 	}, []string{"kyma_name", "state", "shoot", "instance_id"})
 
-	// MandatoryModuleState is ModuleState for mandatory modules. Cardinality: Kymas x mandatory modules x 5 states.
+	// MandatoryModuleState is ModuleState for mandatory modules. Cardinality: Kymas x mandatory modules.
 	MandatoryModuleState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_mandatory_module_state",
-		Help: "Current state of a mandatory module of a Kyma: 1 for the state that holds.",
+		Help: "Current state of a mandatory module of a Kyma: 1 for the state that holds, nothing for others.",
 	}, []string{"module_name", "kyma_name", "state"})
 
-	// ModuleState is 1 for the current state of a module of a Kyma and 0 for the others. Cardinality: Kymas x modules x 6 states.
+	// ModuleState is 1 for the current state of a module of a Kyma; there is no series for the others. Cardinality: Kymas x modules.
 	ModuleState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "lifecycle_mgr_module_state",
-		Help: "Current state of a module of a Kyma: 1 for the state that holds.",
+		Help: "Current state of a module of a Kyma: 1 for the state that holds, nothing for others.",
 	}, []string{"module_name", "kyma_name", "state", "shoot", "instance_id"})
 )
 
 // Register adds every metric of this package to the registry r. It panics when called twice with the same registry, as
 // [prometheus.Registerer.MustRegister] does.
 func Register(r prometheus.Registerer) {
-	r.MustRegister(Steps, StatusWrites, Objects, Purged, Orphans, GivenUp, Tombstones, TombstonesEnded, Blocked, PolicyRead, MandatoryModules, CatalogWrites,
+	if fips140.Enabled() {
+		FIPSMode.Set(1)
+	}
+	if fips140.Enforced() {
+		FIPSMode.Set(2)
+	}
+	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, Objects, Purged, Orphans, GivenUp, Tombstones, TombstonesEnded, Blocked, PolicyRead, MandatoryModules, CatalogWrites,
 		Ready, Runtimes, AgentTroubles, CertificateOverdue, KymaState, MandatoryModuleState, ModuleState,
 		AuthorityRoots, AuthorityRootExpiry, AuthorityStragglers, AuthorityBroken, CertificatesIssued,
 		ListenerDuration, ListenerRequests, ListenerErrors, ListenerInFlight, ListenerTooLarge, ListenerUnverified,
-		WatcherRequestSeconds, WatcherHeard, WatcherRefused, WatcherMissed, WatcherForwarded, WatcherHeardRuntimes, WatcherLostRuntimes, WatcherLastHeartbeat)
+		WatcherRequestSeconds, WatcherHeard, WatcherRefused, WatcherMissed, WatcherForwarded, WatcherHeardRuntimes, WatcherLostRuntimes, WatcherLastHeartbeat,
+		Shards, ShardChanges)
 }

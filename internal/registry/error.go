@@ -34,6 +34,8 @@ const (
 	SignatureMissing = "SignatureMissing"
 	// SignatureInvalid: there are signatures, but none by a key of the trust policy, or they are of something else.
 	SignatureInvalid = "SignatureInvalid"
+	// ArtifactExists: the tag stands for something else already, and was not to be replaced. Only writing gives it.
+	ArtifactExists = "ArtifactExists"
 	// TrustPolicyInvalid: the file with the trust policy cannot be read or understood.
 	TrustPolicyInvalid = "TrustPolicyInvalid"
 )

@@ -12,12 +12,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
-	"github.com/google/go-containerregistry/pkg/v1/remote"
-	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-	"sigs.k8s.io/yaml"
 )
 
 const (
@@ -43,10 +39,23 @@ type Archive struct {
 	ManifestFile string
 	// DefaultCR is the YAML of the module's default custom resource; nil means it has none.
 	DefaultCR []byte
+	// DefaultCRFile is the name of DefaultCR in its archive; empty means default-cr.yaml.
+	DefaultCRFile string
+	// Template is the YAML of the ModuleTemplate, which comes along as a file; nil means it does not.
+	Template []byte
 	// Images that the module uses, as references. They become resources of the component, in this order.
 	Images []string
-	// RepositoryContext is the base URL that the descriptor states as its home; empty means this Registry's.
+	// Source is where the module's source code is; nil means that is not told.
+	Source *Source
+	// RepositoryContext is the base URL that the descriptor states as its home; empty means that of the Registry it is pushed to, and none
+	// for [Pack].
 	RepositoryContext string
+}
+
+// Source is a commit in a Git repository.
+type Source struct {
+	// Repository is its URL, Commit the full hash.
+	Repository, Commit string
 }
 
 // Label is a label of a component.
@@ -62,132 +71,96 @@ type Label struct {
 // Errors are of type *Error with reason InvalidReference, InvalidDescriptor, RegistryUnauthorized, RegistryUnreachable or ArtifactNotFound,
 // or the context's if it was cancelled.
 func (r *Registry) Push(ctx context.Context, a Archive) (string, error) {
-	p, err := r.repository(r.base, r.plain, "component-descriptors", a.Name)
+	p, err := r.repository(r.base, r.plain, DescriptorRepository(a.Name))
 	if err != nil {
 		return "", err
 	}
-	ref := p.Tag(tagOf(a.Version))
-	if err := checkTag(p, ref.TagStr()); err != nil {
+	if err := checkTag(p, tagOf(a.Version)); err != nil {
 		return "", err
 	}
-	if len(a.RawManifest) == 0 {
-		return "", &Error{Ref: ref.Name(), doing: "pushing", reason: InvalidDescriptor, problem: "there is no raw manifest: give the YAML that installs the module"}
+	home := homeAt(a.RepositoryContext)
+	if home == nil {
+		home = r.home()
 	}
-	blobs, manifest, err := r.pack(a)
+	made, err := pack(a, home)
 	if err != nil {
-		return "", &Error{Ref: ref.Name(), doing: "pushing", reason: InvalidDescriptor, err: err, problem: "packing failed: " + firstLine(err.Error())}
+		return "", err
 	}
-
-	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
-	defer cancel()
-	auth, err := authn.Resolve(ctx, r.opts.Keychain, p.Repository)
-	if err != nil {
-		return "", &Error{Ref: ref.Name(), doing: "pushing", reason: RegistryUnauthorized, err: err,
-			problem: "finding the registry credentials failed: " + firstLine(err.Error())}
+	if _, err := r.Write(ctx, made, true); err != nil {
+		return "", err
 	}
-	options := []remote.Option{remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(r.carrier(p))}
-	for _, blob := range blobs {
-		if err := remote.WriteLayer(p.Repository, blob, options...); err != nil {
-			return "", failed("pushing", ref.Name(), err)
-		}
-	}
-	if err := remote.Put(ref, manifest, options...); err != nil {
-		return "", failed("pushing", ref.Name(), err)
-	}
-	key := componentKey(p, a.Version, r.opts.Trust.current())
-	r.components.remove(key)
-	r.failures.remove(key)
-	return digestOf(manifest), nil
+	return made.Digest(), nil
 }
 
-// rawManifest is an image manifest in the form that remote.Put takes.
-type rawManifest []byte
+// Pack makes a component version of an archive, as Push writes it. Errors are of type *Error with reason InvalidDescriptor.
+func Pack(a Archive) (*Artifact, error) { return pack(a, homeAt(a.RepositoryContext)) }
 
-// RawManifest returns the bytes to send.
-func (m rawManifest) RawManifest() ([]byte, error) { return m, nil }
-
-// MediaType says what they are.
-func (m rawManifest) MediaType() (types.MediaType, error) { return types.OCIManifestSchema1, nil }
-
-// pack returns all blobs of a component version, and its manifest.
-func (r *Registry) pack(a Archive) (blobs []v1.Layer, manifest rawManifest, err error) {
-	var layers []v1.Descriptor
-	add := func(data []byte, mediaType types.MediaType, resource string) v1.Descriptor {
-		blobs = append(blobs, static.NewLayer(data, mediaType))
-		hash, _ := v1.NewHash(digestOf(data)) // always well-formed
-		d := v1.Descriptor{MediaType: mediaType, Size: int64(len(data)), Digest: hash}
-		if resource != "" {
-			note, _ := json.Marshal([]map[string]any{{"kind": "resource", "identity": map[string]string{"name": resource}}})
-			d.Annotations = map[string]string{artifactAnnotation: string(note)}
-		}
-		return d
+// pack makes a component version with a repository context, nil for none.
+func pack(a Archive, home map[string]any) (*Artifact, error) {
+	out := &Artifact{Repository: DescriptorRepository(a.Name), Tag: tagOf(a.Version), Blobs: map[string][]byte{}}
+	failed := func(err error) (*Artifact, error) {
+		return nil, &Error{Ref: a.Name + ":" + a.Version, doing: "packing", reason: InvalidDescriptor, err: err, problem: firstLine(err.Error())}
 	}
+	if len(a.RawManifest) == 0 {
+		return failed(errors.New("there is no raw manifest: give the YAML that installs the module"))
+	}
+	var layers []v1.Descriptor
 	resources := []map[string]any{}
 	for _, image := range a.Images {
 		resources = append(resources, imageResource(image))
 	}
+	distinguish(resources)
 	for _, f := range []struct {
-		resource, file string
-		data           []byte
+		resource, kind, file string
+		data                 []byte
 	}{
-		{"raw-manifest", path.Base(cmp.Or(a.ManifestFile, "raw-manifest.yaml")), a.RawManifest},
-		{"default-cr", "default-cr.yaml", a.DefaultCR},
+		{"raw-manifest", "directoryTree", path.Base(cmp.Or(a.ManifestFile, "raw-manifest.yaml")), a.RawManifest},
+		{"default-cr", "directoryTree", path.Base(cmp.Or(a.DefaultCRFile, "default-cr.yaml")), a.DefaultCR},
+		{"moduletemplate", "PlainText", "", a.Template},
 	} {
 		if f.data == nil {
 			continue
 		}
 		data, mediaType := f.data, types.MediaType(fileType)
-		if a.Tar {
+		if a.Tar && f.file != "" {
+			var err error
 			if data, err = tarOf(f.file, 0o644, f.data); err != nil {
-				return nil, nil, err
+				return failed(err)
 			}
 			mediaType = tarType
 		}
-		d := add(data, mediaType, f.resource)
+		d := out.add(data, mediaType)
+		note, _ := json.Marshal([]map[string]any{{"kind": "resource", "identity": map[string]string{"name": f.resource}}})
+		d.Annotations = map[string]string{artifactAnnotation: string(note)}
 		layers = append(layers, d)
 		resources = append(resources, map[string]any{
-			"name": f.resource, "version": a.Version, "type": "directoryTree", "relation": "local",
+			"name": f.resource, "version": a.Version, "type": f.kind, "relation": "local",
 			"access": map[string]any{"type": "localBlob", "localReference": d.Digest.String(), "mediaType": mediaType},
-			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": "genericBlobDigest/v1", "value": d.Digest.Hex},
+			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": blobDigest, "value": d.Digest.Hex},
 		})
 	}
-	text, err := r.describe(a, resources)
-	if err != nil {
-		return nil, nil, err
+	if err := out.seal(describe(a, home, resources), layers, map[string]string{
+		"software.ocm.componentversion": a.Name + ":" + a.Version, "software.ocm.creator": "lifecycle-manager",
+	}); err != nil {
+		return failed(err)
 	}
-	if text, err = tarOf(descriptorFile, 0, text); err != nil {
-		return nil, nil, err
-	}
-	descriptorLayer := add(text, descriptorType, "")
-	config, _ := json.Marshal(map[string]any{"componentDescriptorLayer": map[string]any{
-		"mediaType": descriptorLayer.MediaType, "digest": descriptorLayer.Digest, "size": descriptorLayer.Size}})
-	raw, err := json.Marshal(v1.Manifest{
-		SchemaVersion: 2, MediaType: types.OCIManifestSchema1,
-		Config:      add(config, configType, ""),
-		Layers:      append([]v1.Descriptor{descriptorLayer}, layers...),
-		Annotations: map[string]string{"software.ocm.componentversion": a.Name + ":" + a.Version, "software.ocm.creator": "lifecycle-manager"},
-	})
-	return blobs, raw, err
+	return out, nil
 }
 
 // describe returns the component descriptor, schema v2.
-func (r *Registry) describe(a Archive, resources []map[string]any) ([]byte, error) {
+func describe(a Archive, home map[string]any, resources []map[string]any) map[string]any {
 	provider, _ := json.Marshal(map[string]any{"name": cmp.Or(a.Provider, "kyma-project.io"), "labels": []map[string]string{
 		{"name": "kyma-project.io/built-by", "value": "lifecycle-manager", "version": "v1"}}})
-	home := map[string]any{"type": "OCIRegistry", "componentNameMapping": "urlPath", "baseUrl": a.RepositoryContext}
-	if a.RepositoryContext == "" {
-		scheme := "https://"
-		if r.plain {
-			scheme = "http://"
-		}
-		home["baseUrl"] = scheme + r.host
-		if _, sub, ok := strings.Cut(r.base, "/"); ok {
-			home["subPath"] = sub
-		}
-	}
 	component := map[string]any{
 		"name": a.Name, "version": a.Version, "provider": string(provider), "componentReferences": []any{}, "sources": []any{},
-		"repositoryContexts": []any{home}, "resources": resources,
+		"repositoryContexts": []any{}, "resources": resources,
+	}
+	if home != nil {
+		component["repositoryContexts"] = []any{home}
+	}
+	if s := a.Source; s != nil {
+		component["sources"] = []any{map[string]any{"name": "module-sources", "type": "Github", "version": a.Version,
+			"access": map[string]any{"type": "gitHub", "repoUrl": s.Repository, "commit": s.Commit}}}
 	}
 	labels := []map[string]any{}
 	for _, l := range a.Labels {
@@ -196,7 +169,28 @@ func (r *Registry) describe(a Archive, resources []map[string]any) ([]byte, erro
 	if len(labels) > 0 {
 		component["labels"] = labels
 	}
-	return yaml.Marshal(map[string]any{"meta": map[string]any{"schemaVersion": "v2"}, "component": component})
+	return map[string]any{"meta": map[string]any{"schemaVersion": "v2"}, "component": component}
+}
+
+// homeAt is a repository context at a URL, nil for an empty one.
+func homeAt(url string) map[string]any {
+	if url == "" {
+		return nil
+	}
+	return map[string]any{"type": "OCIRegistry", "componentNameMapping": "urlPath", "baseUrl": url}
+}
+
+// home is the repository context of the Registry.
+func (r *Registry) home() map[string]any {
+	scheme := "https://"
+	if r.plain {
+		scheme = "http://"
+	}
+	home := homeAt(scheme + r.host)
+	if _, sub, ok := strings.Cut(r.base, "/"); ok {
+		home["subPath"] = sub
+	}
+	return home
 }
 
 // tarOf returns a tar archive of one file, always with the same bytes. It fails if the name is too long for the format.
@@ -238,5 +232,19 @@ func imageResource(image string) map[string]any {
 		"name": name, "version": version, "type": "ociArtifact", "relation": "external",
 		"labels": []map[string]string{{"name": "scan.security.kyma-project.io/type", "value": "third-party-image", "version": "v1"}},
 		"access": map[string]any{"type": "ociArtifact", "imageReference": image},
+	}
+}
+
+// distinguish gives images that would be one resource names of their own: the beginning of the digest of the reference is added.
+func distinguish(images []map[string]any) {
+	seen := map[string]bool{}
+	for _, i := range images {
+		name := i["name"].(string)
+		if key := name + " " + i["version"].(string); !seen[key] {
+			seen[key] = true
+			continue
+		}
+		reference := i["access"].(map[string]any)["imageReference"].(string)
+		i["name"] = name + "-" + strings.TrimPrefix(digestOf([]byte(reference)), "sha256:")[:8]
 	}
 }

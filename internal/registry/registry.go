@@ -18,6 +18,11 @@
 // costs no request. Callers that ask for the same thing at the same time share one pull; it runs for 30 seconds at the most and
 // goes on if its first caller gives up, so that no caller's cancelled context becomes an error for another.
 //
+// # Writing
+//
+// [Pack] makes a component version in memory, [Registry.Write] writes one or a copy of one ([Registry.Artifact]), blobs first and the tag last.
+// [Artifact.Sign] and [Cosign] sign it.
+//
 // # Signatures
 //
 // Under a trust policy, Options.Trust, what lies below a prefix has to be signed by a key of its rule:
@@ -325,6 +330,13 @@ func tagKey(p place, tag, resource string) string { return p.Name() + ":" + tag 
 func mayBeElsewhere(err error) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && (e.reason == ArtifactNotFound || e.reason == RegistryUnauthorized)
+}
+
+// Holds reports whether a layer with this digest was pulled, verified and is kept in memory, so that it can be installed without a request.
+// With a trust policy it is always false: whether a layer may be used then depends on more than its content.
+func (r *Registry) Holds(digest string) bool {
+	_, held := r.layers.get(digest)
+	return held && r.opts.Trust == nil
 }
 
 // cached returns a layer if it is kept and still what its digest says.

@@ -16,10 +16,10 @@ import (
 var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 
 const (
-	// firstProbe and lastProbe bound the time between two probes of a runtime that does not answer: a quarter of the time that it
-	// has not, so that a short outage is over soon and a long one costs a probe a minute.
+	// firstProbe and lastProbe bound the time between two probes of a runtime that does not answer: twice the time that it has not, so
+	// that a short outage is over soon and one of more than a quarter of a minute costs less than a probe a minute.
 	firstProbe = 500 * time.Millisecond
-	lastProbe  = time.Minute
+	lastProbe  = 80 * time.Second
 	// probeTimeout is the deadline of a probe.
 	probeTimeout = 10 * time.Second
 )
@@ -134,8 +134,8 @@ func (b *breaker) open(e *Error) {
 
 // scheduleLocked plans the next probe. The caller holds mu.
 func (b *breaker) scheduleLocked() {
-	delay := min(max(time.Since(b.since)/4, firstProbe), lastProbe)
-	b.timer = time.AfterFunc(delay*3/4+rand.N(delay/2), b.probe)
+	delay := min(max(2*time.Since(b.since), firstProbe), lastProbe)
+	b.timer = time.AfterFunc(delay*4/5+rand.N(delay*2/5), b.probe)
 }
 
 // probe asks the runtime one small question and closes the breaker if it is answered.

@@ -180,6 +180,10 @@ func (p *Pool) transportOf(cfg *rest.Config) (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
+	idle := 90 * time.Second
+	if p.opts.Agents {
+		idle = 30 * time.Second // nobody looks before something is heard, and each connection is a file descriptor
+	}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           (&netDialer).DialContext,
@@ -187,7 +191,7 @@ func (p *Pool) transportOf(cfg *rest.Config) (*http.Transport, error) {
 		TLSHandshakeTimeout:   p.opts.Timeout,
 		ForceAttemptHTTP2:     true,
 		MaxIdleConnsPerHost:   p.opts.Concurrency,
-		IdleConnTimeout:       90 * time.Second,
+		IdleConnTimeout:       idle,
 		DisableCompression:    true,
 		ResponseHeaderTimeout: p.opts.Timeout,
 		// A connection that was cut without a word is found out by a ping, so that a watch does not wait for ever.

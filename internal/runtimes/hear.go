@@ -2,12 +2,15 @@ package runtimes
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // A runtime is listened to in one of three ways: by watches of the pool, by an agent that runs there and tells us, or not at all. Followers
@@ -33,15 +36,86 @@ func (p *Pool) Interests(kyma string) []Interest {
 			all = append(all, f.Interests...)
 		}
 	}
-	slices.SortFunc(all, func(a, b Interest) int {
-		return cmp.Or(cmp.Compare(a.Resource.String(), b.Resource.String()), cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)))
-	})
+	slices.SortFunc(all, Interest.Compare)
 	return slices.Compact(all)
 }
 
+// Compare orders interests: by resource, then by what of it.
+func (i Interest) Compare(o Interest) int {
+	return cmp.Or(cmp.Compare(i.Resource.Group, o.Resource.Group), cmp.Compare(i.Resource.Version, o.Resource.Version), cmp.Compare(i.Resource.Resource, o.Resource.Resource),
+		cmp.Compare(i.Kind, o.Kind), cmp.Compare(i.Namespace, o.Namespace), cmp.Compare(i.Name, o.Name), cmp.Compare(i.Labels, o.Labels))
+}
+
+// maxShared bounds how many lists of interests are shared: runtimes with the same module have the same ones.
+const maxShared = 4096
+
+// Share returns a list that is equal to the given one, and the same for all who ask for that: none of them may change it.
+func (p *Pool) Share(interests []Interest) []Interest {
+	var key strings.Builder
+	for _, i := range interests {
+		for _, part := range []string{i.Resource.Group, i.Resource.Version, i.Resource.Resource, i.Kind, i.Namespace, i.Name, i.Labels} {
+			key.WriteString(part)
+			key.WriteByte(0)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if shared, ok := p.shared[key.String()]; ok {
+		return shared
+	}
+	if p.shared == nil || len(p.shared) >= maxShared {
+		p.shared = map[string][]Interest{}
+	}
+	p.shared[key.String()] = slices.Clip(interests)
+	return interests
+}
+
+// Declared tells whether the follower with a key has said what it wants to hear of.
+func (p *Pool) Declared(kyma, key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.links[kyma]
+	return l != nil && len(l.followers[key].Interests) > 0
+}
+
 // Hear tells the followers of a runtime what somebody there has seen: of an object, to those who are interested in it. With Missed, all who
-// are interested in the Resource of the Interest are told; if that is empty, all.
+// are interested in the Resource of the Interest are told, a moment later: see Options.Together; if that is empty, all, at once.
 func (p *Pool) Hear(kyma string, s Seen) {
+	if s.Missed && !s.Interest.Resource.Empty() && p.opts.Together > 0 {
+		p.gather(kyma, s.Interest)
+		return
+	}
+	p.tell(kyma, s)
+}
+
+// gather notes that changes were missed, and that followers are to be told.
+func (p *Pool) gather(kyma string, i Interest) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.links[kyma]
+	if l == nil || slices.Contains(l.missed, i) {
+		return
+	}
+	if l.missed = append(l.missed, i); len(l.missed) == 1 {
+		time.AfterFunc(p.opts.Together, func() { p.tellMissed(kyma) })
+	}
+}
+
+// tellMissed tells of what was gathered.
+func (p *Pool) tellMissed(kyma string) {
+	var all []Interest
+	p.mu.Lock()
+	if l := p.links[kyma]; l != nil {
+		all, l.missed = l.missed, nil
+	}
+	p.mu.Unlock()
+	for _, i := range all {
+		p.tell(kyma, Seen{Missed: true, Interest: i})
+	}
+}
+
+// tell tells followers at once.
+func (p *Pool) tell(kyma string, s Seen) {
 	type call struct {
 		wake func(Seen)
 		seen Seen
@@ -147,4 +221,39 @@ func (p *Pool) unheard() int {
 		}
 	}
 	return p.lookers
+}
+
+// hurry is how long somebody counts as waiting for a runtime.
+const hurry = 30 * time.Second
+
+// Hurry says that somebody has just changed what a runtime is to have, and waits for it: its turn comes before that of others.
+func (p *Pool) Hurry(kyma string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.linkLocked(kyma).hurried = time.Now()
+}
+
+// Hurries tells whether somebody waits for a runtime.
+func (p *Pool) Hurries(kyma string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	l := p.links[kyma]
+	return l != nil && time.Since(l.hurried) < hurry
+}
+
+// Priorities of passes, for queues that know such a thing. What a program finds when it starts has less than any.
+const (
+	// PriorityPerson is for what a person waits for.
+	PriorityPerson = 10
+	// PriorityFleet is for what concerns many runtimes at once, such as a new version.
+	PriorityFleet = -50
+)
+
+// Enqueue puts an item into the queue of a controller with a priority. An item that is there already keeps the higher one.
+func Enqueue(q workqueue.TypedRateLimitingInterface[reconcile.Request], priority int, after time.Duration, item reconcile.Request) {
+	if prioritised, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
+		prioritised.AddWithOpts(priorityqueue.AddOpts{Priority: &priority, After: after}, item)
+		return
+	}
+	q.AddAfter(item, after)
 }

@@ -4,12 +4,16 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // newListeningPool returns a pool of runtimes with agents.
@@ -60,7 +64,7 @@ func TestHear(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			p := newListeningPool(t, Options{Agents: true})
+			p := newListeningPool(t, Options{Agents: true, Together: -1})
 			var told []string
 			follow := func(key string, interests ...Interest) {
 				p.Follow("a", Follower{Key: key, Interests: interests, Wake: func(s Seen) { told = append(told, key+" "+s.Interest.Kind) }})
@@ -151,5 +155,96 @@ func TestLookInterval(t *testing.T) {
 				t.Errorf("%s: %s, want %s", c.reason, got, c.want)
 			}
 		})
+	}
+}
+
+func TestMissedIsToldOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newListeningPool(t, Options{Agents: true})
+		told := make(chan string, 10)
+		p.Follow("a", Follower{Key: "x", Interests: []Interest{deployments, oneMap}, Wake: func(s Seen) { told <- s.Interest.Kind }})
+		began := func(i Interest) {
+			p.Hear("a", Seen{Missed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}})
+		}
+		for range 3 {
+			began(deployments)
+			began(oneMap)
+		}
+		if n := len(told); n > 0 {
+			t.Errorf("told %d times at once, want it gathered", n)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(told); n != 2 {
+			t.Fatalf("told %d times, want once for each kind", n)
+		}
+		if first, second := <-told, <-told; first == second {
+			t.Errorf("told twice of %s", first)
+		}
+		began(deployments)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(told); n != 1 {
+			t.Errorf("told %d times, want what is missed later to be told, too", n)
+		}
+	})
+}
+
+func TestShare(t *testing.T) {
+	p := newListeningPool(t, Options{Agents: true})
+	first := p.Share([]Interest{oneMap, deployments})
+	again := p.Share([]Interest{oneMap, deployments})
+	if &first[0] != &again[0] {
+		t.Error("equal lists take memory twice")
+	}
+	if other := p.Share([]Interest{oneMap}); cmp.Diff([]Interest{oneMap}, other) != "" {
+		t.Errorf("another list became %v", other)
+	}
+	if none := p.Share(nil); len(none) > 0 {
+		t.Errorf("no interests became %v", none)
+	}
+}
+
+func TestDeclaredAndHurried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newListeningPool(t, Options{Agents: true})
+		key := ManifestKey("kcp-system", "m")
+		if p.Declared("a", key) || p.Hurries("a") {
+			t.Error("something is known of a runtime that nobody follows")
+		}
+		p.Follow("a", Follower{Key: key, Wake: func(Seen) {}})
+		if p.Declared("a", key) {
+			t.Error("a follower that has said nothing yet counts as one that has")
+		}
+		p.Follow("a", Follower{Key: key, Interests: []Interest{oneMap}, Wake: func(Seen) {}})
+		p.Hurry("a")
+		if !p.Declared("a", key) || !p.Hurries("a") || p.Hurries("b") {
+			t.Errorf("declared %v, hurries %v, want both, and nobody else", p.Declared("a", key), p.Hurries("a"))
+		}
+		time.Sleep(hurry)
+		if p.Hurries("a") {
+			t.Error("somebody waits for ever")
+		}
+	})
+}
+
+func TestEnqueue(t *testing.T) {
+	item := func(name string) reconcile.Request {
+		return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+	}
+	q := priorityqueue.New[reconcile.Request]("test")
+	defer q.ShutDown()
+	Enqueue(q, PriorityFleet, 0, item("rollout"))
+	Enqueue(q, 0, 0, item("change"))
+	Enqueue(q, PriorityFleet, 0, item("edited"))
+	Enqueue(q, PriorityPerson, 0, item("edited"))
+	var order []string
+	for range 3 {
+		i, _ := q.Get()
+		order = append(order, i.Name)
+		q.Done(i)
+	}
+	if diff := cmp.Diff([]string{"edited", "change", "rollout"}, order); diff != "" {
+		t.Errorf("people first: -want +got:\n%s", diff)
 	}
 }

@@ -37,6 +37,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // Options configure a Pool.
@@ -61,19 +62,27 @@ type Options struct {
 	Timeout time.Duration
 	// Concurrency is the number of requests to one runtime at the same time. Default 8.
 	Concurrency int
+	// Wrap puts something before all that is sent on behalf of a pass. nil: nothing.
+	Wrap func(http.RoundTripper) http.RoundTripper
 	// UserAgent is what runtimes see. Default lifecycle-manager.
 	UserAgent string
+	// Together is how long changes that were missed are gathered before followers are told, because they come in swarms: an agent that begins to
+	// watch says so of each resource. Default 300 ms; negative is not at all.
+	Together time.Duration
 }
 
 // Pool is the set of connections. Safe for concurrent use.
 type Pool struct {
-	base context.Context // ends all watches; kept because they outlive the call that starts them
-	opts Options
+	base  context.Context // ends all watches; kept because they outlive the call that starts them
+	opts  Options
+	kinds apply.Kinds // shared by all connections
+	dials dials
 
 	mu        sync.Mutex
-	links     map[string]*link // guarded by mu; by name of the Kyma
-	lookers   int              // guarded by mu: followers who have to look, as counted at countedAt
-	countedAt time.Time        // guarded by mu
+	links     map[string]*link      // guarded by mu; by name of the Kyma
+	shared    map[string][]Interest // guarded by mu; see Share
+	lookers   int                   // guarded by mu: followers who have to look, as counted at countedAt
+	countedAt time.Time             // guarded by mu
 }
 
 // Runtime is an open connection.
@@ -93,7 +102,10 @@ type Runtime struct {
 type link struct {
 	followers map[string]Follower
 	runtime   *Runtime
-	unheard   bool // its agent, if there are agents, was said not to be heard
+	unheard   bool       // its agent, if there are agents, was said not to be heard
+	hurried   time.Time  // when somebody began to wait for it
+	refused   bool       // somebody was told that there is no connection, and waits for one
+	missed    []Interest // of which followers are to be told that changes were missed; somebody will
 }
 
 // New returns an empty Pool. The end of ctx ends its watches.
@@ -107,8 +119,14 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 	if opts.Concurrency == 0 {
 		opts.Concurrency = 8
 	}
+	if opts.Wrap == nil {
+		opts.Wrap = func(next http.RoundTripper) http.RoundTripper { return next }
+	}
 	if opts.UserAgent == "" {
 		opts.UserAgent = "lifecycle-manager"
+	}
+	if opts.Together == 0 {
+		opts.Together = 300 * time.Millisecond
 	}
 	return &Pool{base: ctx, opts: opts, links: map[string]*link{}}, nil
 }
@@ -118,6 +136,19 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 //
 // Errors: [Error] with its reasons, or a failure to read the control plane, which says nothing about the runtime.
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
+	rt, err := p.get(ctx, kyma)
+	if err != nil {
+		p.mu.Lock()
+		if l := p.links[kyma]; l != nil {
+			l.refused = true
+		}
+		p.mu.Unlock()
+	}
+	return rt, err
+}
+
+// get returns the connection to a runtime, made if needed.
+func (p *Pool) get(ctx context.Context, kyma string) (*Runtime, error) {
 	cred, err := p.credentialOf(ctx, kyma)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == "AccessSecretNotFound" {
@@ -126,10 +157,15 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 		return nil, err
 	}
 	if rt := p.current(kyma); rt != nil && rt.credential == cred {
-		if err := rt.breaker.err(); err != nil {
-			return nil, err
-		}
-		return rt, nil
+		return rt.usable()
+	}
+	done, err := p.dials.turn(ctx, kyma)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	if rt := p.current(kyma); rt != nil && rt.credential == cred {
+		return rt.usable() // somebody else was faster
 	}
 	rt, err := p.dial(ctx, kyma, cred)
 	if err != nil {
@@ -138,6 +174,17 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	}
 	return p.swap(kyma, rt), nil
 }
+
+// usable returns the connection unless it is known not to be answered.
+func (rt *Runtime) usable() (*Runtime, error) {
+	if err := rt.breaker.err(); err != nil {
+		return nil, err
+	}
+	return rt, nil
+}
+
+// Teach says which kinds bundles define, so that runtimes need not be asked.
+func (p *Pool) Teach(b *render.Bundle) { p.kinds.Learn(b) }
 
 // Close gives up the connection to a runtime and forgets who followed it.
 func (p *Pool) Close(kyma string) {
@@ -175,8 +222,8 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	b := &breaker{runtime: kyma, next: authenticated, base: cfg.Host}
 	b.changed = func() { p.brokeOrMended(kyma, b) }
 	plain := &rest.Config{Host: cfg.Host, APIPath: cfg.APIPath, QPS: -1}
-	cluster, err := apply.New(plain, &http.Client{Transport: b}, apply.ClusterOptions{
-		Parallel: p.opts.Concurrency, Timeout: p.opts.Timeout,
+	cluster, err := apply.New(plain, &http.Client{Transport: p.opts.Wrap(b)}, apply.ClusterOptions{
+		Parallel: p.opts.Concurrency, Timeout: p.opts.Timeout, Kinds: &p.kinds,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to runtime %s: %w", kyma, err)
@@ -197,8 +244,8 @@ func (p *Pool) swap(kyma string, rt *Runtime) *Runtime {
 		rt.close()
 		return p.current(kyma)
 	}
-	old := l.runtime
-	l.runtime = rt
+	old, refused := l.runtime, l.refused
+	l.runtime, l.refused = rt, false
 	for _, f := range l.followers {
 		rt.follow(f)
 	}
@@ -210,7 +257,9 @@ func (p *Pool) swap(kyma string, rt *Runtime) *Runtime {
 	if old != nil {
 		old.close()
 	}
-	p.wake(kyma, Seen{Connection: true})
+	if old != nil || refused { // else nobody was without, and whoever wants it asks for it
+		p.wake(kyma, Seen{Connection: true})
+	}
 	return rt
 }
 

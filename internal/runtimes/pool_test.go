@@ -5,11 +5,13 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -201,6 +203,47 @@ func TestUnreachableIsSaidInStableWords(t *testing.T) {
 		t.Errorf("error differs (-want +got):\n%s", diff)
 	}
 }
+
+// TestDeadCostLittle counts the probes of a runtime that answers nobody.
+func TestDeadCostLittle(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var sent []time.Duration
+		begin := time.Now()
+		b := &breaker{runtime: "a", base: "https://dead.example.com", changed: func() {}}
+		b.next = roundTrip(func(*http.Request) (*http.Response, error) {
+			sent = append(sent, time.Since(begin))
+			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+		})
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, b.base+"/api", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = b.RoundTrip(req) //nolint:bodyclose // there is none
+		time.Sleep(time.Hour)
+		synctest.Wait()
+		b.stop()
+		for i, at := range sent {
+			if i+1 == len(sent) {
+				break
+			}
+			next := sent[i+1]
+			if at > time.Minute && next-at < time.Minute {
+				t.Errorf("probes at %s and %s, want at least a minute between them", at, next)
+			}
+			if next-at > 2*time.Minute {
+				t.Errorf("no probe between %s and %s", at, next)
+			}
+		}
+		if len(sent) < 5 || sent[4] > time.Minute {
+			t.Errorf("probes at %v, want a short outage to be over soon", sent)
+		}
+	})
+}
+
+// roundTrip answers requests.
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // reasonOf returns the code of an Error, "" for anything else.
 func reasonOf(err error) string {

@@ -28,6 +28,9 @@ type Follower struct {
 	Wake func(Seen)
 }
 
+// ManifestKey is the Key of the follower that stands for a Manifest.
+func ManifestKey(namespace, name string) string { return "Manifest/" + namespace + "/" + name }
+
 // Interest is one collection of objects of a runtime. Equal interests of several followers share one watch.
 type Interest struct {
 	// Resource is what to watch; Kind is the kind of its objects, because metadata alone does not tell.

@@ -54,6 +54,7 @@ func run(m *testing.M) int {
 	for _, program := range []struct{ module, folder, name string }{
 		{"../..", "./cmd/klm", "klm"}, {"../..", "./cmd/lifecycle-manager", "lifecycle-manager"},
 		{"../..", "./cmd/runtime-watcher", "runtime-watcher"}, {"..", "./sample/operator", "sample-operator"},
+		{"..", "./cmd/playground", "playground"},
 	} {
 		build := exec.Command("go", "build", "-o", filepath.Join(bin, program.name), program.folder)
 		build.Dir, build.Stdout, build.Stderr = program.module, os.Stderr, os.Stderr
@@ -141,7 +142,7 @@ func writeKubeconfig(l *landscape.Landscape) error {
 }
 
 // scripts are those of testdata, in their order.
-var scripts = []string{"operator", "module", "bad_input", "rights", "plugin", "dump"}
+var scripts = []string{"operator", "module", "bad_input", "rights", "plugin", "dump", "author"}
 
 // TestScripts runs the scripts one after the other.
 func TestScripts(t *testing.T) {
@@ -162,6 +163,8 @@ func runScripts(t *testing.T, files ...string) {
 			env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			env.Setenv("KUBECONFIG", fleetKubeconfig(l))
 			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("REGISTRY", l.RegistryHost)
+			env.Setenv("LOCKED_REGISTRY", l.LockedRegistryHost)
 			for name, c := range l.Clusters {
 				if err := os.WriteFile(filepath.Join(env.WorkDir, name+".yaml"), c.Kubeconfig(), 0o600); err != nil {
 					return err
@@ -185,6 +188,8 @@ const deadline = 90 * time.Second
 //	kubeconfig CLUSTER SORT FILE  write a kubeconfig: exec, file (key in a file), dead (nobody listens), token (nobody knows it)
 //	delete CLUSTER KIND NAME      delete an object
 //	gone CLUSTER KIND NAME        wait until there is no such object
+//	keypair rsa|ec                make keys for signing: rsa.pem and rsa.pub, ec.pem and ec.pub
+//	operator FOLDER PROGRAM       build the operator of a skeleton, with the modules that the playground has
 var commands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"klm": func(ts *testscript.TestScript, _ bool, args []string) {
 		code, args := exitCode(ts, args)
@@ -233,6 +238,12 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 			}
 			<-time.After(100 * time.Millisecond)
 		}
+	},
+	"operator": func(ts *testscript.TestScript, _ bool, args []string) {
+		ts.Check(buildOperator(ts.MkAbs(args[0]), ts.MkAbs(args[1])))
+	},
+	"keypair": func(ts *testscript.TestScript, _ bool, args []string) {
+		ts.Check(writeKeys(ts.MkAbs(args[0]), args[0]))
 	},
 	"user": func(ts *testscript.TestScript, _ bool, args []string) {
 		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: args[1], Namespace: "default"}}

@@ -42,6 +42,9 @@ import (
 // ControlPlane is the name of the cluster that the manager runs on.
 const ControlPlane = "control-plane"
 
+// ManagerImage is the image, without tag, that the manager has in pods.
+const ManagerImage = "registry.example.com/team/lifecycle-manager"
+
 // Options say what to bring up.
 type Options struct {
 	// Dir holds kubeconfigs, logs and data. It is made, and removed by Close.
@@ -52,6 +55,8 @@ type Options struct {
 	Runtimes []string
 	// InCluster runs the manager in-cluster: Kyma and modules on the control plane itself.
 	InCluster bool
+	// Deployed leaves definitions, roles and the manager to whoever deploys them: pods with image ManagerImage run it.
+	Deployed bool
 	// Ingress puts the ingress gateway of a mesh before the listener: agents report to it, and what they say goes where the VirtualServices of
 	// the control plane say.
 	Ingress bool
@@ -91,6 +96,7 @@ type Landscape struct {
 	gates     map[string]*Gate   // by cluster
 	relay     *relay             // in front of the listeners; nil without agents
 	ingress   *ingress           // nil without Options.Ingress
+	granted   []string           // the values of the chart that the manager's rights are those of
 	metrics   *http.Client       // logged in to the metrics endpoint; made when first asked for
 }
 
@@ -135,6 +141,7 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 		Images: map[string]cluster.Image{
 			"sample-operator": {Command: filepath.Join(bin, "sample-operator")},
 			"runtime-watcher": {Command: filepath.Join(bin, "runtime-watcher")},
+			ManagerImage:      {Command: filepath.Join(bin, "lifecycle-manager")},
 		},
 	})
 	if err != nil {
@@ -144,6 +151,9 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 		if err := l.startCluster(ctx, name); err != nil {
 			return l, err
 		}
+	}
+	if o.Deployed {
+		return l, nil
 	}
 	if err := l.prepareControlPlane(ctx); err != nil {
 		return l, err
@@ -229,6 +239,9 @@ func (l *Landscape) StartReplica(ctx context.Context) error {
 
 // startReplica starts a process of the manager, and lets agents report to it.
 func (l *Landscape) startReplica(ctx context.Context, name, health, metrics string) (*Process, error) {
+	if err := l.grantManager(ctx); err != nil {
+		return nil, err
+	}
 	kubeconfig, err := l.Clusters[ControlPlane].TokenKubeconfig(ctx, l.Namespace(), "lifecycle-manager")
 	if err != nil {
 		return nil, err

@@ -3,6 +3,7 @@ package landscape
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -13,10 +14,9 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/crds"
 	"github.com/kyma-fleet/lifecycle-manager/deploy"
-	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// prepareControlPlane installs our CRDs and the manager's namespace, service account and roles.
+// prepareControlPlane installs our CRDs and what the manager is deployed with, but for itself.
 func (l *Landscape) prepareControlPlane(ctx context.Context) error {
 	kcp := l.Clients[ControlPlane]
 	all := crds.All()
@@ -29,27 +29,50 @@ func (l *Landscape) prepareControlPlane(ctx context.Context) error {
 			return err
 		}
 	}
-	flavour := deploy.ControlPlane
-	if l.InCluster {
-		flavour = deploy.InCluster
-	}
-	objects, err := render.Parse(flavour())
-	if err != nil {
-		return fmt.Errorf("reading the manager's roles: %w", err)
-	}
-	for _, o := range objects {
-		if o.GetKind() == "Deployment" {
-			continue // here the manager is a process
-		}
-		if err := applyObject(ctx, kcp, o); err != nil {
-			return err
-		}
+	if err := l.grantManager(ctx); err != nil {
+		return err
 	}
 	for _, crd := range all {
 		if err := established(ctx, kcp, crd.Name); err != nil {
 			return err
 		}
 	}
+	return nil
+}
+
+// grantManager gives the manager the rights that it is deployed with where it has the same flags, unless it has them: a script may have changed
+// them since.
+func (l *Landscape) grantManager(ctx context.Context) error {
+	o := deploy.Options{Namespace: l.Namespace(), Set: []string{"namespace.create=true", "crds.install=false"}}
+	if l.InCluster {
+		o.Flavour = deploy.InClusterFlavour
+	}
+	if slices.Contains(l.ManagerArgs, "--enable-webhooks") {
+		o.Set = append(o.Set, "webhooks.enabled=true")
+	}
+	if slices.Contains(l.ManagerArgs, "--watch-mode=agent") {
+		o.Set = append(o.Set, "agents.address=listener.example.com:8445")
+	}
+	if slices.Equal(l.granted, o.Set) {
+		return nil
+	}
+	objects, err := deploy.Objects(ctx, o)
+	if err != nil {
+		return err
+	}
+	isNamespace := func(o *unstructured.Unstructured) bool { return o.GetKind() == "Namespace" }
+	if i := slices.IndexFunc(objects, isNamespace); i > 0 { // first: others are in it
+		objects[0], objects[i] = objects[i], objects[0]
+	}
+	for _, object := range objects {
+		if object.GetKind() == "Deployment" {
+			continue // here the manager is a process
+		}
+		if err := applyObject(ctx, l.Clients[ControlPlane], object); err != nil {
+			return err
+		}
+	}
+	l.granted = o.Set
 	return nil
 }
 

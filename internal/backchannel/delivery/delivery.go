@@ -107,12 +107,18 @@ type Kit struct {
 	bundle  *render.Bundle // shared
 }
 
+// Digest identifies what the runtime is to have, but for the certificate.
+func (k Kit) Digest() string { return k.bundle.Digest }
+
 // Doubt says that something may not be as it was delivered, so that the next Deliver compares it, if that was not done for so long.
 func (m *Memory) Doubt(after time.Duration) {
 	if time.Since(m.audited) >= after {
 		m.audited = time.Time{}
 	}
 }
+
+// Trust says that what was delivered is taken to be as it was. It is compared when that was not done for Options.AuditInterval, or on a Doubt.
+func (m *Memory) Trust() { m.audited = time.Now() }
 
 // owner is the field manager of the kit: what we deliver is ours.
 const owner = v1beta2.FieldOwner
@@ -131,6 +137,15 @@ func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Kit, error) {
 		}
 	}
 	return Kit{request: r, bundle: bundle}, nil
+}
+
+// IsDelivered tells whether what is to be delivered for a request is what s says the runtime has.
+func (d *Delivery) IsDelivered(r Request, s *v1beta2.AgentStatus) (bool, error) {
+	bundle, err := d.kit(r)
+	if err != nil {
+		return false, err
+	}
+	return s.Digest == bundle.Digest, nil
 }
 
 // kit returns the kit for a request, made if nobody has had the same yet.

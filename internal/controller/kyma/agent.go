@@ -60,9 +60,16 @@ func (n *run) planAgent(ctx context.Context) error {
 	if n.kyma.Status.Agent == nil {
 		n.kyma.Status.Agent = &v1beta2.AgentStatus{Since: metav1.NewTime(n.now.Truncate(time.Second))}
 	}
-	request, err := n.agentRequest(ctx)
+	awaits := n.awaitsInterests() // before they are read
+	request, err := n.agentRequest(ctx, n.kyma, n.runtime.Server)
 	if err != nil {
 		return err
+	}
+	if awaits {
+		delivered, err := n.Agents.Delivery.IsDelivered(request, n.kyma.Status.Agent)
+		if n.undecided = !delivered; err != nil || n.undecided {
+			return err
+		}
 	}
 	n.watchlist = request.Watchlist.Digest()
 	n.kit, err = n.Agents.Delivery.Plan(request, n.kyma.Status.Agent)
@@ -81,7 +88,11 @@ func (n *run) deliverAgent(ctx context.Context) error {
 	if !s.Heard {
 		m.agent.Doubt(5 * time.Minute)
 	}
-	waits, err := n.Agents.Delivery.Deliver(ctx, n.runtime.Cluster, n.kit, &m.agent, s)
+	var waits string
+	var err error
+	if !n.undecided {
+		waits, err = n.Agents.Delivery.Deliver(ctx, n.runtime.Cluster, n.kit, &m.agent, s)
+	}
 	again := n.hearAgent(m, waits, err)
 	n.Runtimes.SetHeard(n.kyma.Name, s.Heard)
 	if err != nil {
@@ -94,7 +105,7 @@ func (n *run) deliverAgent(ctx context.Context) error {
 //
 //	1  it could not be delivered                         not heard: the error
 //	2  it is being delivered                             as before
-//	3  the program has just started, and it was heard    as before: its next heartbeat is on its way
+//	3  the Kyma was met a moment ago, and it was heard   as before: its next heartbeat is on its way
 //	4  it was never heard, or not for a while            not heard: AgentSilent
 //	5  it says that it cannot watch something            not heard: AgentImpaired
 //	6  it does not watch what it was told to by now      not heard: AgentImpaired
@@ -103,8 +114,8 @@ func (n *run) hearAgent(m *memory, waits string, err error) time.Duration {
 	s := n.kyma.Status.Agent
 	state, heard := n.Agents.Voices.State(n.kyma.Name)
 	before := s.Heard
-	young := time.Since(started) < n.Agents.Silence
-	behind := heard && state.Heartbeat.Watchlist != n.watchlist
+	young := n.now.Sub(m.born) < n.Agents.Silence
+	behind := heard && !n.undecided && state.Heartbeat.Watchlist != n.watchlist
 	switch {
 	case !behind:
 		m.behind = time.Time{}
@@ -118,7 +129,8 @@ func (n *run) hearAgent(m *memory, waits string, err error) time.Duration {
 	case waits != "":
 		return time.Second
 	case !heard && s.Heard && young && state.Last.IsZero():
-		return n.Agents.Silence
+		n.reviews.AddAfter(n.kyma.Name, m.born.Add(n.Agents.Silence).Sub(n.now)+time.Second)
+		return n.renewal()
 	case !heard:
 		n.setHeard(state, false, v1beta2.ReasonAgentSilent, fmt.Sprintf("the agent is not heard: check that Deployment %s/skr-webhook of the runtime "+
 			"is available, and that %s can be reached from there", v1beta2.RuntimeNamespace, n.Agents.Delivery.Address))
@@ -132,14 +144,13 @@ func (n *run) hearAgent(m *memory, waits string, err error) time.Duration {
 	switch {
 	case before && !s.Heard:
 		return time.Second // it may be that something was taken away, which the next pass brings back
-	case behind:
+	case behind && !s.Heard:
 		return n.Agents.Heartbeat + time.Second
+	case behind:
+		n.reviews.AddAfter(n.kyma.Name, confirmation+time.Second)
 	}
 	return n.renewal()
 }
-
-// started is when the program started.
-var started = time.Now()
 
 // renewal is how long the certificate will do.
 func (n *run) renewal() time.Duration {
@@ -195,18 +206,18 @@ func (n *run) removeAgent(ctx context.Context) error {
 }
 
 // agentRequest says what the agent of this runtime is to watch: what followers are interested in, and what Watchers say.
-func (n *run) agentRequest(ctx context.Context) (delivery.Request, error) {
-	r := delivery.Request{Kyma: n.kyma, Server: n.runtime.Server, NotBefore: NotBefore(n.kyma)}
-	r.Watchlist.Heartbeat = metav1.Duration{Duration: n.Agents.Heartbeat}
-	for _, i := range n.Runtimes.Interests(n.kyma.Name) {
+func (r *Reconciler) agentRequest(ctx context.Context, k *v1beta2.Kyma, server string) (delivery.Request, error) {
+	request := delivery.Request{Kyma: k, Server: server, NotBefore: NotBefore(k)}
+	request.Watchlist.Heartbeat = metav1.Duration{Duration: r.Agents.Heartbeat}
+	for _, i := range r.Runtimes.Interests(k.Name) {
 		if i.Resource.Group == "" && i.Resource.Resource == "secrets" {
 			continue // the right to watch them is the right to read them; audits see what happens to them
 		}
-		r.Watchlist.Watches = append(r.Watchlist.Watches, watchOf(i))
+		request.Watchlist.Watches = append(request.Watchlist.Watches, watchOf(i))
 	}
 	var watchers v1beta2.WatcherList
-	if err := n.Client.List(ctx, &watchers, client.InNamespace(n.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return r, fmt.Errorf("listing Watchers: %w", err)
+	if err := r.Client.List(ctx, &watchers, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		return request, fmt.Errorf("listing Watchers: %w", err)
 	}
 	slices.SortFunc(watchers.Items, func(a, b v1beta2.Watcher) int { return strings.Compare(a.Name, b.Name) })
 	for i := range watchers.Items {
@@ -214,9 +225,9 @@ func (n *run) agentRequest(ctx context.Context) (delivery.Request, error) {
 		if w.ManagerName() == "" || !w.DeletionTimestamp.IsZero() {
 			continue // its status says so
 		}
-		addWatcher(&r, w)
+		addWatcher(&request, w)
 	}
-	return r, nil
+	return request, nil
 }
 
 // addWatcher adds what a Watcher wants to be told of.
@@ -260,6 +271,116 @@ func NotBefore(k *v1beta2.Kyma) time.Time {
 		return time.Time{}
 	}
 	return t
+}
+
+// Manifests say one after the other what they want to hear of, and after a restart they do so again. Meanwhile the watch list would be a part of
+// what it is going to be, so the agent keeps the one it has, for as long as that should take.
+const (
+	firstInterests = 5 * time.Second // of a Manifest that is being installed
+	againInterests = 2 * time.Minute // of one that was, before the program started
+)
+
+// awaitsInterests tells whether a Manifest that is there has not said yet what it wants to hear of, and is given the time to do so.
+func (n *run) awaitsInterests() bool {
+	m := n.memory(n.kyma.Name, n.runtime)
+	var all []string
+	patience := firstInterests
+	for i := range n.modules {
+		manifest := n.modules[i].manifest
+		if manifest == nil || !manifest.DeletionTimestamp.IsZero() || manifest.IsUnmanaged() {
+			continue
+		}
+		key := runtimes.ManifestKey(manifest.Namespace, manifest.Name)
+		if all = append(all, key); manifest.Status.AppliedDigest != "" && !n.Runtimes.Declared(n.kyma.Name, key) {
+			patience = againInterests
+		}
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if m.manifests = all; n.haveDeclared(n.kyma.Name, all) {
+		m.awaited = time.Time{}
+		return false
+	}
+	if m.awaited.IsZero() {
+		m.awaited = n.now
+	}
+	left := m.awaited.Add(patience).Sub(n.now)
+	if left <= 0 {
+		return false
+	}
+	n.reviews.AddAfter(n.kyma.Name, left+time.Millisecond)
+	m.patience = patience
+	return true
+}
+
+// haveDeclared tells whether all these followers have said what they want to hear of.
+func (r *Reconciler) haveDeclared(kyma string, followers []string) bool {
+	return !slices.ContainsFunc(followers, func(key string) bool { return !r.Runtimes.Declared(kyma, key) })
+}
+
+// Review starts a pass over a Kyma if what is known of its agent, or what the agent is to watch, is not what the Kyma's status says. What comes
+// together is one review. It makes no request.
+func (r *Reconciler) Review(kyma string) {
+	const together = 100 * time.Millisecond
+	r.reviews.AddAfter(kyma, together)
+}
+
+// reviewAgents reviews until ctx ends.
+func (r *Reconciler) reviewAgents(ctx context.Context) error {
+	defer context.AfterFunc(ctx, r.reviews.ShutDown)()
+	for {
+		kyma, end := r.reviews.Get()
+		if end {
+			return nil
+		}
+		if r.needsPass(ctx, kyma) {
+			r.Wake(kyma)
+		}
+		r.reviews.Done(kyma)
+	}
+}
+
+// needsPass tells whether a pass would find something to do for the agent of a runtime. Of a Kyma that no pass has seen, there is one to come.
+//
+//	its Kyma says that it is heard, and it is not, nor is its Kyma new to us   yes
+//	the other way round                                                        yes
+//	another version, a problem, another root                                   yes
+//	not all Manifests have said what they want to hear of                      no: until that has taken too long
+//	another watch list than was delivered, or than the agent has               yes
+func (r *Reconciler) needsPass(ctx context.Context, kyma string) bool {
+	r.mu.Lock()
+	m := r.known[kyma]
+	if m == nil || m.runtime == nil || r.Agents.Delivery == nil {
+		r.mu.Unlock()
+		return false
+	}
+	born, server, manifests := m.born, m.runtime.Server, m.manifests
+	patient := !m.awaited.IsZero() && time.Since(m.awaited) < m.patience
+	r.mu.Unlock()
+	k := &v1beta2.Kyma{}
+	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: kyma}, k, client.DisableReadYourWritesConsistency); err != nil {
+		return false // it is gone
+	}
+	s := k.Status.Agent
+	if s == nil {
+		return true
+	}
+	state, heard := r.Agents.Voices.State(kyma)
+	if s.Heard != heard {
+		return heard || !state.Last.IsZero() || time.Since(born) >= r.Agents.Silence
+	}
+	if heard && (s.Version != state.Heartbeat.Version || state.Heartbeat.Problem != "" || s.Certificate != nil && s.Certificate.Seen != state.Identity.Root) {
+		return true
+	}
+	if patient && !r.haveDeclared(kyma, manifests) {
+		return false
+	}
+	request, err := r.agentRequest(ctx, k, server)
+	if err != nil {
+		return true
+	}
+	delivered, err := r.Agents.Delivery.IsDelivered(request, s)
+	return err != nil || !delivered || heard && state.Heartbeat.Watchlist != request.Watchlist.Digest()
 }
 
 // Wake starts a pass over a Kyma soon. What comes together is one pass.

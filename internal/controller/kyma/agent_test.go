@@ -9,12 +9,18 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 // voice is what was heard of every runtime.
@@ -65,7 +71,7 @@ func TestHearAgent(t *testing.T) {
 		"Silent":   {"it was heard by this program, and no more", silent, v1beta2.AgentStatus{Heard: true}, 0, "", nil, false, "AgentSilent", time.Second},
 		"Still":    {"and is still not", silent, v1beta2.AgentStatus{Reason: "AgentSilent"}, 0, "", nil, false, "AgentSilent", time.Hour},
 		"Problem":  {"it cannot watch something", beat(func(h *protocol.Heartbeat) { h.Problem = "forbidden" }), v1beta2.AgentStatus{Heard: true}, 0, "", nil, false, "AgentImpaired", time.Second},
-		"Late":     {"it has not taken up its new list yet", late, v1beta2.AgentStatus{Heard: true}, 0, "", nil, true, "", 11 * time.Second},
+		"Late":     {"it has not taken up its new list yet", late, v1beta2.AgentStatus{Heard: true}, 0, "", nil, true, "", time.Hour},
 		"Deaf":     {"it does not take it up", late, v1beta2.AgentStatus{Heard: true}, 2 * time.Minute, "", nil, false, "AgentImpaired", time.Second},
 		"Waits":    {"it is being delivered", voice{}, v1beta2.AgentStatus{}, 0, "something", nil, false, "", time.Second},
 		"Error":    {"it cannot be delivered", voice{}, v1beta2.AgentStatus{Heard: true}, 0, "", errors.New("no such thing"), false, "AgentNotDelivered", time.Minute},
@@ -81,7 +87,8 @@ func TestHearAgent(t *testing.T) {
 			}
 			status := c.before
 			status.Certificate = &v1beta2.AgentCertificate{}
-			r := &Reconciler{known: map[string]*memory{}, Options: Options{Agents: Agents{Delivery: d, Voices: c.voice, Heartbeat: 10 * time.Second, Silence: time.Hour}}}
+			r := &Reconciler{known: map[string]*memory{}, reviews: workqueue.NewTypedDelayingQueue[string](), Options: Options{Agents: Agents{Delivery: d, Voices: c.voice, Heartbeat: 10 * time.Second, Silence: time.Hour}}}
+			defer r.reviews.ShutDown()
 			n := &run{Reconciler: r, kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, now: time.Now()}
 			n.kyma.Status.Agent, n.watchlist = &status, list.Digest()
 			m := n.memory("a", nil)
@@ -142,5 +149,122 @@ func TestWatchersOfAgents(t *testing.T) {
 				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
 			}
 		})
+	}
+}
+
+// TestNeedsPass follows a runtime from the start of the program: what its Kyma says is confirmed without a pass.
+func TestNeedsPass(t *testing.T) {
+	const name = "a"
+	key := runtimes.ManifestKey("kcp-system", "m")
+	maps := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap"}
+	jobs := runtimes.Interest{Resource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job"}
+	cases := map[string]struct {
+		reason string
+		edit   func(v *voice, s *v1beta2.AgentStatus, m *memory)
+		wants  []runtimes.Interest // of the Manifest; nil if it has not said
+		want   bool
+	}{
+		"Confirmed": {"it is heard, and has what it should", nil, []runtimes.Interest{maps}, false},
+		"Young": {"it was heard before, and its first heartbeat is on its way", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { *v = voice{} },
+			[]runtimes.Interest{maps}, false},
+		"Silent": {"it was heard before, and is not", func(v *voice, _ *v1beta2.AgentStatus, m *memory) {
+			*v, m.born = voice{}, time.Now().Add(-2*time.Hour)
+		}, []runtimes.Interest{maps}, true},
+		"Lost":      {"it was heard by this program", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.heard = false }, []runtimes.Interest{maps}, true},
+		"Back":      {"it is heard, and was not", func(_ *voice, s *v1beta2.AgentStatus, _ *memory) { s.Heard = false }, []runtimes.Interest{maps}, true},
+		"Upgraded":  {"another version", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Version = "2" }, []runtimes.Interest{maps}, true},
+		"Problem":   {"it cannot watch something", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Problem = "no" }, []runtimes.Interest{maps}, true},
+		"Root":      {"a certificate of another root", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Identity.Root = "new" }, []runtimes.Interest{maps}, true},
+		"Behind":    {"it watches something else", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Watchlist = "old" }, []runtimes.Interest{maps}, true},
+		"More":      {"a module wants to hear of something else", nil, []runtimes.Interest{jobs}, true},
+		"Waits":     {"a module has not said yet what it wants", nil, nil, false},
+		"Impatient": {"nor will it", func(_ *voice, _ *v1beta2.AgentStatus, m *memory) { m.awaited = time.Now().Add(-time.Hour) }, nil, true},
+		"Stranger":  {"its first pass is still to come", func(_ *voice, _ *v1beta2.AgentStatus, m *memory) { m.runtime = nil }, []runtimes.Interest{jobs}, false},
+	}
+	for test, c := range cases {
+		t.Run(test, func(t *testing.T) {
+			d, err := delivery.New(delivery.Options{
+				Issuer: ageless{}, Roots: func() []*x509.Certificate { return nil }, Image: "i", Address: "a:1", AuditInterval: time.Hour,
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: "https://a.example.com"}, Agents: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rt, err := pool.Get(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := runtime.NewScheme()
+			if err := v1beta2.AddToScheme(s); err != nil {
+				t.Fatal(err)
+			}
+			r := &Reconciler{known: map[string]*memory{}, Options: Options{Namespace: "kcp-system", Runtimes: pool, Agents: Agents{Delivery: d, Heartbeat: 10 * time.Second, Silence: time.Hour}}}
+			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}}
+			r.Client = fake.NewClientBuilder().WithScheme(s).Build()
+
+			// What the runtime got is for a Manifest with ConfigMaps.
+			pool.Follow(name, runtimes.Follower{Key: key, Interests: []runtimes.Interest{maps}, Wake: func(runtimes.Seen) {}})
+			request, err := r.agentRequest(t.Context(), k, rt.Server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			kit, err := d.Plan(request, &v1beta2.AgentStatus{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.Status.Agent = &v1beta2.AgentStatus{Heard: true, Version: "1", Digest: kit.Digest(), Certificate: &v1beta2.AgentCertificate{Seen: "root"}}
+			v := voice{heard: true, state: backchannel.State{Last: time.Now(), Heartbeat: protocol.Heartbeat{Version: "1", Watchlist: request.Watchlist.Digest()}}}
+			v.state.Identity.Root = "root"
+			m := &memory{runtime: rt, born: time.Now(), manifests: []string{key}, awaited: time.Now(), patience: againInterests}
+			if c.edit != nil {
+				c.edit(&v, k.Status.Agent, m)
+			}
+			r.known[name], r.Agents.Voices = m, v
+			r.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(k).Build()
+			pool.Follow(name, runtimes.Follower{Key: key, Interests: c.wants, Wake: func(runtimes.Seen) {}})
+			if got := r.needsPass(t.Context(), name); got != c.want {
+				t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+// TestAwaitsInterests: a part of a watch list is not delivered before it is known that there is no more to it.
+func TestAwaitsInterests(t *testing.T) {
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: "https://a.example.com"}, Agents: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &Reconciler{known: map[string]*memory{}, reviews: workqueue.NewTypedDelayingQueue[string](), Options: Options{Runtimes: pool}}
+	defer r.reviews.ShutDown()
+	manifest := func(name, applied string) module {
+		m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}}
+		m.Status.AppliedDigest = applied
+		return module{manifest: m}
+	}
+	n := &run{Reconciler: r, kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, now: time.Now()}
+	if n.awaitsInterests() {
+		t.Error("without Manifests, there is nothing to wait for")
+	}
+	n.modules = []module{manifest("new", ""), {}}
+	if !n.awaitsInterests() {
+		t.Error("a Manifest that is being installed is not waited for")
+	}
+	n.now = n.now.Add(firstInterests)
+	if n.awaitsInterests() {
+		t.Error("one that is never installed is waited for for ever")
+	}
+	n.modules = append(n.modules, manifest("old", "sha256:x"))
+	if !n.awaitsInterests() {
+		t.Error("one that was installed before the program started is not waited for longer")
+	}
+	for _, name := range []string{"new", "old"} {
+		pool.Follow("a", runtimes.Follower{Key: runtimes.ManifestKey("kcp-system", name), Wake: func(runtimes.Seen) {}, Interests: []runtimes.Interest{{Kind: "Job"}}})
+	}
+	if n.awaitsInterests() {
+		t.Error("all have said what they want, and are waited for")
 	}
 }

@@ -144,8 +144,11 @@ type sighting struct {
 	news    map[item]bool // objects that were seen to be other than they should be
 	all     bool          // anything may be other than it should be
 	audited time.Time     // when all objects were last compared, where there are no watches
+	seen    time.Time     // when all objects were last sent, or their labels compared
 	base    bool          // a definition of ours was seen to be other than it should be
 	unsure  bool          // it may be: changes of definitions may have been missed
+
+	baseSeen time.Time // when the definitions were last sent or compared
 }
 
 // syncCatalog brings the catalog of the runtime up to date.
@@ -166,12 +169,12 @@ func (n *run) syncCatalog(ctx context.Context) error {
 	all = all || n.remote.Annotations[v1beta2.AnnotationCatalogDigest] != v.digest
 	if err := n.updateCatalog(ctx, v, news, all); err != nil {
 		n.giveSightingBack(news, all)
-		if loop.Reason(err) == apply.KindUnknown && !n.resent {
-			n.giveBaseNewsBack() // the next pass brings the kind back
+		if loop.Reason(err) == apply.KindUnknown {
+			n.doubtBase() // the next pass brings the kind back
 		}
 		return err
 	}
-	if err := n.noteCatalog(ctx, v); err != nil {
+	if err := n.noteCatalog(ctx, v, all); err != nil {
 		return err
 	}
 	n.catalogued = true
@@ -347,8 +350,8 @@ func (n *run) deleteFromCatalog(ctx context.Context, which map[item]bool) error 
 	return nil
 }
 
-// noteCatalog writes down that the runtime has a view, and begins to listen for changes of it.
-func (n *run) noteCatalog(ctx context.Context, v *view) error {
+// noteCatalog writes down that the runtime has a view, and whether all of it was compared just now, and begins to listen for changes of it.
+func (n *run) noteCatalog(ctx context.Context, v *view, compared bool) error {
 	if n.remote.Annotations[v1beta2.AnnotationCatalogDigest] != v.digest {
 		metav1.SetMetaDataAnnotation(&n.remote.ObjectMeta, v1beta2.AnnotationCatalogDigest, v.digest)
 		n.noteRemote() // before it is sent, so that the echo is recognised
@@ -363,6 +366,9 @@ func (n *run) noteCatalog(ctx context.Context, v *view) error {
 	m := n.memory(n.kyma.Name, n.runtime)
 	n.mu.Lock()
 	m.catalog.digest = v.digest
+	if compared {
+		m.catalog.seen = n.now
+	}
 	n.mu.Unlock()
 	n.Runtimes.Follow(n.kyma.Name, n.catalogFollower())
 	return nil
@@ -437,7 +443,7 @@ func (r *Reconciler) wakeOutdated(ctx context.Context) error {
 		return nil
 	}
 	var kymas v1beta2.KymaList
-	if err := r.Client.List(ctx, &kymas, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &kymas, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		return fmt.Errorf("listing Kymas: %w", err)
 	}
 	var outdated []types.NamespacedName

@@ -41,7 +41,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -52,6 +51,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -98,6 +98,10 @@ type Options struct {
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 	// Agents say how runtimes get the agents that tell what happens there. The zero value is for runtimes without.
 	Agents Agents
+	// Shards say which runtimes are worked on here. nil: all.
+	Shards *shard.Keeper
+	// Certain reads from the API server. Needed with Shards.
+	Certain client.Reader
 	// RuntimeMetrics adds the metrics with one series per runtime and module.
 	RuntimeMetrics bool
 	// After is told of each step, see loop.Pass; nil in production.
@@ -107,13 +111,17 @@ type Options struct {
 // Reconciler reconciles Kymas.
 type Reconciler struct {
 	Options
-	queue    atomic.Pointer[queue] // set when the controller starts
+	queue    atomic.Pointer[queue]                    // set when the controller starts
+	reviews  workqueue.TypedDelayingInterface[string] // of agents, by name of the Kyma
 	views    views
 	policies policies
 
 	mu         sync.Mutex
 	known      map[string]*memory // guarded by mu; by name of the Kyma
 	withSecret base               // guarded by mu
+
+	seriesMu sync.Mutex
+	series   map[string]*series // guarded by seriesMu; by name of the Kyma
 }
 
 // memory is what is known of one Kyma between passes. Losing it costs a read or a patch that changes nothing.
@@ -126,6 +134,10 @@ type memory struct {
 	catalog     sighting          // what is known of the catalog in the runtime
 	agent       delivery.Memory   // what is known of the delivery of its agent; used by passes, of which there is one at a time, as is the next
 	behind      time.Time         // since when its agent has said that it watches something else than it should; zero if it does not
+	born        time.Time         // when the Kyma was first met
+	manifests   []string          // guarded by Reconciler.mu, as what follows: the followers that the watch list depends on
+	awaited     time.Time         // since when some of them are waited for; zero if none is
+	patience    time.Duration     // how long they are
 }
 
 // New checks the options and returns a Reconciler.
@@ -139,7 +151,16 @@ func New(o Options) (*Reconciler, error) {
 	if o.DeletionDeadline > 0 && o.Live == nil {
 		return nil, fmt.Errorf("making the Kyma controller: with DeletionDeadline, options need Live")
 	}
-	return &Reconciler{Options: o, known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)}}, nil
+	if o.Shards != nil && o.Certain == nil {
+		return nil, fmt.Errorf("making the Kyma controller: with Shards, options need Certain")
+	}
+	if o.Base != nil {
+		o.Runtimes.Teach(o.Base)
+	}
+	return &Reconciler{
+		Options: o, known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)},
+		reviews: workqueue.NewTypedDelayingQueue[string](), series: map[string]*series{},
+	}, nil
 }
 
 // Register adds the controller and its indexes to a manager.
@@ -156,7 +177,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	b := ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.Kyma{}, onUpdate(wishChanged)).
-		Watches(&v1beta2.Manifest{}, handler.EnqueueRequestsFromMapFunc(kymaOfLabel), onUpdate(manifestNews)).
+		Watches(&v1beta2.Manifest{}, r.onManifest()).
 		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(), onUpdate(wishChanged)).
 		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), onUpdate(wishChanged)).
 		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
@@ -182,13 +203,13 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 
 // addBackground adds what runs next to the passes: the catalog that is handed out, the clock that may be set, and the file that is looked at.
 func (r *Reconciler) addBackground(ctx context.Context, mgr ctrl.Manager) error {
-	tasks := []manager.RunnableFunc{r.handOutCatalog, r.followClock}
+	tasks := []func(context.Context) error{r.handOutCatalog, r.followClock, r.reviewAgents}
 	if r.PolicyConfigMap == "" && r.PolicyFile != "" {
 		r.readPolicyFile(ctx)
 		tasks = append(tasks, r.followPolicyFile)
 	}
 	for _, task := range tasks {
-		if err := mgr.Add(task); err != nil {
+		if err := mgr.Add(r.Shards.Runnable(task)); err != nil {
 			return fmt.Errorf("adding a background task: %w", err)
 		}
 	}
@@ -216,11 +237,19 @@ type run struct {
 	catalogued bool                         // set by catalog: the runtime has its catalog
 	kit        delivery.Kit                 // set by listen: what the runtime gets for its agent
 	watchlist  string                       // set by listen: digest of what the agent is to watch
+	undecided  bool                         // set by listen: it is not known yet what that is
 	first      bool                         // set by announce: the first pass of a deletion
 }
 
 // Reconcile is the whole life of a Kyma.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	ctx, leave, ours := r.Shards.Enter(ctx, req.Name)
+	if !ours {
+		r.Runtimes.Close(req.Name)
+		r.forget(req.Name)
+		return reconcile.Result{}, nil
+	}
+	defer leave()
 	kyma := &v1beta2.Kyma{}
 	if err := r.Client.Get(ctx, req.NamespacedName, kyma); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -276,9 +305,9 @@ func (n *run) adopt(ctx context.Context) error {
 }
 
 // patchMetadata sends what changed in the Kyma's metadata since old.
-func (n *run) patchMetadata(ctx context.Context, old *v1beta2.Kyma) error {
+func (n *run) patchMetadata(ctx context.Context, old *v1beta2.Kyma, opts ...client.PatchOption) error {
 	copied := n.kyma.DeepCopy()
-	if err := n.Client.Patch(ctx, copied, client.MergeFrom(old), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+	if err := n.Client.Patch(ctx, copied, client.MergeFrom(old), append(opts, client.FieldOwner(v1beta2.FieldOwner))...); err != nil {
 		return fmt.Errorf("marking Kyma %s: %w", n.kyma.Name, err)
 	}
 	n.kyma.ObjectMeta = copied.ObjectMeta
@@ -322,8 +351,13 @@ func (r *Reconciler) memory(kyma string, rt *runtimes.Runtime) *memory {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.known[kyma]
-	if m == nil || m.runtime != rt {
-		m = &memory{runtime: rt, catalog: sighting{audited: time.Now()}}
+	switch {
+	case m == nil:
+		m = &memory{runtime: rt, catalog: sighting{audited: time.Now()}, born: time.Now()}
+		m.agent.Trust() // as all else that was there before
+		r.known[kyma] = m
+	case m.runtime != rt:
+		m = &memory{runtime: rt, catalog: sighting{audited: time.Now()}, born: m.born}
 		r.known[kyma] = m
 	}
 	return m
@@ -372,11 +406,15 @@ func spread(interval time.Duration, name string) time.Duration {
 // the runtime's Kyma are our own.
 func (r *Reconciler) wakeOn(key types.NamespacedName) func(runtimes.Seen) {
 	return func(s runtimes.Seen) {
-		if o := s.Object; o != nil && !s.Deleted && !r.newsFromRuntime(key.Name, o) {
-			return
+		priority := 0
+		if o := s.Object; o != nil {
+			if !s.Deleted && !r.newsFromRuntime(key.Name, o) {
+				return
+			}
+			priority = runtimes.PriorityPerson
 		}
 		if q := r.queue.Load(); q != nil {
-			(*q).Add(reconcile.Request{NamespacedName: key})
+			runtimes.Enqueue(*q, priority, 0, reconcile.Request{NamespacedName: key})
 		}
 	}
 }
@@ -417,13 +455,4 @@ func said(o client.Object) map[string]string {
 		}
 	}
 	return annotations
-}
-
-// manifestNews accepts what the entry of a module is made of.
-func manifestNews(e event.UpdateEvent) bool {
-	before, after := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
-	quick := after.Status.State == v1beta2.StateProcessing && time.Since(busySince(after)) < patience // its message is not shown
-	return wishChanged(e) || before.Status.State != after.Status.State || before.Status.Version != after.Status.Version ||
-		before.Status.ObservedGeneration != after.Status.ObservedGeneration ||
-		!quick && before.Status.LastOperation.Operation != after.Status.LastOperation.Operation
 }

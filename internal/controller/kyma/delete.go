@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
@@ -79,6 +80,23 @@ func (n *run) deleteModules(ctx context.Context) error {
 	if len(left) > 0 {
 		return loop.Later(time.Minute, "the modules to be gone: "+strings.Join(left, ", ")) // the end of a Manifest wakes us
 	}
+	return n.ascertain(ctx)
+}
+
+// ascertain makes sure that there is no Manifest whose label of its shard somebody has removed: the cache would not show it.
+func (n *run) ascertain(ctx context.Context) error {
+	if n.Shards == nil {
+		return nil
+	}
+	manifests := &metav1.PartialObjectMetadataList{}
+	manifests.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest + "List"))
+	err := n.Certain.List(ctx, manifests, client.InNamespace(n.kyma.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: n.kyma.Name}, client.Limit(1))
+	if err != nil {
+		return fmt.Errorf("making sure that Kyma %s has no Manifests: %w", n.kyma.Name, err)
+	}
+	if len(manifests.Items) > 0 {
+		return loop.Later(time.Second, "the cache to show Manifest "+manifests.Items[0].Name)
+	}
 	return nil
 }
 
@@ -114,7 +132,7 @@ func (n *run) release(ctx context.Context) error {
 	if !controllerutil.RemoveFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
 	}
-	if err := client.IgnoreNotFound(n.patchMetadata(ctx, old)); err != nil {
+	if err := client.IgnoreNotFound(n.patchMetadata(ctx, old, client.DisableReadYourWritesConsistency)); err != nil { // memory.released knows
 		return err
 	}
 	if !n.givenUp {

@@ -125,7 +125,16 @@ func (n *run) installModule(ctx context.Context, m *module) error {
 		return fmt.Errorf("module %s, version %s: %w", m.wish.Name, m.decision.Version, err)
 	}
 	want := desiredManifest(n.kyma, m, artefact)
+	n.Shards.Label(want, n.kyma.Name)
+	if m.manifest == nil {
+		if m.manifest, err = n.readManifest(ctx, want.Name); err != nil || m.manifest != nil && !m.manifest.DeletionTimestamp.IsZero() {
+			return err
+		}
+	}
 	if m.manifest == nil || m.manifest.Name != want.Name {
+		if source, err := v1beta2.DecodeImageSpec(want.Spec.Install.Source); err == nil && n.Registry.Holds(source.Ref) {
+			want.Annotations[v1beta2.AnnotationSyncOCIRef] = source.Ref // its controller would write it, but for a first installation that says little
+		}
 		if err := n.Client.Create(ctx, want, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 			return fmt.Errorf("creating Manifest %s: %w", want.Name, err)
 		}

@@ -36,6 +36,7 @@ func (n *run) catalogFollower() runtimes.Follower {
 			Resource: gvk.GroupVersion().WithResource(plural), Kind: gvk.Kind, Namespace: v1beta2.RuntimeNamespace,
 		})
 	}
+	f.Interests = n.Runtimes.Share(f.Interests)
 	return f
 }
 
@@ -51,6 +52,10 @@ func (r *Reconciler) wakeOnCatalog(key types.NamespacedName) func(runtimes.Seen)
 	}
 }
 
+// recently is how long what was written or compared need not be compared again because changes may have been missed: an agent begins to watch
+// soon after its runtime got all this, and says so.
+const recently = time.Minute
+
 // noteMissed records that changes may have been missed: then the definitions, or the whole catalog, are compared.
 func (r *Reconciler) noteMissed(kyma string, of runtimes.Interest) bool {
 	r.mu.Lock()
@@ -60,11 +65,14 @@ func (r *Reconciler) noteMissed(kyma string, of runtimes.Interest) bool {
 		return false
 	}
 	if of.Resource == definitions {
-		m.catalog.unsure = true
-		return true
+		m.catalog.unsure = m.catalog.unsure || time.Since(m.catalog.baseSeen) > recently
+		return m.catalog.unsure
+	}
+	if time.Since(m.catalog.seen) <= recently {
+		return false
 	}
 	m.catalog.all = true
-	if time.Since(m.catalog.audited) > time.Minute { // else it was written or compared a moment ago
+	if time.Since(m.catalog.audited) > recently {
 		m.catalog.audited = time.Time{}
 	}
 	return true

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
+	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	corev1 "k8s.io/api/core/v1"
@@ -37,7 +38,7 @@ func (r *Reconciler) interests() []runtimes.Interest {
 	if r.InCluster {
 		return nil
 	}
-	return []runtimes.Interest{{Resource: v1beta2.GroupVersion.WithResource("kymas"), Kind: "Kyma", Namespace: remoteRef.Namespace, Name: remoteRef.Name}}
+	return r.Runtimes.Share([]runtimes.Interest{{Resource: v1beta2.GroupVersion.WithResource("kymas"), Kind: "Kyma", Namespace: remoteRef.Namespace, Name: remoteRef.Name}})
 }
 
 // mirror reads the Kyma in the runtime, whose spec is the wish, and makes sure that the runtime has all it takes: namespace, CRDs,
@@ -45,6 +46,7 @@ func (r *Reconciler) interests() []runtimes.Interest {
 func (n *run) mirror(ctx context.Context) error {
 	if n.InCluster {
 		n.remote, n.mirrored = n.kyma, true
+		n.hurryIfEdited()
 		return nil
 	}
 	var err error
@@ -84,7 +86,15 @@ func (n *run) mirror(ctx context.Context) error {
 	}
 	n.remote, n.mirrored = remote, true
 	n.noteRemote()
+	n.hurryIfEdited()
 	return nil
+}
+
+// hurryIfEdited lets the modules of a Kyma overtake others if its wish is newer than what was last reported: somebody waits for it.
+func (n *run) hurryIfEdited() {
+	if n.remote.Generation != n.remote.Status.ObservedGeneration {
+		n.Runtimes.Hurry(n.kyma.Name)
+	}
 }
 
 // notServed ends a pass because of a kind that is about to be served, and comes back: at once, and more slowly if it takes longer.
@@ -120,7 +130,11 @@ func (n *run) applyBase(ctx context.Context) error {
 	if len(result.Waiting) > 0 {
 		return n.notServed("the runtime to serve the kinds of " + v1beta2.GroupVersion.Group)
 	}
-	n.resent = len(result.Applied) > 0
+	if n.resent = len(result.Applied) > 0; n.resent {
+		n.mu.Lock()
+		m.catalog.baseSeen = n.now
+		n.mu.Unlock()
+	}
 	return nil
 }
 
@@ -141,7 +155,7 @@ func (n *run) compareBase(ctx context.Context) error {
 		m.catalog.unsure = true
 		return fmt.Errorf("comparing what runtime %s got first: %w", n.kyma.Name, err)
 	}
-	m.catalog.base = m.catalog.base || len(drifted) > 0
+	m.catalog.base, m.catalog.baseSeen = m.catalog.base || len(drifted) > 0, n.now
 	return nil
 }
 
@@ -156,6 +170,16 @@ func (n *run) takeBaseNews() bool {
 		m.catalog.all = true // with a definition went its objects
 	}
 	return wrong
+}
+
+// doubtBase lets the next pass send what the runtime gets first again, because a kind of it is not served: unless it was sent a moment ago, so
+// that it is about to be.
+func (n *run) doubtBase() {
+	const moment = 10 * time.Second
+	m := n.memory(n.kyma.Name, n.runtime)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	m.catalog.base = m.catalog.base || n.now.Sub(m.catalog.baseSeen) > moment
 }
 
 func (n *run) giveBaseNewsBack() {
@@ -195,15 +219,14 @@ func (n *run) createRemote(ctx context.Context) (*v1beta2.Kyma, error) {
 	delete(fields, "status")
 	_, err = n.runtime.Create(ctx, &unstructured.Unstructured{Object: fields}, syncOwner)
 	if absent(err) {
-		if !n.resent { // what is known to have been sent is not there any more
-			n.giveBaseNewsBack()
-		}
+		n.doubtBase() // what is known to have been sent may not be there any more
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("creating the Kyma in runtime %s: %w", n.kyma.Name, err)
 	}
-	first.Generation = 1 // as every new object
+	first.Generation = 1                            // as every new object
+	n.memory(n.kyma.Name, n.runtime).agent.Doubt(0) // whatever was delivered before may be gone, too
 	if restored {
 		n.event(corev1.EventTypeNormal, v1beta2.EventWishRestored, "the Kyma in the runtime was created again with its last wish")
 	} else {

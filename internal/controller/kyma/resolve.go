@@ -89,18 +89,46 @@ func (n *run) resolve(ctx context.Context) error {
 	return nil
 }
 
-// listManifests reads all Manifests of this Kyma.
+// listManifests reads all Manifests of this Kyma. It waits until the cache has seen what was written to these, but not to those of others,
+// of which many may be on their way.
 func (n *run) listManifests(ctx context.Context) error {
 	list := &v1beta2.ManifestList{}
-	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name})
+	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name},
+		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
 	if err != nil {
 		return fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)
 	}
 	n.manifests = make(map[string]*v1beta2.Manifest, len(list.Items))
 	for i := range list.Items {
-		n.manifests[list.Items[i].Name] = &list.Items[i]
+		if _, err := n.readManifest(ctx, list.Items[i].Name); err != nil {
+			return err
+		}
+	}
+	for _, m := range n.kyma.Status.Modules { // those that were created a moment ago
+		if m.Manifest == nil || n.manifests[m.Manifest.Metadata.Name] != nil {
+			continue
+		}
+		if _, err := n.readManifest(ctx, m.Manifest.Metadata.Name); err != nil {
+			return err
+		}
 	}
 	return nil
+}
+
+// readManifest reads one Manifest of this Kyma, nil if there is none.
+func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest, error) {
+	m := &v1beta2.Manifest{}
+	if err := n.Client.Get(ctx, types.NamespacedName{Namespace: n.kyma.Namespace, Name: name}, m); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading Manifest %s: %w", name, err)
+	}
+	if m.Labels[v1beta2.LabelKymaName] != n.kyma.Name {
+		return nil, nil
+	}
+	n.manifests[name] = m
+	return m, nil
 }
 
 // isOurs tells whether a Manifest was made for a Kyma. One that a person has written for a runtime is that person's to delete.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 // Who is woken when the catalog of the control plane changes:
@@ -25,6 +26,8 @@ import (
 //	the maintenance policy              the Kymas that wait for a window, at once
 //	the clock on the wall               the same, when it was set: see clock.go
 //	a Watcher                           all Kymas, spread, where there are agents
+//
+// Those of the fleet wait while there is something to do that a person has asked for: see mirror.
 
 // Indexes of the control plane's cache.
 const (
@@ -152,18 +155,19 @@ func (r *Reconciler) onWatcher() handler.EventHandler {
 // wakeIndexed puts the Kymas of one key of an index into the queue.
 func (r *Reconciler) wakeIndexed(ctx context.Context, q queue, index, key string) {
 	var list v1beta2.KymaList
-	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{index: key}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{index: key},
+		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		return // the cache answers as long as the program lives
 	}
 	for i := range list.Items {
-		q.Add(reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		runtimes.Enqueue(q, runtimes.PriorityFleet, 0, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 	}
 }
 
 // wakeFleet puts all Kymas into the queue, spread.
 func (r *Reconciler) wakeFleet(ctx context.Context, q queue) {
 	var list v1beta2.KymaList
-	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
 		return // the cache answers as long as the program lives
 	}
 	keys := make([]types.NamespacedName, len(list.Items))
@@ -180,6 +184,6 @@ const pace = 10 * time.Millisecond
 func (r *Reconciler) wakeSpread(q queue, keys []types.NamespacedName) {
 	within := min(r.CatalogSpread, time.Duration(len(keys))*pace)
 	for i, key := range keys {
-		q.AddAfter(reconcile.Request{NamespacedName: key}, within*time.Duration(i)/time.Duration(len(keys)))
+		runtimes.Enqueue(q, runtimes.PriorityFleet, within*time.Duration(i)/time.Duration(len(keys)), reconcile.Request{NamespacedName: key})
 	}
 }

@@ -29,12 +29,14 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -53,6 +55,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -78,10 +81,14 @@ type Options struct {
 	BundleBytes int
 	// AuditInterval is how often every object is compared with what it should be. Audits of a fleet are spread over it.
 	AuditInterval time.Duration
+	// HeardAuditInterval is the same where all changes are heard of. 0 means AuditInterval.
+	HeardAuditInterval time.Duration
 	// Concurrency is the number of Manifests worked on at the same time.
 	Concurrency int
 	// RateLimiter spaces the tries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
+	// Shards say which runtimes are worked on here. nil: all.
+	Shards *shard.Keeper
 	// After is told of each step, see loop.Pass; nil in production.
 	After func(step string)
 }
@@ -93,6 +100,7 @@ type Reconciler struct {
 	sources   sources
 	rendering rendering
 	states    apply.States
+	shared    shared
 
 	mu    sync.Mutex
 	known map[types.NamespacedName]*installation // guarded by mu
@@ -122,7 +130,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 		return fmt.Errorf("indexing Manifests: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&v1beta2.Manifest{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: wishChanged})).
+		Watches(&v1beta2.Manifest{}, r.onManifest(), builder.WithPredicates(predicate.Funcs{UpdateFunc: wishChanged})).
 		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.queue.Store(&q)
 			return nil
@@ -163,15 +171,19 @@ type run struct {
 	news       map[apply.Ref]sighting // taken by decide from what was heard, like the next two
 	stirred    bool
 	missed     bool
-	signatures []signed      // set by render: of all artefacts
-	rendered   bool          // set by render: there is something to apply or compare
-	sets       []apply.Set   // set by render, one for each part of the plan
-	setRefs    [][]apply.Ref // set by record: what each of the sets brings
-	refs       []apply.Ref   // set by record: all of it, else what was applied before
-	kept       []apply.Ref   // set by prune: no longer of the sets, but to be kept
-	applied    bool          // set by prune: a new plan was carried out, and all that it replaced is gone
-	seen       observed      // set by observe
-	blocker    string        // set by blockers, resource and teardown: the reason code of what stands in the way
+	signatures []signed               // set by render: of all artefacts
+	rendered   bool                   // set by render: there is something to apply or compare
+	sets       []apply.Set            // set by render, one for each part of the plan
+	setRefs    [][]apply.Ref          // set by record: what each of the sets brings
+	refs       []apply.Ref            // set by record: all of it, else what was applied before
+	kept       []apply.Ref            // set by prune: no longer of the sets, but to be kept
+	applied    bool                   // set by prune: a new plan was carried out, and all that it replaced is gone
+	saved      v1beta2.ManifestStatus // set by record: the status as the control plane knows it then
+	looked     bool                   // set by createResource: cr is how the module's custom resource is, nil if it is not there
+	cr         *unstructured.Unstructured
+	fresh      bool     // set by apply: a workload was sent in this pass, so that it is not ready
+	seen       observed // set by observe
+	blocker    string   // set by blockers, resource and teardown: the reason code of what stands in the way
 }
 
 // Reconcile is the whole life of a Manifest.
@@ -182,6 +194,18 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			r.forget(req.NamespacedName)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	kyma := m.Labels[v1beta2.LabelKymaName]
+	ctx, leave, ours := r.Shards.Enter(ctx, kyma)
+	defer leave()
+	if !ours || !r.Shards.IsLabelled(m, kyma) {
+		r.forget(req.NamespacedName)
+		return reconcile.Result{}, nil
+	}
+	if r.Shards != nil { // now that it is known where to look: this sees our own writes
+		if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
+			return reconcile.Result{}, client.IgnoreNotFound(err) // its end wakes us
+		}
 	}
 	inst := r.remember(req.NamespacedName, m.UID)
 	if inst.released {
@@ -207,7 +231,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		pass.Report = func(loop.Outcome) { n.reportHeld(reason, why) }
 		return loop.Run(ctx, pass)
 	}
-	pass.Publish = n.publishRef
+	pass.Publish, pass.Minor = n.publishRef, n.isMinor
 	return loop.Run(ctx, pass,
 		loop.Step{Name: "adopt", Do: n.adopt},
 		loop.Step{Name: "connect", Do: n.connect},
@@ -235,9 +259,9 @@ func (n *run) adopt(ctx context.Context) error {
 }
 
 // patchMetadata sends what changed since old.
-func (n *run) patchMetadata(ctx context.Context, old *v1beta2.Manifest) error {
+func (n *run) patchMetadata(ctx context.Context, old *v1beta2.Manifest, opts ...client.PatchOption) error {
 	copied := n.manifest.DeepCopy()
-	if err := n.Client.Patch(ctx, copied, client.MergeFrom(old), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+	if err := n.Client.Patch(ctx, copied, client.MergeFrom(old), append(opts, client.FieldOwner(v1beta2.FieldOwner))...); err != nil {
 		return fmt.Errorf("marking Manifest %s: %w", n.manifest.Name, err)
 	}
 	n.manifest.ObjectMeta = copied.ObjectMeta
@@ -270,9 +294,18 @@ func (n *run) connect(ctx context.Context) error {
 	return nil
 }
 
+// auditInterval is how long what is not heard of may stay as it is. Agents do not tell of Secrets.
+func (n *run) auditInterval() time.Duration {
+	isSecret := func(r v1beta2.Resource) bool { return r.Group == "" && r.Kind == "Secret" }
+	if n.HeardAuditInterval == 0 || !n.Runtimes.Watches(n.kyma) || slices.ContainsFunc(n.manifest.Status.Synced, isSecret) {
+		return n.AuditInterval
+	}
+	return n.HeardAuditInterval
+}
+
 // nextAudit asks for the next look without a reason. Those of a fleet are spread.
 func (n *run) nextAudit(context.Context) error {
-	interval := min(n.AuditInterval, n.Runtimes.LookInterval(n.kyma))
+	interval := min(n.auditInterval(), n.Runtimes.LookInterval(n.kyma))
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(n.manifest.Namespace + "/" + n.manifest.Name))
 	return loop.Look(interval - interval/8 + interval/4*time.Duration(h.Sum32()%1024)/1024)

@@ -165,7 +165,8 @@ func (n *run) release(ctx context.Context) error {
 		changed = controllerutil.RemoveFinalizer(n.manifest, f) || changed
 	}
 	if changed {
-		if err := client.IgnoreNotFound(n.patchMetadata(ctx, old)); err != nil {
+		// Reads need not wait for the cache to see it: inst.released knows.
+		if err := client.IgnoreNotFound(n.patchMetadata(ctx, old, client.DisableReadYourWritesConsistency)); err != nil {
 			return err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -29,9 +30,9 @@ func (n *run) decide(ctx context.Context) error {
 	}
 	n.news, n.stirred, n.missed = n.inst.take()
 	n.stirred = n.stirred || !n.Runtimes.Watches(n.kyma) // nobody would tell
-	n.plan.whole = n.manifest.Status.AppliedDigest != n.plan.digest
+	n.plan.whole = n.manifest.Status.AppliedDigest != n.plan.digest && !n.inst.unsaved.is(n.manifest, n.plan.digest)
 	n.plan.drifted = n.inst.drifted(n.news)
-	n.plan.audit = time.Since(n.inst.audited) >= n.AuditInterval*7/8
+	n.plan.audit = time.Since(n.inst.audited) >= n.auditInterval()*7/8
 	// What was compared a moment ago, such as while it was installed, need not be again.
 	n.plan.audit = n.plan.audit || n.missed && time.Since(n.inst.audited) > time.Minute
 	switch {
@@ -47,6 +48,7 @@ func (n *run) decide(ctx context.Context) error {
 func (n *run) record(ctx context.Context) error {
 	if !n.rendered {
 		n.refs = refsOf(n.manifest.Status.Synced)
+		n.saved = *n.manifest.Status.DeepCopy()
 		return n.listen(ctx)
 	}
 	var err error
@@ -54,6 +56,7 @@ func (n *run) record(ctx context.Context) error {
 		return err
 	}
 	n.recordInventory()
+	n.saved = *n.manifest.Status.DeepCopy()
 	return nil
 }
 
@@ -141,6 +144,8 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
 	n.stirred = n.stirred || len(result.Applied) > 0
+	// What runs pods takes longer than an answer: of a new version it is not asked at once.
+	n.fresh = n.fresh || n.plan.whole && slices.ContainsFunc(result.Applied, isWorkload)
 	n.tellTakeovers(ctx, result.TakenOver)
 	switch {
 	case err != nil:
@@ -222,7 +227,21 @@ func (n *run) createResource(ctx context.Context) error {
 	if cr == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !n.plan.whole && !n.stirred {
 		return nil
 	}
-	_, err := n.runtime.Create(ctx, cr.DeepCopy(), v1beta2.FieldOwnerCustomResource)
+	if (!n.plan.whole || n.manifest.Status.Version != "") && stateCounts(n.manifest, n.CustomStateCheck) { // it will have to be read: once is enough
+		if err := n.readResource(ctx); err != nil && loop.Reason(err) != apply.KindUnknown || n.cr != nil {
+			return err
+		}
+	}
+	create := n.runtime.Create
+	if n.looked {
+		create = n.runtime.CreateUnseen
+	}
+	_, err := create(ctx, cr, v1beta2.FieldOwnerCustomResource)
+	n.looked = false
+	if err == nil {
+		n.definedHere(cr.GroupVersionKind().GroupKind())
+		return nil
+	}
 	switch loop.Reason(err) {
 	case apply.ObjectExists:
 		return nil
@@ -231,6 +250,31 @@ func (n *run) createResource(ctx context.Context) error {
 		return loop.Later(loop.Wait(time.Now(), n.since()), fmt.Sprintf("kind %s of the custom resource %s/%s to be served", cr.GetKind(), cr.GetNamespace(), cr.GetName()))
 	}
 	return err
+}
+
+// readResource reads the module's custom resource, once in a pass.
+func (n *run) readResource(ctx context.Context) error {
+	if n.looked {
+		return nil
+	}
+	cr, err := n.runtime.Get(ctx, n.resourceRef())
+	switch loop.Reason(err) {
+	case apply.ObjectNotFound, apply.NamespaceNotFound:
+		cr, err = nil, nil
+	}
+	n.cr, n.looked = cr, err == nil
+	return err
+}
+
+// definedHere notes that a kind is served, if a definition of this module defines it: that need not be asked again.
+func (n *run) definedHere(kind schema.GroupKind) {
+	for _, set := range n.sets {
+		for _, o := range set.Bundle.Objects {
+			if crd, ok := o.CRD(); ok && crd.Group == kind.Group && crd.Kind == kind.Kind {
+				n.inst.progress.Served(apply.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Name: o.Name})
+			}
+		}
+	}
 }
 
 // prune deletes what a former version had and this one has not, and waits until it is gone. The new objects are there already.
@@ -278,7 +322,7 @@ func (n *run) listen(ctx context.Context) error {
 	}
 	n.inst.expect(n.refs)
 	if !slices.Equal(kinds, n.inst.kinds) {
-		n.inst.kinds = kinds
+		n.inst.kinds = n.shared.interests(kinds)
 		n.follow()
 	}
 	return nil
@@ -289,7 +333,7 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 	seen := map[runtimes.Interest]bool{}
 	var all []runtimes.Interest
 	add := func(ref apply.Ref, i runtimes.Interest) error {
-		resource, _, err := n.runtime.Resource(ctx, ref)
+		resource, err := n.resourceOf(ctx, ref)
 		if err != nil {
 			if loop.Reason(err) == v1beta2.ReasonKindUnknown {
 				return nil // not served yet, so there is nothing to hear
@@ -313,8 +357,30 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 			return nil, err
 		}
 	}
-	slices.SortFunc(all, func(a, b runtimes.Interest) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
-	return all, nil
+	slices.SortFunc(all, runtimes.Interest.Compare)
+	return n.Runtimes.Share(all), nil
+}
+
+// resourceOf returns the resource of a kind. A module that was installed has its definitions in its inventory, and the only one of a group defines
+// what is in that group: so nobody has to be asked after a restart.
+func (n *run) resourceOf(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
+	plural := ""
+	for _, r := range n.refs {
+		name, isOf := strings.CutSuffix(r.Name, "."+ref.Group)
+		switch {
+		case !isOf || r.Kind != "CustomResourceDefinition":
+		case plural != "" || n.manifest.Status.AppliedDigest == "":
+			resource, _, err := n.runtime.Resource(ctx, ref)
+			return resource, err
+		default:
+			plural = name
+		}
+	}
+	if plural != "" {
+		return ref.GVK().GroupVersion().WithResource(plural), nil
+	}
+	resource, _, err := n.runtime.Resource(ctx, ref)
+	return resource, err
 }
 
 // observed is what was seen of the module in the runtime.
@@ -334,7 +400,15 @@ func (n *run) observe(ctx context.Context) error {
 		n.seen = observed{state: v1beta2.StateReady}
 		return nil
 	}
-	waiting, err := n.runtime.Ready(ctx, deciding(n.refs, n.manifest.Spec.Manager), &n.inst.progress)
+	if n.fresh {
+		n.seen = observed{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady, v1beta2.OperationManifestWaiting}
+		return loop.Look(notYet)
+	}
+	ask := n.runtime.Ready
+	if n.manifest.Status.State == v1beta2.StateProcessing && time.Since(n.since()) < 2*time.Second {
+		ask = n.runtime.ReadyBriefly
+	}
+	waiting, err := ask(ctx, deciding(n.refs, n.manifest.Spec.Manager), &n.inst.progress)
 	if err != nil {
 		return err
 	}
@@ -357,14 +431,13 @@ func (n *run) observe(ctx context.Context) error {
 // judgeResource reads the state that the module's operator reports.
 func (n *run) judgeResource(ctx context.Context) (observed, error) {
 	ref := n.resourceRef()
-	cr, err := n.runtime.Get(ctx, ref)
-	if loop.Reason(err) == apply.ObjectNotFound {
-		return observed{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady, fmt.Sprintf("%s is not there yet", ref)}, nil
-	}
-	if err != nil {
+	if err := n.readResource(ctx); err != nil {
 		return observed{}, err
 	}
-	verdict, err := n.states.Judge(ref, cr, stateRules(&n.manifest.Spec))
+	if n.cr == nil {
+		return observed{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady, fmt.Sprintf("%s is not there yet", ref)}, nil
+	}
+	verdict, err := n.states.Judge(ref, n.cr, stateRules(&n.manifest.Spec))
 	if err != nil {
 		return observed{}, reconcile.TerminalError(err)
 	}

@@ -25,6 +25,7 @@ type installation struct {
 	uid      types.UID              // of the Manifest; another of the same name is another installation
 	released bool                   // the Manifest was let go; the cache may still show it for a moment
 	judged   string                 // by which readiness was judged last; "" if not yet
+	unsaved  unsaved                // what was applied completely, if the status does not say so yet
 	drift    string                 // what was found to differ and is only reported; "" if nothing
 	compared bool                   // all objects were compared since the program learnt of this Manifest
 	audited  time.Time              // when all objects were last compared, or when the program learnt of this Manifest
@@ -72,7 +73,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 // follow asks to hear of the connection, of the kinds of the inventory and of the module's custom resource.
 func (n *run) follow() {
 	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
-	n.inst.runtime.Store(&n.kyma)
+	n.inst.runtime.Store(new(strings.Clone(n.kyma))) // a pointer into n would keep all of it
 	n.Runtimes.Follow(n.kyma, runtimes.Follower{Key: followKey(key), Interests: n.inst.kinds, Wake: n.wakeOn(key, n.inst, n.resourceRef())})
 }
 
@@ -127,6 +128,9 @@ func (i *installation) noteOneLocked(s runtimes.Seen, o *metav1.PartialObjectMet
 	if o.Annotations[v1beta2.AnnotationOwnedBy] != owner {
 		return false
 	}
+	if !s.Deleted && !statusCounts(ref) && i.progress.Ours(ref, o.UID, o.Generation, o.ResourceVersion) {
+		return false // an echo of what we have written
+	}
 	if i.news == nil {
 		i.news = map[apply.Ref]sighting{}
 	}
@@ -134,6 +138,11 @@ func (i *installation) noteOneLocked(s runtimes.Seen, o *metav1.PartialObjectMet
 		uid: o.UID, generation: o.Generation, resourceVersion: o.ResourceVersion, deleted: s.Deleted, byOthers: changedByOthers(o),
 	}
 	return true
+}
+
+// statusCounts tells whether a change of the status of an object may matter to readiness.
+func statusCounts(ref apply.Ref) bool {
+	return isWorkload(ref) || ref.Kind == "CustomResourceDefinition" || ref.Kind == "PersistentVolumeClaim"
 }
 
 // noteAllLocked records how a kind stands when a watch on it begins: each object of this Manifest, and what should be there and is not. The
@@ -173,7 +182,9 @@ func refIn(i runtimes.Interest, namespace, name string) apply.Ref {
 func (i *installation) expect(refs []apply.Ref) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	i.inventory = refs
+	if !slices.Equal(i.inventory, refs) {
+		i.inventory = refs
+	}
 }
 
 // take returns what was seen since the last call.
@@ -228,6 +239,6 @@ func changedByOthers(m *metav1.PartialObjectMetadata) bool {
 	return ours.Before(&others)
 }
 
-func followKey(key types.NamespacedName) string { return "Manifest/" + key.String() }
+func followKey(key types.NamespacedName) string { return runtimes.ManifestKey(key.Namespace, key.Name) }
 
 func sameStrings(a, b map[string]string) bool { return maps.Equal(a, b) }

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,8 +19,10 @@ import (
 // recordInventory adds what is about to be applied to the inventory. What was there stays until it is known to be gone.
 func (n *run) recordInventory() {
 	s := &n.manifest.Status
-	if s.State == "" {
-		s.State = v1beta2.StateProcessing
+	if s.State == "" { // all that there is to say until it is Ready, if that is soon
+		s.State, s.ObservedGeneration = v1beta2.StateProcessing, n.manifest.Generation
+		s.LastOperation = v1beta2.LastOperation{Operation: v1beta2.OperationManifestWaiting, LastUpdateTime: metav1.Now()}
+		n.reportConditions(v1beta2.StateProcessing, v1beta2.ReasonApplying, v1beta2.OperationManifestWaiting)
 	}
 	union := slices.Clone(n.refs)
 	for _, old := range refsOf(s.Synced) {
@@ -37,22 +40,51 @@ func (n *run) report(out loop.Outcome) {
 	s := &n.manifest.Status
 	if n.applied {
 		s.Synced = syncedOf(append(slices.Clone(n.refs), n.kept...))
+	}
+	if n.applied || n.inst.unsaved.is(n.manifest, n.plan.digest) {
 		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
 	}
 	if out.Step != "" { // what this pass took notice of and did not deal with is still news
 		n.inst.giveBack(n.news, n.stirred, n.missed)
 	}
 	s.ObservedGeneration = n.manifest.Generation
-	before := s.State
+	before, since := s.State, n.since()
 	state, reason, operation := n.state(out)
 	if s.State != state || s.LastOperation.Operation != operation {
 		s.LastOperation = v1beta2.LastOperation{Operation: operation, LastUpdateTime: metav1.Now()}
 	}
 	s.State = state
 	n.reportConditions(state, reason, operation)
-	if state == v1beta2.StateReady && before != state && n.plan.whole {
-		metrics.Ready.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(time.Since(n.since()).Seconds())
+	if state == v1beta2.StateReady && before == v1beta2.StateProcessing {
+		metrics.Ready.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(time.Since(since).Seconds())
 	}
+}
+
+// brief is how long a new installation may take before its status says more than that it was begun; as long as a Kyma has patience. One
+// that is quicker costs two writes of status, whatever happens on the way.
+const brief = 10 * time.Second
+
+// isMinor tells whether the status need not be saved: a new installation was begun a moment ago and goes on without a problem. What was
+// applied is kept in mind until the status says it.
+func (n *run) isMinor() bool {
+	s, was := &n.manifest.Status, &n.saved
+	if s.State != v1beta2.StateProcessing || was.State != v1beta2.StateProcessing || was.Version != "" || time.Since(n.since()) > brief ||
+		s.ObservedGeneration != was.ObservedGeneration || len(was.Synced) == 0 || !slices.Equal(s.Synced, was.Synced) ||
+		!equality.Semantic.DeepEqual(meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSignature), meta.FindStatusCondition(was.Conditions, v1beta2.ConditionSignature)) {
+		return false
+	}
+	n.inst.unsaved = unsaved{}
+	if s.AppliedDigest != "" {
+		n.inst.unsaved = unsaved{digest: s.AppliedDigest, resourceVersion: n.manifest.ResourceVersion}
+	}
+	return true
+}
+
+// unsaved is the digest of what was applied completely to a runtime, and which version of the Manifest does not say so.
+type unsaved struct{ digest, resourceVersion string }
+
+func (u unsaved) is(m *v1beta2.Manifest, digest string) bool {
+	return u.digest != "" && u.digest == digest && u.resourceVersion == m.ResourceVersion
 }
 
 // state is the one word for the Manifest, the reason, and the sentence next to it. The first row that fits wins:

@@ -58,6 +58,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
 // Options are what the controller works with.
@@ -80,6 +81,8 @@ type Options struct {
 	Cleanup bool
 	// Concurrency is the number of runtimes looked at at the same time. Default 2.
 	Concurrency int
+	// Shards say which runtimes are worked on here. nil: all.
+	Shards *shard.Keeper
 	// RateLimiter spaces the tries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 }
@@ -145,6 +148,12 @@ func secretMetadata() *metav1.PartialObjectMetadata {
 
 // Reconcile looks at what is named by one Kyma, if it is time for that.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	ctx, leave, ours := r.Shards.Enter(ctx, req.Name)
+	if !ours {
+		r.forget(req.Name)
+		return reconcile.Result{}, nil
+	}
+	defer leave()
 	now := time.Now()
 	kyma := &v1beta2.Kyma{}
 	err := r.Client.Get(ctx, req.NamespacedName, kyma)

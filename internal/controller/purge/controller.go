@@ -62,6 +62,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
 // Options are what the controller works with.
@@ -79,6 +80,8 @@ type Options struct {
 	Skip []string
 	// Concurrency is the number of Kymas worked on at the same time. Default 4.
 	Concurrency int
+	// Shards say which runtimes are worked on here. nil: all.
+	Shards *shard.Keeper
 	// RateLimiter spaces the tries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 }
@@ -176,6 +179,12 @@ type run struct {
 
 // Reconcile is the whole purge of a Kyma.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	ctx, leave, ours := r.Shards.Enter(ctx, req.Name)
+	if !ours {
+		r.drop(req.Name)
+		return reconcile.Result{}, nil
+	}
+	defer leave()
 	kyma := &v1beta2.Kyma{}
 	if err := r.Client.Get(ctx, req.NamespacedName, kyma); err != nil {
 		if apierrors.IsNotFound(err) {

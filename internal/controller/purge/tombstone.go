@@ -87,12 +87,26 @@ func (r *Tombstones) Register(mgr ctrl.Manager) error {
 		WatchesRawSource(source.Kind(r.options.Held, client.Object(&corev1.ConfigMap{}), handler.EnqueueRequestsFromMapFunc(kymaOfLabel))).
 		Watches(&v1beta2.Kyma{}, &handler.EnqueueRequestForObject{}, comesOrGoes).
 		WatchesMetadata(secrets, handler.EnqueueRequestsFromMapFunc(kymaOfLabel)).
-		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+		WatchesRawSource(source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			r.queue.Store(&q)
+			r.Shards.OnOpened(func(int) { r.wakeAll(ctx, q) })
 			return nil
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
 		Complete(r)
+}
+
+// wakeAll has all tombstones looked at: some may be ours now.
+func (r *Tombstones) wakeAll(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+	var maps corev1.ConfigMapList
+	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return // the cache answers as long as the program lives
+	}
+	for i := range maps.Items {
+		for _, req := range kymaOfLabel(ctx, &maps.Items[i]) {
+			q.Add(req)
+		}
+	}
 }
 
 // kymaOfLabel maps an object to the Kyma that its label names.
@@ -115,6 +129,12 @@ type burial struct {
 
 // Reconcile looks at the oldest tombstone of one Kyma; the end of that leads to the next.
 func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	ctx, leave, ours := r.Shards.Enter(ctx, req.Name)
+	if !ours {
+		r.drop(req.Name)
+		return reconcile.Result{}, nil
+	}
+	defer leave()
 	written, err := r.read(ctx, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err

@@ -126,7 +126,7 @@ func (r *Reconciler) Register(_ context.Context, mgr ctrl.Manager) error {
 			return nil
 		})).
 		Named("watcher").
-		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
+		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter, NeedLeaderElection: new(true)}).
 		Complete(r)
 }
 

@@ -1,0 +1,44 @@
+package apply
+
+import (
+	"net/http"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+func TestKindsAreShared(t *testing.T) {
+	thing := schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}
+	ref := Ref{Group: thing.Group, Version: thing.Version, Kind: thing.Kind, Namespace: "n", Name: "a"}
+	s := newServer(t)
+	k := &Kinds{}
+	k.learn(render.CRD{Group: thing.Group, Versions: []string{thing.Version}, Kind: thing.Kind, Plural: "things", Namespaced: true})
+	c := s.cluster(ClusterOptions{Kinds: k})
+	if res, namespaced, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "things" || !namespaced {
+		t.Errorf("got %v, namespaced %v, %v, want what the bundle says", res, namespaced, err)
+	}
+	if got := s.take(); len(got) > 0 {
+		t.Errorf("the cluster was asked %q, want nothing", got)
+	}
+
+	// This cluster serves it under another name: it says so itself, and to nobody else.
+	s.on("GET /apis/example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = w.Write([]byte(`{"kind":"APIResourceList","resources":[{"name":"thingies","kind":"Thing","namespaced":true}]}`))
+	})
+	c.forget(thing)
+	if res, _, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "thingies" {
+		t.Errorf("got %v, %v, want what the cluster says", res, err)
+	}
+	if got := s.take(); len(got) != 1 {
+		t.Errorf("requests are %q, want one", got)
+	}
+	if res, _, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "thingies" || len(s.take()) > 0 {
+		t.Errorf("got %v, %v, want that remembered", res, err)
+	}
+	if res, _, err := s.cluster(ClusterOptions{Kinds: k}).Resource(t.Context(), ref); err != nil || res.Resource != "things" {
+		t.Errorf("another cluster has %v, %v: nobody decides for others", res, err)
+	}
+}

@@ -1,0 +1,23 @@
+{{- define "labels" -}}
+{app.kubernetes.io/name: lifecycle-manager}
+{{- end }}
+
+{{- define "subjects" -}}
+subjects:
+  - {kind: ServiceAccount, name: lifecycle-manager, namespace: {{ .Release.Namespace }}}
+{{- end }}
+
+{{- /* A registry's port, if it names one; path and scheme do not count. */}}
+{{- define "registryPort" -}}
+{{- $host := .Values.registry.host | trimPrefix "http://" | trimPrefix "https://" }}
+{{- regexFind ":[0-9]+$" (first (splitList "/" $host)) | trimPrefix ":" }}
+{{- end }}
+
+{{- define "egressPorts" -}}
+{{- $ports := .Values.networkPolicy.egressPorts }}
+{{- with include "registryPort" . }}{{ $ports = append $ports (int .) }}{{ end }}
+{{- if hasPrefix "http://" .Values.registry.host }}{{ if not (include "registryPort" .) }}{{ $ports = append $ports 80 }}{{ end }}{{ end }}
+{{- range $ports | uniq }}
+        - {protocol: TCP, port: {{ int . }}}
+{{- end }}
+{{- end }}

@@ -1,0 +1,41 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"debug/elf"
+	"fmt"
+	"os/exec"
+	"strings"
+)
+
+// build builds a program for a platform, such as linux/arm64: static, without paths of this machine, without symbols for debuggers.
+func build(ctx context.Context, folder, platform, file string) error {
+	system, architecture, ok := strings.Cut(platform, "/")
+	if !ok || strings.Contains(architecture, "/") {
+		return fmt.Errorf("--platforms: %q is not SYSTEM/ARCHITECTURE, such as linux/arm64", platform)
+	}
+	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, folder) //nolint:gosec // folders and files are ours
+	command.Env = append(command.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=")
+	var said bytes.Buffer
+	command.Stdout, command.Stderr = &said, &said
+	if err := command.Run(); err != nil {
+		return fmt.Errorf("building %s for %s: %w\n%s", folder, platform, err, said.Bytes())
+	}
+	return checkStatic(file)
+}
+
+// checkStatic fails if a program needs a loader, which an image without anything else does not have.
+func checkStatic(file string) error {
+	f, err := elf.Open(file)
+	if err != nil {
+		return fmt.Errorf("reading the program %s: %w", file, err)
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return fmt.Errorf("reading the program %s: it is not static: build it with CGO_ENABLED=0", file)
+		}
+	}
+	return nil
+}

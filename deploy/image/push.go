@@ -1,0 +1,54 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+)
+
+// push pushes the images: the first one to where it is told, the others beside it, with the same tag.
+func push(ctx context.Context, to string, images []*image, say io.Writer) error {
+	first, err := name.ParseReference(to)
+	if err != nil {
+		return fmt.Errorf("--push: %w", err)
+	}
+	tag, ok := first.(name.Tag)
+	if !ok {
+		return fmt.Errorf("--push: %q has a digest, which an image gets by being made: give a tag, or none", to)
+	}
+	version := tag.TagStr()
+	if !strings.HasSuffix(to, ":"+version) {
+		version = images[0].version
+	}
+	options := []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain), remote.WithUserAgent("lifecycle-manager-image")}
+	for n, m := range images {
+		repository := first.Context()
+		if n > 0 {
+			repository = repository.Repo(path.Join(path.Dir(repository.RepositoryStr()), m.name))
+		}
+		if err := remote.WriteIndex(repository.Tag(version), m.index, options...); err != nil {
+			return fmt.Errorf("pushing %s: %w", repository.Tag(version), err)
+		}
+		for _, bill := range m.bills {
+			digest, err := bill.Digest()
+			if err != nil {
+				return fmt.Errorf("computing the digest of a bill of materials: %w", err)
+			}
+			if err := remote.Write(repository.Digest(digest.String()), bill, options...); err != nil {
+				return fmt.Errorf("pushing the bill of materials of %s: %w", m.name, err)
+			}
+		}
+		digest, err := m.index.Digest()
+		if err != nil {
+			return fmt.Errorf("computing the digest of %s: %w", m.name, err)
+		}
+		fmt.Fprintf(say, "pushed %s@%s\n", repository.Tag(version), digest)
+	}
+	return nil
+}

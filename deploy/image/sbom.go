@@ -1,0 +1,136 @@
+package main
+
+import (
+	"crypto/sha256"
+	"debug/buildinfo"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"runtime/debug"
+	"strings"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/partial"
+	"github.com/google/go-containerregistry/pkg/v1/static"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+)
+
+// spdxType is the media type of a bill of materials.
+const spdxType types.MediaType = "application/spdx+json"
+
+// billOf makes the bill of materials of a program, as an artefact that refers to its image.
+func billOf(name, platform, file string, of v1.Image) (v1.Image, error) {
+	info, err := buildinfo.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("reading what the program is made of: %w", err)
+	}
+	data, err := os.ReadFile(file) //nolint:gosec // it was built a moment ago
+	if err != nil {
+		return nil, err
+	}
+	text, err := json.MarshalIndent(describe(name, platform, info, sha256.Sum256(data)), "", " ")
+	if err != nil {
+		return nil, fmt.Errorf("encoding the bill of materials: %w", err)
+	}
+	artefact := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), spdxType)
+	if artefact, err = mutate.AppendLayers(artefact, static.NewLayer(text, spdxType)); err != nil {
+		return nil, err
+	}
+	subject, err := partial.Descriptor(of)
+	if err != nil {
+		return nil, err
+	}
+	return mutate.Subject(artefact, *subject).(v1.Image), nil
+}
+
+// document is a bill of materials in SPDX 2.3, as far as it is used here.
+type document struct {
+	SPDXVersion       string         `json:"spdxVersion"`
+	DataLicense       string         `json:"dataLicense"`
+	SPDXID            string         `json:"SPDXID"`
+	Name              string         `json:"name"`
+	DocumentNamespace string         `json:"documentNamespace"`
+	CreationInfo      creation       `json:"creationInfo"`
+	Packages          []component    `json:"packages"`
+	Relationships     []relationship `json:"relationships"`
+}
+
+type creation struct {
+	Created  string   `json:"created"`
+	Creators []string `json:"creators"`
+}
+
+type component struct {
+	Name             string      `json:"name"`
+	SPDXID           string      `json:"SPDXID"`
+	VersionInfo      string      `json:"versionInfo,omitempty"`
+	DownloadLocation string      `json:"downloadLocation"`
+	FilesAnalyzed    bool        `json:"filesAnalyzed"`
+	LicenseConcluded string      `json:"licenseConcluded"`
+	LicenseDeclared  string      `json:"licenseDeclared"`
+	CopyrightText    string      `json:"copyrightText"`
+	Checksums        []checksum  `json:"checksums,omitempty"`
+	ExternalRefs     []reference `json:"externalRefs,omitempty"`
+}
+
+type checksum struct {
+	Algorithm string `json:"algorithm"`
+	Value     string `json:"checksumValue"`
+}
+
+type reference struct {
+	Category string `json:"referenceCategory"`
+	Type     string `json:"referenceType"`
+	Locator  string `json:"referenceLocator"`
+}
+
+type relationship struct {
+	Element string `json:"spdxElementId"`
+	Type    string `json:"relationshipType"`
+	Related string `json:"relatedSpdxElement"`
+}
+
+// describe lists the program, the modules in it, and Go's own library.
+func describe(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byte) document {
+	digest := hex.EncodeToString(sum[:])
+	d := document{
+		SPDXVersion: "SPDX-2.3", DataLicense: "CC0-1.0", SPDXID: "SPDXRef-DOCUMENT", Name: name + " for " + platform,
+		DocumentNamespace: "https://" + info.Main.Path + "/sbom/" + name + "/" + digest,
+		CreationInfo:      creation{epoch.Format(time.RFC3339), []string{"Organization: kyma-fleet"}},
+	}
+	main := newComponent("Program", info.Main.Path, "")
+	main.Checksums = []checksum{{"SHA256", digest}}
+	d.Packages = append(d.Packages, main, newComponent("Go", "stdlib", strings.TrimPrefix(info.GoVersion, "go")))
+	for n, dep := range info.Deps {
+		if dep.Replace != nil {
+			dep = dep.Replace
+		}
+		c := newComponent(fmt.Sprintf("Module-%d", n), dep.Path, dep.Version)
+		if raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(dep.Sum, "h1:")); err == nil && len(raw) == sha256.Size {
+			c.Checksums = []checksum{{"SHA256", hex.EncodeToString(raw)}} // of the list of all files of the module, as in go.sum
+		}
+		d.Packages = append(d.Packages, c)
+	}
+	d.Relationships = append(d.Relationships, relationship{d.SPDXID, "DESCRIBES", main.SPDXID})
+	for _, c := range d.Packages[1:] {
+		d.Relationships = append(d.Relationships, relationship{main.SPDXID, "DEPENDS_ON", c.SPDXID})
+	}
+	return d
+}
+
+// newComponent returns a module of Go.
+func newComponent(id, path, version string) component {
+	locator := "pkg:golang/" + path
+	if version != "" {
+		locator += "@" + version
+	}
+	return component{
+		Name: path, SPDXID: "SPDXRef-" + id, VersionInfo: version, DownloadLocation: "NOASSERTION", LicenseConcluded: "NOASSERTION",
+		LicenseDeclared: "NOASSERTION", CopyrightText: "NOASSERTION", ExternalRefs: []reference{{"PACKAGE-MANAGER", "purl", locator}},
+	}
+}

@@ -1,0 +1,339 @@
+package author
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// Source is what a module is built from.
+type Source struct {
+	// File is the path of the module-config. What it names is looked for beside it.
+	File string
+	// Commit of the source code; empty means that of the Git repository that File is in.
+	Commit string
+	// Home is the base URL of the registry that the module is pushed to first, for its descriptor; empty leaves that to the push.
+	Home string
+}
+
+// Module is a version of a module, as it was built or read from a place.
+type Module struct {
+	// Config it was built from; nil if it was read from a place.
+	Config *Config
+	// Name is that of the component, Version the one of the module.
+	Name, Version string
+	// Manifest is the YAML that installs the module, Objects what is in it.
+	Manifest []byte
+	Objects  []*unstructured.Unstructured
+	// DefaultCR is the default custom resource; nil if there is none.
+	DefaultCR *unstructured.Unstructured
+	// ClusterScoped tells whether the definition of the default custom resource, if the manifest has it, is cluster-scoped.
+	ClusterScoped bool
+	// Images of all workloads, sorted.
+	Images []string
+	// Template is the ModuleTemplate as YAML.
+	Template []byte
+	// Findings of the build that are no errors.
+	Findings []Finding
+
+	fromURL       bool
+	manifestFile  string // its name in the archive
+	defaultCR     []byte // as it was written
+	defaultCRFile string
+	source        *registry.Source
+	home          string
+}
+
+// Build reads a config and all that it names. If something is wrong with them, the error is Problems, with all that could be found.
+func Build(ctx context.Context, s Source) (*Module, error) {
+	text, err := os.ReadFile(s.File)
+	if err != nil {
+		return nil, Problems{{Error, s.File, fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", cause(err))}}
+	}
+	c, findings, err := ParseConfig(s.File, text)
+	if err != nil {
+		return nil, err
+	}
+	m := &Module{Config: c, Name: c.Name, Version: c.Version, Findings: findings, home: s.Home}
+	if err := m.readManifest(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.readDefaultCR(ctx); err != nil {
+		return nil, err
+	}
+	images, more := imagesOf(m.Objects)
+	m.Images, m.Findings = images, append(m.Findings, more...)
+	if err := problemsOf(m.Findings); err != nil {
+		return nil, err
+	}
+	m.ClusterScoped = m.isClusterScoped()
+	m.findSource(s.Commit)
+	m.Template, err = m.template()
+	return m, err
+}
+
+// Archive is the component version of the module, to be packed.
+func (m *Module) Archive() registry.Archive {
+	c := m.Config
+	labels := []registry.Label{
+		{Name: v1beta2.LabelBeta, Value: strconv.FormatBool(c.Beta)}, {Name: v1beta2.LabelInternal, Value: strconv.FormatBool(c.Internal)},
+		{Name: "operator.kyma-project.io/requiresDowntime", Value: strconv.FormatBool(c.RequiresDowntime)},
+		{Name: v1beta2.AnnotationIsClusterScoped, Value: strconv.FormatBool(m.ClusterScoped)},
+	}
+	if c.Scan {
+		labels = append(labels, registry.Label{Name: "security.kyma-project.io/scan", Value: "enabled"},
+			registry.Label{Name: "cloud.gardener.cnudie/responsibles", Value: []any{
+				map[string]any{"github_hostname": "github.tools.sap", "teamname": c.Team, "type": "githubTeam"}}})
+	}
+	return registry.Archive{
+		Name: m.Name, Version: m.Version, Provider: "kyma-project.io", Labels: labels, Images: m.Images, Tar: true,
+		RawManifest: m.Manifest, ManifestFile: m.manifestFile, DefaultCR: m.defaultCR, DefaultCRFile: m.defaultCRFile,
+		Template: m.Template, Source: m.source, RepositoryContext: m.home,
+	}
+}
+
+// readManifest reads the manifest, and renders it if it is a chart or a Kustomize directory.
+func (m *Module) readManifest(ctx context.Context) error {
+	c := m.Config
+	problem := func(err error) error { return Problems{{Error, c.Where("manifest"), "manifest: " + cause(err)}} }
+	m.fromURL = strings.Contains(c.Manifest, "://")
+	m.manifestFile = filepath.Base(c.Manifest)
+	info, err := os.Stat(c.path(c.Manifest))
+	if m.fromURL || err == nil && !info.IsDir() {
+		if m.Manifest, err = read(ctx, c, c.Manifest); err != nil {
+			return problem(err)
+		}
+		m.Objects, err = render.Parse(m.Manifest)
+	} else if err == nil {
+		m.Objects, m.Manifest, err = m.render(ctx)
+		m.manifestFile = c.ShortName() + ".yaml"
+	}
+	if err != nil {
+		return problem(err)
+	}
+	if len(m.Objects) == 0 {
+		return problem(errors.New("it holds no object: a module without objects installs nothing"))
+	}
+	return nil
+}
+
+// render makes one file of a folder.
+func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []byte, error) {
+	c := m.Config
+	folder, err := os.OpenRoot(c.path(c.Manifest))
+	if err != nil {
+		return nil, nil, err
+	}
+	defer folder.Close() //nolint:errcheck // it was only read
+	a, err := render.Open(folder.FS(), render.Limits{})
+	if err != nil {
+		return nil, nil, err
+	}
+	settings := render.Settings{}
+	if a.Kind() == render.Chart {
+		if settings, err = c.chartSettings(); err != nil {
+			return nil, nil, err
+		}
+	}
+	objects, leftOut, err := a.Objects(ctx, settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, l := range leftOut {
+		m.Findings = append(m.Findings, Finding{Warning, c.Where("manifest"), l})
+	}
+	if asks := a.Asks(settings); len(asks) > 0 {
+		m.Findings = append(m.Findings, Finding{Warning, c.Where("manifest"),
+			fmt.Sprintf("the chart asks about the cluster (%s), which is not known yet: it is rendered for Kubernetes %s", strings.Join(asks, ", "), render.DefaultKubeVersion)})
+	}
+	var text bytes.Buffer
+	for _, o := range objects {
+		data, err := yamlOf(o)
+		if err != nil {
+			return nil, nil, err
+		}
+		text.WriteString("---\n")
+		text.Write(data)
+	}
+	return objects, text.Bytes(), nil
+}
+
+// chartSettings are those of the config, and the values that it names.
+func (c *Config) chartSettings() (s render.Settings, err error) {
+	s.Release, s.Namespace = cmp.Or(c.Chart.Release, c.ShortName()), cmp.Or(c.Chart.Namespace, v1beta2.RuntimeNamespace)
+	if c.Chart.Values != "" {
+		if s.Values, err = os.ReadFile(c.path(c.Chart.Values)); err != nil {
+			return s, fmt.Errorf("reading the values of the chart: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// readDefaultCR reads the default custom resource, if the config names one.
+func (m *Module) readDefaultCR(ctx context.Context) error {
+	c := m.Config
+	if c.DefaultCR == "" {
+		return nil
+	}
+	problem := func(err error) error { return Problems{{Error, c.Where("defaultCR"), "defaultCR: " + cause(err)}} }
+	text, err := read(ctx, c, c.DefaultCR)
+	if err != nil {
+		return problem(err)
+	}
+	objects, err := render.Parse(text)
+	if err == nil && len(objects) != 1 {
+		err = fmt.Errorf("it holds %d objects, and has to hold one: the custom resource that switches the module on", len(objects))
+	}
+	if err != nil {
+		return problem(err)
+	}
+	m.defaultCR, m.defaultCRFile, m.DefaultCR = text, filepath.Base(c.DefaultCR), objects[0]
+	return nil
+}
+
+// read reads a file, or what is behind a URL.
+func read(ctx context.Context, c *Config, name string) ([]byte, error) {
+	const patience = 20 * time.Second
+	if !strings.Contains(name, "://") {
+		return os.ReadFile(c.path(name)) // the user's config names it
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, name, nil)
+	if err != nil {
+		return nil, err
+	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	if response.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s", name, response.Status)
+	}
+	data, err := io.ReadAll(io.LimitReader(response.Body, render.DefaultBytes+1))
+	if err == nil && len(data) > render.DefaultBytes {
+		err = fmt.Errorf("it is larger than %d bytes", render.DefaultBytes)
+	}
+	return data, err
+}
+
+// cause says why, without the call that failed.
+func cause(err error) string {
+	if p, ok := errors.AsType[*os.PathError](err); ok {
+		return p.Path + ": " + p.Err.Error()
+	}
+	return err.Error()
+}
+
+// definitionsOf returns the definitions of an artefact by group and kind.
+func definitionsOf(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.CustomResourceDefinition {
+	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
+	for _, o := range objects {
+		if gvk := o.GroupVersionKind(); gvk.Kind != "CustomResourceDefinition" || gvk.Group != apiextensionsv1.GroupName {
+			continue
+		}
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, crd) == nil {
+			all[crd.Spec.Group+"/"+crd.Spec.Names.Kind] = crd
+		}
+	}
+	return all
+}
+
+func (m *Module) isClusterScoped() bool {
+	if m.DefaultCR == nil {
+		return false
+	}
+	gvk := m.DefaultCR.GroupVersionKind()
+	crd := definitionsOf(m.Objects)[gvk.Group+"/"+gvk.Kind]
+	return crd != nil && crd.Spec.Scope == apiextensionsv1.ClusterScoped
+}
+
+// findSource finds out which commit is built.
+func (m *Module) findSource(commit string) {
+	if commit == "" {
+		found, err := commitOf(filepath.Dir(m.Config.file))
+		if err != nil {
+			m.Findings = append(m.Findings, Finding{Warning, m.Config.file,
+				"the module will not say from which commit it is built: " + err.Error() + "; build it in its Git repository, or give --commit"})
+			return
+		}
+		commit = found
+	}
+	m.source = &registry.Source{Repository: m.Config.Repository, Commit: commit}
+}
+
+// commitOf returns the commit that is checked out in the Git repository that a folder is in.
+func commitOf(folder string) (string, error) {
+	folder, err := filepath.Abs(folder)
+	if err != nil {
+		return "", fmt.Errorf("finding the folder: %w", err)
+	}
+	for at := folder; ; at = filepath.Dir(at) {
+		git := filepath.Join(at, ".git")
+		info, err := os.Stat(git)
+		if err != nil {
+			if at == filepath.Dir(at) {
+				return "", fmt.Errorf("%s is in no Git repository", folder)
+			}
+			continue
+		}
+		if !info.IsDir() { // a worktree
+			data, err := os.ReadFile(git) //nolint:gosec // beside the user's config
+			if err != nil {
+				return "", fmt.Errorf("reading %s: %w", git, err)
+			}
+			git = strings.TrimSpace(strings.TrimPrefix(string(data), "gitdir:"))
+			if !filepath.IsAbs(git) {
+				git = filepath.Join(at, git)
+			}
+		}
+		return headOf(git)
+	}
+}
+
+// headOf reads HEAD of a Git directory.
+func headOf(git string) (string, error) {
+	head, err := os.ReadFile(filepath.Join(git, "HEAD")) //nolint:gosec // beside the user's config
+	if err != nil {
+		return "", fmt.Errorf("%s is no Git repository", git)
+	}
+	ref, symbolic := strings.CutPrefix(strings.TrimSpace(string(head)), "ref: ")
+	if !symbolic {
+		return ref, nil
+	}
+	homes := []string{git}
+	if common, err := os.ReadFile(filepath.Join(git, "commondir")); err == nil { //nolint:gosec // as above
+		homes = append(homes, filepath.Join(git, strings.TrimSpace(string(common))))
+	}
+	for _, home := range homes {
+		if data, err := os.ReadFile(filepath.Join(home, filepath.FromSlash(ref))); err == nil { //nolint:gosec // as above
+			return strings.TrimSpace(string(data)), nil
+		}
+		packed, _ := os.ReadFile(filepath.Join(home, "packed-refs")) //nolint:gosec // as above
+		for line := range strings.Lines(string(packed)) {
+			if commit, name, ok := strings.Cut(strings.TrimSpace(line), " "); ok && name == ref {
+				return commit, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s has no commit yet", filepath.Dir(git))
+}

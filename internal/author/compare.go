@@ -1,0 +1,216 @@
+package author
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+)
+
+// compareDefinitions finds changes of definitions that break those who have such custom resources already. A definition that is gone is
+// reported with the objects that are.
+func compareDefinitions(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []Finding {
+	var findings []Finding
+	for _, key := range sortedKeys(before) {
+		if now := after[key]; now != nil {
+			findings = append(findings, compareDefinition(before[key], now)...)
+		}
+	}
+	return findings
+}
+
+func compareDefinition(before, after *apiextensionsv1.CustomResourceDefinition) []Finding {
+	var findings []Finding
+	where := "CustomResourceDefinition " + after.Name
+	add := func(l Level, format string, args ...any) {
+		findings = append(findings, Finding{l, where, fmt.Sprintf(format, args...)})
+	}
+	if before.Spec.Scope != after.Spec.Scope {
+		add(Error, "its scope changes from %s to %s, which an API server refuses", before.Spec.Scope, after.Spec.Scope)
+	}
+	versions := map[string]apiextensionsv1.CustomResourceDefinitionVersion{}
+	for _, v := range after.Spec.Versions {
+		versions[v.Name] = v
+	}
+	for _, old := range before.Spec.Versions {
+		v, there := versions[old.Name]
+		switch {
+		case !there && old.Storage:
+			add(Error, "version %s goes, and custom resources are stored in it: an API server refuses that; serve both versions, and drop the old one in a later release", old.Name)
+			continue
+		case old.Served && (!there || !v.Served):
+			add(Error, "version %s is not served any more: clients that use it fail; announce it, and serve it for some releases more", old.Name)
+			continue
+		case !there || old.Schema == nil || v.Schema == nil || old.Schema.OpenAPIV3Schema == nil || v.Schema.OpenAPIV3Schema == nil:
+			continue
+		}
+		c := comparison{where: where + ", version " + v.Name}
+		c.schemas("", old.Schema.OpenAPIV3Schema, v.Schema.OpenAPIV3Schema)
+		findings = append(findings, c.findings...)
+	}
+	return findings
+}
+
+// comparison is one of two schemas.
+type comparison struct {
+	where    string
+	findings []Finding
+}
+
+func (c *comparison) add(l Level, path, format string, args ...any) {
+	if path == "" {
+		path = "."
+	}
+	c.findings = append(c.findings, Finding{l, c.where, path + ": " + fmt.Sprintf(format, args...)})
+}
+
+// schemas finds what the new schema refuses or drops that the old one had. What is only in a status is written by the operator, which can
+// follow; so it is a warning at most.
+func (c *comparison) schemas(path string, before, after *apiextensionsv1.JSONSchemaProps) {
+	grave := Error
+	if path == ".status" || strings.HasPrefix(path, ".status.") {
+		grave = Warning
+	}
+	if before.Type != after.Type || before.XIntOrString != after.XIntOrString {
+		c.add(grave, path, "its type changes from %s to %s: stored values do not fit any more", typeOf(before), typeOf(after))
+		return
+	}
+	c.limits(path, grave, before, after)
+	open := after.XPreserveUnknownFields != nil && *after.XPreserveUnknownFields || after.AdditionalProperties != nil && after.AdditionalProperties.Allows
+	if !open && before.XPreserveUnknownFields != nil && *before.XPreserveUnknownFields {
+		c.add(grave, path, "unknown fields are not kept any more: what users wrote there is dropped")
+	}
+	for _, name := range sortedKeys(before.Properties) {
+		old := before.Properties[name]
+		now, there := after.Properties[name]
+		switch {
+		case there:
+			c.schemas(path+"."+name, &old, &now)
+		case !open:
+			c.add(grave, path+"."+name, "the field is gone: what users wrote there is dropped without a word")
+		}
+	}
+	for _, name := range after.Required {
+		if property := after.Properties[name]; !slices.Contains(before.Required, name) && property.Default == nil {
+			c.add(grave, path+"."+name, "it is required now, and has no default: custom resources without it cannot be changed any more")
+		}
+	}
+	if b, a := before.Items, after.Items; b != nil && a != nil && b.Schema != nil && a.Schema != nil {
+		c.schemas(path+"[]", b.Schema, a.Schema)
+	}
+	if b, a := before.AdditionalProperties, after.AdditionalProperties; b != nil && a != nil && b.Schema != nil && a.Schema != nil {
+		c.schemas(path+"[*]", b.Schema, a.Schema)
+	}
+}
+
+func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
+	if s.XIntOrString {
+		return "integer or string"
+	}
+	if s.Type == "" {
+		return "any"
+	}
+	return s.Type
+}
+
+// limits finds values that were allowed and are not any more.
+func (c *comparison) limits(path string, grave Level, before, after *apiextensionsv1.JSONSchemaProps) {
+	if len(after.Enum) > 0 {
+		var gone []string
+		for _, old := range before.Enum {
+			if !slices.ContainsFunc(after.Enum, func(e apiextensionsv1.JSON) bool { return string(e.Raw) == string(old.Raw) }) {
+				gone = append(gone, string(old.Raw))
+			}
+		}
+		switch {
+		case len(before.Enum) == 0:
+			c.add(grave, path, "it had any value, and now has to be one of %d", len(after.Enum))
+		case len(gone) > 0:
+			c.add(grave, path, "%s is not allowed any more", strings.Join(gone, ", "))
+		}
+	}
+	if after.Pattern != before.Pattern && after.Pattern != "" {
+		c.add(Warning, path, "the pattern changes from %q to %q: do all values fit that were allowed?", before.Pattern, after.Pattern)
+	}
+	if before.Nullable && !after.Nullable {
+		c.add(grave, path, "it cannot be null any more")
+	}
+	for _, l := range []struct {
+		name          string
+		before, after *int64
+		least         bool
+	}{
+		{"minLength", before.MinLength, after.MinLength, true}, {"maxLength", before.MaxLength, after.MaxLength, false},
+		{"minItems", before.MinItems, after.MinItems, true}, {"maxItems", before.MaxItems, after.MaxItems, false},
+		{"minProperties", before.MinProperties, after.MinProperties, true}, {"maxProperties", before.MaxProperties, after.MaxProperties, false},
+	} {
+		narrower := l.after != nil && (l.before == nil || l.least && *l.after > *l.before || !l.least && *l.after < *l.before)
+		if narrower && (!l.least || *l.after > 0) {
+			c.add(grave, path, "%s is %d now: values that were allowed are not any more", l.name, *l.after)
+		}
+	}
+	for _, l := range []struct {
+		name          string
+		before, after *float64
+		least         bool
+	}{{"minimum", before.Minimum, after.Minimum, true}, {"maximum", before.Maximum, after.Maximum, false}} {
+		if l.after != nil && (l.before == nil || l.least && *l.after > *l.before || !l.least && *l.after < *l.before) {
+			c.add(grave, path, "%s is %v now: values that were allowed are not any more", l.name, *l.after)
+		}
+	}
+	for _, rule := range after.XValidations {
+		if !slices.ContainsFunc(before.XValidations, func(r apiextensionsv1.ValidationRule) bool { return r.Rule == rule.Rule }) {
+			c.add(Warning, path, "there is a new rule, %q: do all custom resources keep it?", rule.Rule)
+		}
+	}
+}
+
+// immutable are fields that an API server lets nobody change, by kind.
+var immutable = map[string][]string{
+	"apps/Deployment":                       {"spec.selector"},
+	"apps/DaemonSet":                        {"spec.selector"},
+	"apps/ReplicaSet":                       {"spec.selector"},
+	"apps/StatefulSet":                      {"spec.selector", "spec.serviceName", "spec.podManagementPolicy", "spec.volumeClaimTemplates"},
+	"batch/Job":                             {"spec.template", "spec.selector", "spec.completionMode"},
+	"rbac.authorization.k8s.io/RoleBinding": {"roleRef"},
+	"rbac.authorization.k8s.io/ClusterRoleBinding": {"roleRef"},
+	"/Secret":                                {"type"},
+	"/Service":                               {"spec.clusterIP"},
+	"/PersistentVolumeClaim":                 {"spec.accessModes", "spec.storageClassName", "spec.volumeMode", "spec.volumeName", "spec.selector"},
+	"/Pod":                                   {"spec"},
+	"storage.k8s.io/StorageClass":            {"provisioner", "parameters", "reclaimPolicy", "volumeBindingMode"},
+	"scheduling.k8s.io/PriorityClass":        {"value", "preemptionPolicy"},
+	"networking.k8s.io/IngressClass":         {"spec.controller"},
+	"node.k8s.io/RuntimeClass":               {"handler"},
+	"storage.k8s.io/CSIDriver":               {"spec.attachRequired", "spec.fsGroupPolicy"},
+	"storage.k8s.io/VolumeAttachment":        {"spec"},
+	"certificates.k8s.io/ClusterTrustBundle": {"spec.signerName"},
+}
+
+// compareImmutable finds changes of fields that nobody may change.
+func compareImmutable(before, after *unstructured.Unstructured) []Finding {
+	gvk := after.GroupVersionKind()
+	fields := slices.Clone(immutable[gvk.Group+"/"+gvk.Kind])
+	if sealed, _, _ := unstructured.NestedBool(before.Object, "immutable"); sealed && gvk.Group == "" {
+		fields = append(fields, "data", "binaryData", "stringData")
+	}
+	var findings []Finding
+	for _, f := range fields {
+		was, _, _ := unstructured.NestedFieldNoCopy(before.Object, strings.Split(f, ".")...)
+		is, _, _ := unstructured.NestedFieldNoCopy(after.Object, strings.Split(f, ".")...)
+		if reflect.DeepEqual(was, is) {
+			continue
+		}
+		if after.GetAnnotations()[apply.AnnotationOnImmutable] == "recreate" {
+			findings = append(findings, Finding{Warning, nameOf(after), fmt.Sprintf("%s changes, so the upgrade deletes it and creates it again, as its annotation allows", f)})
+			continue
+		}
+		findings = append(findings, Finding{Error, nameOf(after), fmt.Sprintf("%s changes, which an API server refuses: give the new one another name, or let it be created again (annotation %s: recreate)", f, apply.AnnotationOnImmutable)})
+	}
+	return findings
+}

@@ -1,0 +1,134 @@
+package author
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// podPaths are where pod templates are, by kind.
+var podPaths = map[string][]string{
+	"Deployment": {"spec", "template", "spec"}, "StatefulSet": {"spec", "template", "spec"}, "DaemonSet": {"spec", "template", "spec"},
+	"ReplicaSet": {"spec", "template", "spec"}, "Job": {"spec", "template", "spec"}, "CronJob": {"spec", "jobTemplate", "spec", "template", "spec"},
+	"Pod": {"spec"},
+}
+
+// containersOf returns the containers of an object that runs pods, first those that initialise.
+func containersOf(o *unstructured.Unstructured) []map[string]any {
+	path, runs := podPaths[o.GetKind()]
+	if group := o.GroupVersionKind().Group; !runs || group != "" && group != "apps" && group != "batch" {
+		return nil
+	}
+	var all []map[string]any
+	for _, field := range []string{"initContainers", "containers"} {
+		list, _, _ := unstructured.NestedSlice(o.Object, append(slices.Clone(path), field)...)
+		for _, c := range list {
+			if container, ok := c.(map[string]any); ok {
+				all = append(all, container)
+			}
+		}
+	}
+	return all
+}
+
+// imagesOf returns the images of all workloads, sorted, each once: those of containers, and environment variables that are images. What
+// such a variable is, decides its name or its form: one with a path. Others, such as localhost:8080, are no images.
+func imagesOf(objects []*unstructured.Unstructured) (images []string, findings []Finding) {
+	for _, o := range objects {
+		for _, c := range containersOf(o) {
+			where := fmt.Sprintf("%s, container %v", nameOf(o), c["name"])
+			image, _ := c["image"].(string)
+			if problem := imageProblem(image); problem != "" {
+				findings = append(findings, Finding{Error, where, fmt.Sprintf("image %q: %s", image, problem)})
+			} else {
+				images = append(images, image)
+			}
+			found, more := imagesInEnv(c, where)
+			images, findings = append(images, found...), append(findings, more...)
+		}
+	}
+	slices.Sort(images)
+	return slices.Compact(images), findings
+}
+
+func imagesInEnv(container map[string]any, where string) (images []string, findings []Finding) {
+	env, _ := container["env"].([]any)
+	for _, e := range env {
+		variable, _ := e.(map[string]any)
+		key, _ := variable["name"].(string)
+		value, _ := variable["value"].(string)
+		named := strings.HasSuffix(strings.ToUpper(key), "IMAGE")
+		if value == "" || !named && !looksLikeImage(value) {
+			if tag := value[strings.LastIndex(value, ":")+1:]; isMoving(tag) && imageForm.MatchString(value) {
+				findings = append(findings, Finding{Warning, where, fmt.Sprintf("environment variable %s=%q: if that is an image, name the variable …_IMAGE, and give it a version", key, value)})
+			}
+			continue
+		}
+		if problem := imageProblem(value); problem != "" {
+			findings = append(findings, Finding{Error, where, fmt.Sprintf("image %q in environment variable %s: %s", value, key, problem)})
+			continue
+		}
+		images = append(images, value)
+	}
+	return images, findings
+}
+
+var imageForm = regexp.MustCompile(`^[a-z0-9]+([._/-][a-z0-9]+)*:\w[\w.-]*$`)
+
+// looksLikeImage tells whether a text can hardly be anything but an image: it has a path, and a tag or a digest.
+func looksLikeImage(text string) bool {
+	const longest = 256
+	if len(text) > longest || strings.ContainsAny(text, " \t\n") || strings.Contains(text, "://") || strings.HasPrefix(text, "/") {
+		return false
+	}
+	last := text[strings.LastIndex(text, "/")+1:]
+	if last == text || !strings.ContainsAny(last, ":@") {
+		return strings.Contains(text, "@sha256:")
+	}
+	_, err := name.ParseReference(text)
+	return err == nil
+}
+
+func isMoving(tag string) bool {
+	return strings.EqualFold(tag, "latest") || strings.EqualFold(tag, "main")
+}
+
+// imageProblem says what is wrong with the reference of an image, "" if nothing is.
+func imageProblem(image string) string {
+	if image == "" {
+		return "it is missing"
+	}
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		repository, digest, pinned := strings.Cut(image, "@")
+		switch _, inner := name.ParseReference(repository); {
+		case pinned && inner == nil:
+			return fmt.Sprintf("the digest %q is none: sha256: and 64 hexadecimal digits", digest)
+		case strings.ToLower(repository) != repository:
+			return "repositories have no capital letters"
+		}
+		return "this is no reference of an image: host/path:tag"
+	}
+	tag, ok := ref.(name.Tag)
+	switch last := image[strings.LastIndex(image, "/")+1:]; {
+	case !ok:
+		return ""
+	case isMoving(tag.TagStr()) && strings.Contains(last, ":"):
+		return fmt.Sprintf("the tag %s moves, so that nobody knows what runs: give a version or a digest", tag.TagStr())
+	case !strings.Contains(last, ":"):
+		return "without a tag it means latest, which moves, so that nobody knows what runs: give a version or a digest"
+	}
+	return ""
+}
+
+// nameOf names an object for people.
+func nameOf(o *unstructured.Unstructured) string {
+	if o.GetNamespace() == "" {
+		return o.GetKind() + " " + o.GetName()
+	}
+	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+}

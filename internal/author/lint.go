@@ -1,0 +1,267 @@
+package author
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	structuralschema "k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/crds"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+// Limits of those who read modules, in bytes.
+const (
+	managerDescriptor = 100 << 10 // what the manager, and the reference, read of a component descriptor
+	managerLayer      = 32 << 20  // what the manager reads of a layer
+	maxObject         = 1 << 20   // what etcd takes of an object, with room for what the API server adds
+)
+
+// Lint looks for what a module should not be released with, by itself and, if previous is not nil, as the upgrade from that version. It
+// asks no cluster. Findings come grave ones first, and else in the order of the artefact.
+func (m *Module) Lint(previous *Module) []Finding {
+	all := slices.Clone(m.Findings)
+	for _, check := range []func() []Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects, m.lintSizes, m.lintRights} {
+		all = append(all, check()...)
+	}
+	if previous != nil {
+		all = append(all, m.lintUpgrade(previous)...)
+	}
+	rank := map[Level]int{Error: 0, Warning: 1, Info: 2}
+	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
+	return all
+}
+
+// lintTemplate holds the ModuleTemplate against its definition.
+func (m *Module) lintTemplate() []Finding {
+	if m.Template == nil {
+		return nil
+	}
+	where := "ModuleTemplate " + m.Name + ":" + m.Version
+	o := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(m.Template, &o.Object); err != nil {
+		return []Finding{{Error, where, "it is not YAML: " + err.Error()}}
+	}
+	for _, crd := range crds.All() {
+		if crd.Spec.Names.Kind == v1beta2.KindModuleTemplate {
+			return schemaFindings(crd, o, where, Error)
+		}
+	}
+	return nil
+}
+
+// schemaFindings holds an object against the definition of its kind. Fields that it would lose are unknown.
+func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured, where string, unknown Level) []Finding {
+	var schema *apiextensionsv1.JSONSchemaProps
+	for _, v := range crd.Spec.Versions {
+		if v.Name == o.GroupVersionKind().Version && v.Schema != nil {
+			schema = v.Schema.OpenAPIV3Schema
+		}
+	}
+	if schema == nil {
+		return []Finding{{Error, where, fmt.Sprintf("its definition has no version %q", o.GroupVersionKind().Version)}}
+	}
+	internal := &apiextensions.JSONSchemaProps{}
+	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(schema, internal, nil); err != nil {
+		return []Finding{{Error, "CustomResourceDefinition " + crd.Name, "its schema cannot be understood: " + err.Error()}}
+	}
+	validator, _, err := validation.NewSchemaValidator(internal)
+	if err != nil {
+		return []Finding{{Error, "CustomResourceDefinition " + crd.Name, "its schema cannot be understood: " + err.Error()}}
+	}
+	var findings []Finding
+	for _, problem := range validation.ValidateCustomResource(nil, o.Object, validator) {
+		findings = append(findings, Finding{Error, where, problem.Error()})
+	}
+	structural, err := structuralschema.NewStructural(internal)
+	if err != nil {
+		return append(findings, Finding{Error, "CustomResourceDefinition " + crd.Name, "its schema is not structural, so that no API server takes it: " + err.Error()})
+	}
+	copied := o.DeepCopy().Object
+	for _, path := range pruning.PruneWithOptions(copied, structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
+		findings = append(findings, Finding{unknown, where, fmt.Sprintf("field %s is not in the schema of %s: the API server drops it without a word", path, crd.Name)})
+	}
+	return findings
+}
+
+// lintDefaultCR holds the default custom resource against the definition that the manifest brings.
+func (m *Module) lintDefaultCR() []Finding {
+	if m.DefaultCR == nil {
+		return []Finding{{Info, m.Name, "there is no default custom resource: the module is ready when its objects are, and users switch it on themselves"}}
+	}
+	gvk := m.DefaultCR.GroupVersionKind()
+	where := "default custom resource " + nameOf(m.DefaultCR)
+	crd := definitionsOf(m.Objects)[gvk.Group+"/"+gvk.Kind]
+	if crd == nil {
+		return []Finding{{Warning, where, fmt.Sprintf("the manifest does not define its kind, %s.%s: who does?", gvk.Kind, gvk.Group)}}
+	}
+	findings := schemaFindings(crd, m.DefaultCR, where, Warning)
+	for _, v := range crd.Spec.Versions {
+		if v.Name != gvk.Version {
+			continue
+		}
+		if !v.Served {
+			findings = append(findings, Finding{Error, where, fmt.Sprintf("%s does not serve version %s", crd.Name, v.Name)})
+		}
+		if v.Subresources == nil || v.Subresources.Status == nil {
+			findings = append(findings, Finding{Warning, "CustomResourceDefinition " + crd.Name, "it has no subresource status: users could write the state that the operator reports"})
+		}
+		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil && !hasState(v.Schema.OpenAPIV3Schema) {
+			findings = append(findings, Finding{Warning, "CustomResourceDefinition " + crd.Name,
+				"its status has no field state: without one of Ready, Processing, Warning, Error and Deleting there the module is never Ready, unless the ModuleTemplate has a stateExpression"})
+		}
+	}
+	return findings
+}
+
+func hasState(schema *apiextensionsv1.JSONSchemaProps) bool {
+	status, ok := schema.Properties["status"]
+	_, has := status.Properties["state"]
+	return ok && (has || status.XPreserveUnknownFields != nil && *status.XPreserveUnknownFields)
+}
+
+// lintManager looks for the workload that the config names, and whether it tells its version.
+func (m *Module) lintManager() []Finding {
+	if m.Config == nil {
+		return nil
+	}
+	w := m.Config.Manager
+	if w == nil {
+		return []Finding{{Warning, m.Config.Where("manager"), "no manager is named: clients cannot tell which version runs"}}
+	}
+	where := m.Config.Where("manager")
+	for _, o := range m.Objects {
+		gvk := o.GroupVersionKind()
+		if gvk.Group != w.Group || gvk.Kind != w.Kind.Kind || o.GetName() != w.Name || w.Namespace != "" && o.GetNamespace() != "" && o.GetNamespace() != w.Namespace {
+			continue
+		}
+		return m.lintVersion(o)
+	}
+	return []Finding{{Error, where, fmt.Sprintf("manager: the manifest has no %s.%s %s: clients would look for it in vain", w.Kind.Kind, w.Group, strings.TrimPrefix(w.Namespace+"/"+w.Name, "/"))}}
+}
+
+// lintVersion looks whether a workload says which version it is.
+func (m *Module) lintVersion(o *unstructured.Unstructured) []Finding {
+	if o.GetLabels()["app.kubernetes.io/version"] == m.Version {
+		return nil
+	}
+	var tags []string
+	for _, c := range containersOf(o) {
+		image, _ := c["image"].(string)
+		image, _, _ = strings.Cut(image, "@")
+		_, tag, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
+		if strings.TrimPrefix(tag, "v") == m.Version {
+			return nil
+		}
+		tags = append(tags, tag)
+	}
+	return []Finding{{Warning, nameOf(o), fmt.Sprintf("it does not say that it is version %s: its images have %s, and it has no label app.kubernetes.io/version", m.Version, strings.Join(tags, ", "))}}
+}
+
+// lintObjects looks for objects that are there twice, or that an API server would refuse for their name.
+func (m *Module) lintObjects() []Finding {
+	var findings []Finding
+	seen := map[string]bool{}
+	for _, o := range m.Objects {
+		key := idOf(o)
+		if seen[key] {
+			findings = append(findings, Finding{Error, nameOf(o), "it is in the manifest twice: only one of them can be"})
+		}
+		seen[key] = true
+		if o.GetKind() == "Namespace" && (o.GetName() == "default" || strings.HasPrefix(o.GetName(), "kube-")) {
+			findings = append(findings, Finding{Warning, nameOf(o), "this namespace belongs to Kubernetes: leave it out"})
+		}
+		gvk := o.GroupVersionKind()
+		if m.DefaultCR != nil && key == idOf(m.DefaultCR) {
+			findings = append(findings, Finding{Warning, nameOf(o), fmt.Sprintf("the default custom resource is in the manifest too, which undoes what users change in their %s: take it out", gvk.Kind)})
+		}
+	}
+	return findings
+}
+
+// lintSizes compares with what readers take.
+func (m *Module) lintSizes() []Finding {
+	var findings []Finding
+	where := m.Name + ":" + m.Version
+	if len(m.Manifest) > managerLayer-10<<10 {
+		findings = append(findings, Finding{Error, where, fmt.Sprintf("the manifest has %d bytes: the manager reads %d", len(m.Manifest), managerLayer)})
+	}
+	if len(m.Template) > maxObject {
+		findings = append(findings, Finding{Error, where, fmt.Sprintf("the ModuleTemplate has %d bytes: an API server takes about %d", len(m.Template), maxObject)})
+	}
+	if m.Config != nil {
+		made, err := registry.Pack(m.Archive())
+		if err != nil {
+			return append(findings, Finding{Error, where, err.Error()})
+		}
+		if text, err := made.Descriptor(); err == nil && len(text) > managerDescriptor {
+			findings = append(findings, Finding{Error, where, fmt.Sprintf("the component descriptor has %d bytes: the manager reads %d; it names %d images", len(text), managerDescriptor, len(m.Images))})
+		}
+	}
+	for _, o := range m.Objects {
+		if text, err := yamlOf(o); err == nil && len(text) > maxObject {
+			findings = append(findings, Finding{Warning, nameOf(o), fmt.Sprintf("it has %d bytes: an API server takes about %d", len(text), maxObject)})
+		}
+	}
+	return findings
+}
+
+// idOf identifies an object in whatever version of its kind.
+func idOf(o *unstructured.Unstructured) string {
+	gvk := o.GroupVersionKind()
+	return strings.Join([]string{gvk.Group, gvk.Kind, o.GetNamespace(), o.GetName()}, "/")
+}
+
+// lintUpgrade compares with the version before.
+func (m *Module) lintUpgrade(previous *Module) []Finding {
+	var findings []Finding
+	upgrade := fmt.Sprintf("%s to %s", previous.Version, m.Version)
+	if m.Name != previous.Name {
+		findings = append(findings, Finding{Error, m.Name, fmt.Sprintf("the version before is of another component, %s", previous.Name)})
+	}
+	before, errB := semver.NewVersion(previous.Version)
+	after, errA := semver.NewVersion(m.Version)
+	if errA == nil && errB == nil && !after.GreaterThan(before) {
+		findings = append(findings, Finding{Error, upgrade, "that is no upgrade: a lower version is never installed over a higher one"})
+	}
+	now := map[string]*unstructured.Unstructured{}
+	for _, o := range m.Objects {
+		now[idOf(o)] = o
+	}
+	findings = append(findings, compareDefinitions(definitionsOf(previous.Objects), definitionsOf(m.Objects))...)
+	for _, old := range previous.Objects {
+		if o := now[idOf(old)]; o != nil {
+			findings = append(findings, compareImmutable(old, o)...)
+			continue
+		}
+		findings = append(findings, pruned(old))
+	}
+	return append(findings, moreRights(previous.Objects, m.Objects)...)
+}
+
+// pruned says what becomes of an object that the new version does not have.
+func pruned(o *unstructured.Unstructured) Finding {
+	where := nameOf(o)
+	switch {
+	case o.GetAnnotations()[apply.AnnotationPrune] == "keep":
+		return Finding{Info, where, "it is not in the new version, and stays: its annotation says so"}
+	case o.GetKind() == "CustomResourceDefinition":
+		return Finding{Error, where, fmt.Sprintf("the upgrade deletes it, and with it every such custom resource of users: keep it, or let it stay in the cluster (annotation %s: keep)", apply.AnnotationPrune)}
+	case o.GetKind() == "Namespace":
+		return Finding{Warning, where, "the upgrade deletes it, with all that anybody has put there"}
+	case o.GetKind() == "PersistentVolumeClaim":
+		return Finding{Warning, where, "the upgrade deletes it, with its data"}
+	}
+	return Finding{Info, where, "the upgrade deletes it"}
+}

@@ -1,0 +1,154 @@
+package author
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// role is a Role or ClusterRole of a manifest.
+type role struct {
+	where string
+	wide  bool // in the whole cluster
+	rules []rbacv1.PolicyRule
+}
+
+func rolesOf(objects []*unstructured.Unstructured) []role {
+	var roles []role
+	for _, o := range objects {
+		if gvk := o.GroupVersionKind(); gvk.Group != rbacv1.GroupName || gvk.Kind != "Role" && gvk.Kind != "ClusterRole" {
+			continue
+		}
+		var r rbacv1.ClusterRole
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &r) == nil {
+			roles = append(roles, role{nameOf(o), o.GetKind() == "ClusterRole", r.Rules})
+		}
+	}
+	return roles
+}
+
+// grant is one verb on one resource.
+type grant struct {
+	verb, resource string // resource.group, or a path
+	named          bool   // of certain objects only
+	wide           bool
+}
+
+func (r role) grants() []grant {
+	var all []grant
+	for _, rule := range r.rules {
+		for _, verb := range rule.Verbs {
+			for _, path := range rule.NonResourceURLs {
+				all = append(all, grant{verb, path, false, true})
+			}
+			for _, resource := range rule.Resources {
+				for _, group := range rule.APIGroups {
+					all = append(all, grant{verb, strings.TrimSuffix(resource+"."+group, "."), len(rule.ResourceNames) > 0, r.wide})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// lintRights tells what a module asks for, and what of that is close to everything.
+func (m *Module) lintRights() []Finding {
+	var findings []Finding
+	for _, r := range rolesOf(m.Objects) {
+		var all, hot []string
+		for _, rule := range r.rules {
+			all = append(all, asks(rule))
+		}
+		for _, g := range r.grants() {
+			if why := danger(g); why != "" {
+				hot = append(hot, fmt.Sprintf("%s %s (%s)", g.verb, g.resource, why))
+			}
+		}
+		findings = append(findings, Finding{Info, r.where, "asks for " + shorten(all, "; ")})
+		if len(hot) > 0 {
+			findings = append(findings, Finding{Warning, r.where, "asks for much: " + shorten(hot, ", ") + ": name the resources that the operator needs"})
+		}
+	}
+	for _, o := range m.Objects {
+		if gvk := o.GroupVersionKind(); gvk.Group != rbacv1.GroupName || !strings.HasSuffix(gvk.Kind, "RoleBinding") {
+			continue
+		}
+		if name, _, _ := unstructured.NestedString(o.Object, "roleRef", "name"); name == "cluster-admin" {
+			findings = append(findings, Finding{Warning, nameOf(o), "gives all rights there are: name what the operator needs in a role of its own"})
+		}
+	}
+	return findings
+}
+
+// asks is a rule in words.
+func asks(rule rbacv1.PolicyRule) string {
+	what := append([]string(nil), rule.NonResourceURLs...)
+	for _, resource := range rule.Resources {
+		for _, group := range rule.APIGroups {
+			what = append(what, strings.TrimSuffix(resource+"."+group, "."))
+		}
+	}
+	text := strings.Join(rule.Verbs, " ") + ": " + shorten(what, ", ")
+	if len(rule.ResourceNames) > 0 {
+		text += " named " + shorten(rule.ResourceNames, ", ")
+	}
+	return text
+}
+
+// danger says why a right is close to all rights, "" if it is not.
+func danger(g grant) string {
+	resource, _, _ := strings.Cut(g.resource, ".")
+	reads := slices.Contains([]string{"get", "list", "watch", "*"}, g.verb)
+	switch {
+	case strings.HasPrefix(g.resource, "*"):
+		return "all resources"
+	case strings.HasSuffix(g.resource, ".*"):
+		return "of all groups"
+	case slices.Contains([]string{"escalate", "bind", "impersonate"}, g.verb):
+		return "leads to all rights"
+	case g.wide && !g.named && resource == "secrets" && reads:
+		return "all secrets of the cluster"
+	case g.verb == "*" && g.wide:
+		return "all verbs"
+	case strings.HasPrefix(resource, "pods/exec"), strings.HasPrefix(resource, "nodes/proxy"):
+		return "commands in any pod"
+	}
+	return ""
+}
+
+// shorten lists the first of many.
+func shorten(all []string, between string) string {
+	const most = 12
+	all = slices.Compact(all)
+	if len(all) <= most {
+		return strings.Join(all, between)
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], between), len(all)-most)
+}
+
+// moreRights tells what the new version asks for that the old one did not.
+func moreRights(before, after []*unstructured.Unstructured) []Finding {
+	had := map[grant]bool{}
+	for _, r := range rolesOf(before) {
+		for _, g := range r.grants() {
+			had[g] = true
+		}
+	}
+	var findings []Finding
+	for _, r := range rolesOf(after) {
+		var more []string
+		for _, g := range r.grants() {
+			if !had[g] {
+				more = append(more, g.verb+" "+g.resource)
+			}
+		}
+		if len(more) > 0 && len(before) > 0 {
+			findings = append(findings, Finding{Warning, r.where, "the new version asks for more: " + shorten(more, ", ")})
+		}
+	}
+	return findings
+}

@@ -1,0 +1,152 @@
+package author
+
+import (
+	"context"
+	"crypto"
+	"crypto/rsa"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+// Signing is how component versions are signed.
+type Signing struct {
+	// Kind is registry.KindOCM, in the descriptor with an RSA key, or registry.KindCosign, beside the manifest; empty means what suits the key.
+	Kind string
+	// Name of an OCM signature; empty means default.
+	Name string
+	// Key is the private key.
+	Key crypto.Signer
+	// Access is how to ask for the digests of images, which an OCM signature covers.
+	Access Access
+}
+
+// Signed is a component version that was signed.
+type Signed struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Kind    string `json:"kind"`
+	// Digest of the manifest; an OCM signature changes it.
+	Digest string `json:"digest"`
+}
+
+// Sign signs what the reference of a place names, where it lies. A signature in the descriptor makes another manifest; the tag follows.
+func Sign(ctx context.Context, p *Place, s Signing) ([]Signed, error) {
+	rsaKey, isRSA := s.Key.(*rsa.PrivateKey)
+	switch {
+	case s.Kind == "" && isRSA:
+		s.Kind = registry.KindOCM
+	case s.Kind == "":
+		s.Kind = registry.KindCosign
+	case s.Kind == registry.KindOCM && !isRSA:
+		return nil, errors.New("signing: signatures in a descriptor need an RSA key: use one, or sign as cosign does")
+	}
+	all, err := p.Select(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var done []Signed
+	for _, a := range all {
+		if s.Kind == registry.KindOCM {
+			name := s.Name
+			if name == "" {
+				name = "default"
+			}
+			made, err := a.Sign(ctx, name, rsaKey, s.digestOf)
+			if err != nil {
+				return done, fmt.Errorf("signing %s:%s: %w", a.Name(), a.Version(), err)
+			}
+			if _, err := p.write(ctx, true, []*registry.Artifact{made}); err != nil {
+				return done, err
+			}
+			done = append(done, Signed{a.Name(), a.Version(), s.Kind, made.Digest()})
+			continue
+		}
+		if err := p.cosign(ctx, a, s.Key); err != nil {
+			return done, fmt.Errorf("signing %s:%s: %w", a.Name(), a.Version(), err)
+		}
+		done = append(done, Signed{a.Name(), a.Version(), s.Kind, a.Digest()})
+	}
+	return done, nil
+}
+
+// cosign writes a cosign signature beside a component version.
+func (p *Place) cosign(ctx context.Context, a *registry.Artifact, k crypto.Signer) error {
+	if has, err := a.HasHome(); err != nil || !has {
+		return errors.Join(err, errors.New("its descriptor has no repository context, and would get one with the first push, which makes another digest: push it before, or build it with --registry"))
+	}
+	var old *registry.Artifact
+	signatures, err := p.registry.Signatures(ctx, a)
+	if err != nil {
+		return err
+	}
+	for _, s := range signatures {
+		if strings.HasSuffix(s.Tag, ".sig") {
+			old = s
+		}
+	}
+	made, err := registry.Cosign(a, old, p.text+"/"+a.Repository, k)
+	if err != nil {
+		return err
+	}
+	_, err = p.write(ctx, true, []*registry.Artifact{made})
+	return err
+}
+
+// digestOf asks a registry for the digest of an image.
+func (s Signing) digestOf(ctx context.Context, image string) (string, error) {
+	ref, err := name.ParseReference(image)
+	if err != nil {
+		return "", fmt.Errorf("image %q: %w", image, err)
+	}
+	keychain := s.Access.Keychain
+	if keychain == nil {
+		keychain = authn.DefaultKeychain
+	}
+	d, err := remote.Head(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain))
+	if err != nil {
+		return "", fmt.Errorf("asking for the digest of image %s, which the signature has to cover: %w: name images by digest in the manifest, or sign as cosign does (--kind cosign)", image, err)
+	}
+	return d.Digest.String(), nil
+}
+
+// Verified is a component version and what a trust policy says of it.
+type Verified struct {
+	Name    string `json:"name"`
+	Version string `json:"version"`
+	Digest  string `json:"digest"`
+	// Kind of the signature and name or fingerprint of its key; empty if none was asked for.
+	Kind string `json:"kind,omitempty"`
+	Key  string `json:"key,omitempty"`
+	// Problem says why nothing could be verified, where the policy only warns.
+	Problem string `json:"problem,omitempty"`
+}
+
+// Verify does with what the reference names, and all its layers, what the trust policy of the place says. An error says what is not as
+// signed, or incomplete.
+func Verify(ctx context.Context, p *Place) ([]Verified, error) {
+	all, err := p.Select(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var done []Verified
+	for _, a := range all {
+		c, err := p.registry.Component(ctx, a.Name(), a.Version())
+		if err != nil {
+			return done, err
+		}
+		for _, resource := range sortedKeys(c.Layers) {
+			if _, _, err := p.registry.Fetch(ctx, c.Layers[resource]); err != nil {
+				return done, err
+			}
+		}
+		done = append(done, Verified{a.Name(), a.Version(), a.Digest(), c.Signature.Kind, c.Signature.Key, c.Signature.Problem})
+	}
+	return done, nil
+}

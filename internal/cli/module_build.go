@@ -1,0 +1,170 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+// defaultConfig is the module-config that verbs read if none is named.
+const defaultConfig = "module-config.yaml"
+
+func (a *app) moduleBuildCommand() *cobra.Command {
+	var o building
+	c := a.command("build [FILE]", "make a component version and its ModuleTemplate from a module-config",
+		`FILE is the module-config, module-config.yaml if it is not named; what it names is looked for beside it. Its manifest may be a file, a Helm
+chart or a Kustomize directory. The version is added to an archive; the same input gives the same digest. Nothing is asked of a registry.`, `
+klm module build
+klm module build sample/module-config.yaml --archive sample.ctf --template sample.yaml
+klm module build -o json | jq -r .digest`,
+		arguments("[FILE]"), func(cmd *cobra.Command, args []string) error {
+			o.source.File = defaultConfig
+			if len(args) > 0 {
+				o.source.File = args[0]
+			}
+			return a.build(cmd.Context(), o)
+		})
+	c.ValidArgsFunction = nil // files
+	c.Flags().StringVar(&o.archive, "archive", "module.ctf", "archive that gets the version: a folder, or a file if it ends with .tgz or .tar")
+	c.Flags().StringVar(&o.template, "template", "template.yaml", "file for the ModuleTemplate")
+	c.Flags().StringVar(&o.source.Commit, "commit", "", "commit of the source code; empty: that of the Git repository of FILE")
+	c.Flags().StringVar(&o.source.Home, "registry", "", "URL of the registry that it is pushed to first, for the descriptor; empty: the first push adds it")
+	return c
+}
+
+// building is what klm module build is told.
+type building struct {
+	source            author.Source
+	archive, template string
+}
+
+// built is what klm module build has made.
+type built struct {
+	Name     string           `json:"name"`
+	Version  string           `json:"version"`
+	Digest   string           `json:"digest"`
+	Archive  string           `json:"archive"`
+	Template string           `json:"template"`
+	Images   []string         `json:"images"`
+	Findings []author.Finding `json:"findings,omitempty"`
+}
+
+func (b built) names() []string { return []string{b.Name + ":" + b.Version} }
+
+func (b built) show(p *page) {
+	p.line("%s:%s is in %s, its ModuleTemplate in %s", b.Name, b.Version, b.Archive, b.Template)
+	p.line("digest  %s", b.Digest)
+	for _, image := range b.Images {
+		p.line("image   %s", image)
+	}
+}
+
+func (a *app) build(ctx context.Context, o building) error {
+	if o.source.Home != "" && !strings.HasPrefix(o.source.Home, "http://") {
+		o.source.Home = "https://" + strings.TrimPrefix(o.source.Home, "https://")
+	}
+	m, err := author.Build(ctx, o.source)
+	if err != nil {
+		return explainAuthor(err)
+	}
+	a.tell(m.Findings)
+	made, err := registry.Pack(m.Archive())
+	if err != nil {
+		return explainAuthor(err)
+	}
+	p, err := a.openPlace("ctf::"+o.archive, author.Access{}, true)
+	if err != nil {
+		return err
+	}
+	if _, err := p.Write(ctx, true, made); err != nil {
+		return explainAuthor(err)
+	}
+	if err := os.WriteFile(o.template, m.Template, 0o644); err != nil { //nolint:gosec // others may read it
+		return fail(exitFailed, "writing the ModuleTemplate: %v", err)
+	}
+	return a.print(built{m.Name, m.Version, made.Digest(), o.archive, o.template, m.Images, m.Findings})
+}
+
+func (a *app) modulePushCommand() *cobra.Command {
+	return a.copyCommand("push ARCHIVE REGISTRY", "bring the component versions of an archive to a registry",
+		`Blobs come first and the tag last, so that a push which breaks off is never seen, and the next one goes on where it was. A version that is
+there with other content is refused.`, `
+klm module push module.ctf registry.example.com/modules
+klm module push module.ctf//kyma-project.io/module/sample:1.0.0 http://127.0.0.1:5000`,
+		arguments("ARCHIVE", "REGISTRY"), func(from, to *author.Place) error {
+			switch {
+			case !from.IsArchive():
+				return fail(exitUsage, "%s is no archive: klm module mirror copies between registries", from)
+			case to.IsArchive():
+				return fail(exitUsage, "%s is no registry: klm module mirror copies between archives", to)
+			}
+			return nil
+		})
+}
+
+func (a *app) modulePullCommand() *cobra.Command {
+	return a.copyCommand("pull REGISTRY//COMPONENT[:VERSION] ARCHIVE", "bring component versions from a registry into an archive",
+		"Without VERSION all versions come. The archive is made if it is not there.", `
+klm module pull registry.example.com/modules//kyma-project.io/module/sample:1.0.0 sample.tgz`,
+		arguments("REGISTRY//COMPONENT:VERSION", "ARCHIVE"), func(from, to *author.Place) error {
+			switch {
+			case from.IsArchive():
+				return fail(exitUsage, "%s is no registry: klm module mirror copies between archives", from)
+			case !to.IsArchive():
+				return fail(exitUsage, "%s is no archive: klm module mirror copies between registries", to)
+			}
+			return nil
+		})
+}
+
+func (a *app) moduleMirrorCommand() *cobra.Command {
+	return a.copyCommand("mirror FROM TO", "copy component versions and their signatures from any place to any other",
+		"Everything is copied byte for byte, so that digests and signatures stay. For an air gap: mirror to an archive, carry it over, mirror it from there.", `
+klm module mirror registry.example.com/modules//kyma-project.io/module/sample transfer.tgz
+klm module mirror transfer.tgz registry.inside.example.com/modules`,
+		arguments("FROM", "TO"), func(_, _ *author.Place) error { return nil })
+}
+
+// copyCommand returns a verb that copies from its first argument to its second, if check has nothing against it.
+func (a *app) copyCommand(use, short, long, example string, args cobra.PositionalArgs, check func(from, to *author.Place) error) *cobra.Command {
+	var e entrance
+	var overwrite bool
+	c := a.command(use, short, long+"\n"+aboutPlaces, example, args, func(cmd *cobra.Command, args []string) error {
+		access, err := e.access(a)
+		if err != nil {
+			return err
+		}
+		from, err := a.openPlace(args[0], access, false)
+		if err != nil {
+			return err
+		}
+		to, err := a.openPlace(args[1], access, true)
+		if err != nil {
+			return err
+		}
+		if err := check(from, to); err != nil {
+			return err
+		}
+		if to.Component != "" {
+			return fail(exitUsage, "%q: where it goes has no component: it keeps its name", args[1])
+		}
+		done, err := author.Copy(cmd.Context(), from, to, overwrite)
+		if err != nil && len(done) > 0 {
+			fmt.Fprintf(a.Err, "  done before that: %s\n", strings.Join(copies{to.String(), done}.names(), ", "))
+		}
+		if err != nil {
+			return explainAuthor(err)
+		}
+		return a.print(copies{to.String(), done})
+	})
+	c.ValidArgsFunction = nil // files
+	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace versions that are there with other content; those who have them already do not notice")
+	e.register(c.Flags())
+	return c
+}

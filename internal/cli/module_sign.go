@@ -1,0 +1,187 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+func (a *app) moduleSignCommand() *cobra.Command {
+	var e entrance
+	var s author.Signing
+	var key, password string
+	c := a.command("sign PLACE[//COMPONENT[:VERSION]] --key FILE", "sign component versions where they lie",
+		`An RSA key signs the descriptor (OCM), which covers the digests of all resources and images; for that, registries are asked for the digests of
+images that are named by a tag. Any other key signs the manifest, as cosign does. --key is a private key in PEM, or one of cosign.
+`+aboutPlaces, `
+klm module sign module.ctf --key signing.pem
+klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.0 --key cosign.key --key-password-file pass`,
+		arguments("PLACE"), func(cmd *cobra.Command, args []string) error {
+			switch {
+			case key == "":
+				return fail(exitUsage, "--key is missing: give the file with the private key")
+			case s.Kind != "" && s.Kind != registry.KindOCM && s.Kind != registry.KindCosign:
+				return fail(exitUsage, "--kind: %q is neither %s nor %s", s.Kind, registry.KindOCM, registry.KindCosign)
+			}
+			text, err := a.readInput("--key", key)
+			if err != nil {
+				return err
+			}
+			if s.Key, err = registry.ParsePrivateKey(text, func() ([]byte, error) {
+				if password == "" {
+					return nil, fail(exitUsage, "--key: it is encrypted: give --key-password-file")
+				}
+				return a.readInput("--key-password-file", password)
+			}); err != nil {
+				return fail(exitUsage, "--key: %v", err)
+			}
+			if s.Access, err = e.access(a); err != nil {
+				return err
+			}
+			return a.sign(cmd.Context(), args[0], s)
+		})
+	c.ValidArgsFunction = nil // files
+	c.Flags().StringVar(&key, "key", "", "file with the private key (required)")
+	c.Flags().StringVar(&password, "key-password-file", "", "file with the password of an encrypted key; - reads it from standard input")
+	c.Flags().StringVar(&s.Kind, "kind", "", "ocm: in the descriptor; cosign: beside the manifest; empty: ocm for RSA keys, else cosign")
+	c.Flags().StringVar(&s.Name, "name", "default", "name of a signature in the descriptor; one of the same name is replaced")
+	completeFlag(c, "kind", fixed(registry.KindOCM, registry.KindCosign))
+	e.register(c.Flags())
+	return c
+}
+
+// signed is what was signed.
+type signed []author.Signed
+
+func (s signed) names() []string {
+	var names []string
+	for _, v := range s {
+		names = append(names, v.Name+":"+v.Version)
+	}
+	return names
+}
+
+func (s signed) show(p *page) {
+	for _, v := range s {
+		p.line("%s:%s is signed (%s): %s", v.Name, v.Version, v.Kind, v.Digest)
+	}
+}
+
+func (a *app) sign(ctx context.Context, reference string, s author.Signing) error {
+	p, err := a.openPlace(reference, s.Access, false)
+	if err != nil {
+		return err
+	}
+	done, err := author.Sign(ctx, p, s)
+	if err != nil {
+		return explainAuthor(err)
+	}
+	return a.print(signed(done))
+}
+
+func (a *app) moduleVerifyCommand() *cobra.Command {
+	var e entrance
+	var keys []string
+	var policy string
+	c := a.command("verify PLACE[//COMPONENT[:VERSION]] [--key FILE | --trust-policy FILE]", "check component versions and their signatures",
+		`Every blob is read and compared with its digest. With --key, a public key, each version has to be signed by one of these keys; with
+--trust-policy it is judged as the manager would. In an archive only the rule with prefix "" counts. Without both, signatures do not count.
+`+aboutPlaces, `
+klm module verify module.ctf
+klm module verify registry.example.com/modules//kyma-project.io/module/sample:1.0.0 --key signing.pub
+klm module verify registry.example.com/modules//kyma-project.io/module/sample --trust-policy policy.yaml`,
+		arguments("PLACE"), func(cmd *cobra.Command, args []string) error {
+			access, err := e.access(a)
+			if err != nil {
+				return err
+			}
+			if access.Trust, err = a.trust(keys, policy); err != nil {
+				return err
+			}
+			p, err := a.openPlace(args[0], access, false)
+			if err != nil {
+				return err
+			}
+			done, err := author.Verify(cmd.Context(), p)
+			if err != nil {
+				return explainAuthor(err)
+			}
+			return a.print(verified(done))
+		})
+	c.ValidArgsFunction = nil // files
+	c.Flags().StringArrayVar(&keys, "key", nil, "file with a public key in PEM; may be repeated")
+	c.Flags().StringVar(&policy, "trust-policy", "", "file with a trust policy, as the manager has it")
+	e.register(c.Flags())
+	return c
+}
+
+// trust makes a policy of keys, or reads one.
+func (a *app) trust(keys []string, policy string) (*registry.Trust, error) {
+	switch {
+	case len(keys) == 0 && policy == "":
+		return nil, nil
+	case len(keys) > 0 && policy != "":
+		return nil, fail(exitUsage, "--key and --trust-policy exclude each other")
+	case policy != "":
+		text, err := a.readInput("--trust-policy", policy)
+		if err != nil {
+			return nil, err
+		}
+		t, err := registry.ParseTrust(text)
+		if err != nil {
+			return nil, fail(exitUsage, "--trust-policy: %v", err)
+		}
+		return t, nil
+	}
+	named, names := map[string]string{}, []string{}
+	for i, file := range keys {
+		text, err := a.readInput("--key", file)
+		if err != nil {
+			return nil, err
+		}
+		name := filepath.Base(file)
+		if _, taken := named[name]; taken {
+			name = fmt.Sprintf("%s (%d)", name, i+1)
+		}
+		named[name], names = string(text), append(names, name)
+	}
+	text, err := json.Marshal(map[string]any{"keys": named, "rules": []any{map[string]any{"prefix": "", "mode": registry.Enforce, "keys": names}}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the keys: %w", err)
+	}
+	t, err := registry.ParseTrust(text)
+	if err != nil {
+		return nil, fail(exitUsage, "--key: %v", err)
+	}
+	return t, nil
+}
+
+// verified is what was checked.
+type verified []author.Verified
+
+func (v verified) names() []string {
+	var names []string
+	for _, one := range v {
+		names = append(names, one.Name+":"+one.Version)
+	}
+	return names
+}
+
+func (v verified) show(p *page) {
+	for _, one := range v {
+		switch {
+		case one.Problem != "":
+			p.line("%s:%s is complete, but %s", one.Name, one.Version, one.Problem)
+		case one.Kind != "":
+			p.line("%s:%s is complete, and signed by %s (%s): %s", one.Name, one.Version, one.Key, one.Kind, one.Digest)
+		default:
+			p.line("%s:%s is complete; signatures were not asked for: %s", one.Name, one.Version, one.Digest)
+		}
+	}
+}

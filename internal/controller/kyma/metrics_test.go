@@ -1,0 +1,52 @@
+package kyma
+
+import (
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+)
+
+// TestSeries: a runtime has a line for its state and one for each module, whatever has been before.
+func TestSeries(t *testing.T) {
+	r := &Reconciler{series: map[string]*series{}, Options: Options{RuntimeMetrics: true}}
+	count := func() int {
+		all := make(chan prometheus.Metric, 100)
+		for _, c := range []prometheus.Collector{metrics.KymaState, metrics.ModuleState, metrics.MandatoryModuleState} {
+			c.Collect(all)
+		}
+		return len(all)
+	}
+	report := func(kyma string, state v1beta2.State, modules ...string) {
+		n := &run{Reconciler: r, kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: kyma}}}
+		n.kyma.Status.State = state
+		for _, m := range modules {
+			n.kyma.Status.Modules = append(n.kyma.Status.Modules, v1beta2.ModuleStatus{Name: m, State: state})
+		}
+		n.reportMetrics()
+		n.reportMandatoryMetrics(n.kyma.Status.Modules[:min(1, len(modules))])
+	}
+	report("a", v1beta2.StateProcessing, "x", "y")
+	report("b", v1beta2.StateReady, "x")
+	if n := count(); n != 4+3 {
+		t.Errorf("%d series, want 4 and 3", n)
+	}
+	for range 2 {
+		report("a", v1beta2.StateReady, "y")
+		if n := count(); n != 3+3 {
+			t.Errorf("%d series, want 3 and 3", n)
+		}
+	}
+	if !metrics.ModuleState.DeleteLabelValues("y", "a", "Ready", "", "") {
+		t.Error("there is no series for the state that holds")
+	}
+	r.forgetMetrics("a")
+	r.forgetMetrics("b")
+	r.forgetMetrics("c")
+	if n := count(); n != 0 {
+		t.Errorf("%d series are left of what is gone", n)
+	}
+}

@@ -1,0 +1,96 @@
+package kyma
+
+import (
+	"context"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// When a Kyma looks at what happened to one of its Manifests. The first row that fits wins:
+//
+//	1  it is gone, or somebody changed it                        at once
+//	2  it has another state, and that is not Ready or Processing at once: people wait for it
+//	3  it has become Ready, and all the others are               at once: that is the end of it
+//	4  its state, version or visible message is another          together with what happens within a moment
+//	5  it was created, or begun                                  when it takes long enough to be told; usually row 3 or 4 comes before
+//	6  else                                                      never
+
+// moment is how long good news of a module wait for those of others, so that modules that become Ready together cost one write.
+const moment = 200 * time.Millisecond
+
+// onManifest wakes the Kyma of a Manifest.
+func (r *Reconciler) onManifest() handler.EventHandler {
+	wake := func(q queue, o client.Object, after time.Duration) {
+		if name := o.GetLabels()[v1beta2.LabelKymaName]; name != "" {
+			q.AddAfter(reconcile.Request{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}, after)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, e event.CreateEvent, q queue) {
+			switch {
+			case e.IsInInitialList: // then all Kymas are in the queue anyway
+			case isOurs(e.Object.(*v1beta2.Manifest)):
+				wake(q, e.Object, patience+time.Second)
+			default:
+				wake(q, e.Object, 0)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			if after, concerns := r.manifestNews(ctx, e); concerns {
+				wake(q, e.ObjectNew, after)
+			}
+		},
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { wake(q, e.Object, 0) },
+	}
+}
+
+// manifestNews tells whether a change of a Manifest concerns its Kyma, and how long it may wait.
+func (r *Reconciler) manifestNews(ctx context.Context, e event.UpdateEvent) (after time.Duration, concerns bool) {
+	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
+	if wishChanged(e) {
+		return 0, true
+	}
+	was, is := shownState(before), shownState(now)
+	visible := is != v1beta2.StateProcessing || time.Since(busySince(now)) >= patience // else its message is not shown
+	changed := was != is || installedVersion(before) != installedVersion(now) ||
+		visible && before.Status.LastOperation.Operation != now.Status.LastOperation.Operation
+	switch {
+	case changed && is != v1beta2.StateReady && is != v1beta2.StateProcessing:
+		return 0, true
+	case changed && is == v1beta2.StateReady && !r.othersProcessing(ctx, now):
+		return 0, true
+	case changed:
+		return moment, true
+	case before.Status.State == "":
+		return patience + time.Second, true
+	}
+	return 0, false
+}
+
+// shownState is the state that a Kyma shows of a Manifest: what nobody has looked at yet is Processing.
+func shownState(m *v1beta2.Manifest) v1beta2.State {
+	if m.Status.ObservedGeneration != m.Generation || m.Status.State == "" {
+		return v1beta2.StateProcessing
+	}
+	return m.Status.State
+}
+
+// othersProcessing tells whether the Kyma of a Manifest waits for other Manifests, too.
+func (r *Reconciler) othersProcessing(ctx context.Context, m *v1beta2.Manifest) bool {
+	var list v1beta2.ManifestList
+	err := r.Client.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{manifestIndex: m.Labels[v1beta2.LabelKymaName]},
+		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+	for i := range list.Items {
+		if o := &list.Items[i]; err == nil && o.Name != m.Name && o.DeletionTimestamp.IsZero() && shownState(o) == v1beta2.StateProcessing {
+			return true
+		}
+	}
+	return false
+}

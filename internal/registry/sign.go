@@ -1,0 +1,240 @@
+package registry
+
+import (
+	"context"
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/ed25519"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/sha256"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strings"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
+	"github.com/sigstore/sigstore/pkg/signature/payload"
+	"sigs.k8s.io/yaml"
+)
+
+// ParsePrivateKey reads a private key: PKCS 1, PKCS 8 or SEC 1, or one of cosign, which is encrypted. password is asked for only then.
+// Errors never quote the text.
+func ParsePrivateKey(text []byte, password func() ([]byte, error)) (crypto.Signer, error) {
+	block, _ := pem.Decode(text)
+	if block == nil {
+		return nil, errors.New("not a PEM block: give a private key")
+	}
+	der := block.Bytes
+	switch block.Type {
+	case "RSA PRIVATE KEY":
+		k, err := x509.ParsePKCS1PrivateKey(der)
+		if err != nil {
+			return nil, errors.New("the RSA key cannot be read")
+		}
+		return k, nil
+	case "EC PRIVATE KEY":
+		k, err := x509.ParseECPrivateKey(der)
+		if err != nil {
+			return nil, errors.New("the EC key cannot be read")
+		}
+		return k, nil
+	case "ENCRYPTED SIGSTORE PRIVATE KEY", "ENCRYPTED COSIGN PRIVATE KEY":
+		secret, err := password()
+		if err != nil {
+			return nil, err
+		}
+		if der, err = encrypted.Decrypt(der, secret); err != nil {
+			return nil, errors.New("the key cannot be decrypted: is that the right password?")
+		}
+	case "PRIVATE KEY":
+	case "PUBLIC KEY":
+		return nil, errors.New("this is the public key: give the private one")
+	default:
+		return nil, fmt.Errorf("a %s is not a private key that is understood: give PRIVATE KEY, RSA PRIVATE KEY, EC PRIVATE KEY or one of cosign", firstLine(block.Type))
+	}
+	k, err := x509.ParsePKCS8PrivateKey(der)
+	if err != nil {
+		return nil, errors.New("the key cannot be read")
+	}
+	signer, ok := k.(crypto.Signer)
+	if !ok {
+		return nil, fmt.Errorf("a key of type %T cannot sign: use RSA, ECDSA or Ed25519", k)
+	}
+	return signer, nil
+}
+
+// PublicPEM returns the public half of a key, as trust policies have it.
+func PublicPEM(k crypto.Signer) ([]byte, error) {
+	der, err := x509.MarshalPKIXPublicKey(k.Public())
+	if err != nil {
+		return nil, fmt.Errorf("encoding the public key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
+}
+
+// Sign returns a copy whose descriptor has an OCM signature of that name, in place of one that had it: RSASSA-PSS over
+// jsonNormalisation/v4alpha1 with SHA-256. resolve returns the digest of an image that has none in its resource; a signature that does not
+// cover what runs would be worth little.
+func (a *Artifact) Sign(ctx context.Context, name string, k *rsa.PrivateKey, resolve func(ctx context.Context, image string) (string, error)) (*Artifact, error) {
+	if k.N.BitLen() < minRSABits {
+		return nil, fmt.Errorf("an RSA key of %d bits is too short: use %d or more", k.N.BitLen(), minRSABits)
+	}
+	covered, err := a.Edit(func(d map[string]any) error { return addDigests(ctx, d, resolve) })
+	if err != nil {
+		return nil, err
+	}
+	text, err := covered.Descriptor()
+	if err != nil {
+		return nil, err
+	}
+	d, err := parseDescriptor(text, a.Repository+":"+a.Tag)
+	if err != nil {
+		return nil, err
+	}
+	form, err := normalise(d, normalisation4alpha1)
+	if err != nil {
+		return nil, err
+	}
+	digest := sha256.Sum256(form)
+	value, err := rsa.SignPSS(rand.Reader, k, crypto.SHA256, digest[:], nil)
+	if err != nil {
+		return nil, fmt.Errorf("signing: %w", err)
+	}
+	return covered.Edit(func(d map[string]any) error {
+		signatures := []any{}
+		old, _ := d["signatures"].([]any)
+		for _, s := range old {
+			if m, ok := s.(map[string]any); !ok || m["name"] != name {
+				signatures = append(signatures, s)
+			}
+		}
+		d["signatures"] = append(signatures, map[string]any{
+			"name":      name,
+			"digest":    map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": normalisation4alpha1, "value": hex.EncodeToString(digest[:])},
+			"signature": map[string]any{"algorithm": "RSASSA-PSS", "mediaType": pssType, "value": hex.EncodeToString(value)},
+		})
+		return nil
+	})
+}
+
+// addDigests gives every image resource a digest that has none.
+func addDigests(ctx context.Context, d map[string]any, resolve func(context.Context, string) (string, error)) error {
+	return EachImage(d, func(resource, access map[string]any, image string) error {
+		if resource["digest"] != nil {
+			return nil
+		}
+		_, digest, pinned := strings.Cut(image, "@")
+		if !pinned {
+			var err error
+			if digest, err = resolve(ctx, image); err != nil {
+				return err
+			}
+		}
+		_, value, _ := strings.Cut(digest, ":")
+		resource["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": "ociArtifactDigest/v1", "value": value}
+		return nil
+	})
+}
+
+// EachImage calls visit for every resource of a descriptor that is an image elsewhere.
+func EachImage(descriptor map[string]any, visit func(resource, access map[string]any, image string) error) error {
+	of := descriptor
+	for _, key := range []string{"component", "spec"} {
+		if c, ok := descriptor[key].(map[string]any); ok {
+			of = c
+		}
+	}
+	resources, _ := of["resources"].([]any)
+	for _, r := range resources {
+		resource, _ := r.(map[string]any)
+		access, _ := resource["access"].(map[string]any)
+		kind, _ := access["type"].(string)
+		image, _ := access["imageReference"].(string)
+		if image == "" || !strings.HasPrefix(kind, "ociArtifact") && !strings.HasPrefix(kind, "ociRegistry") {
+			continue
+		}
+		if err := visit(resource, access, image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Images returns the references of all images that a component version names, in its order.
+func (a *Artifact) Images() ([]string, error) {
+	text, err := a.Descriptor()
+	if err != nil {
+		return nil, err
+	}
+	var d map[string]any
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		return nil, a.invalid("its component descriptor is not YAML: %s", firstLine(err.Error()))
+	}
+	var images []string
+	return images, EachImage(d, func(_, _ map[string]any, image string) error {
+		images = append(images, image)
+		return nil
+	})
+}
+
+// Cosign returns the cosign signature of an artifact, to be written beside it: the payload of simple signing, behind the tag
+// sha256-<digest>.sig. old, which may be nil, is what that tag stands for; its signatures are kept. where is the repository with its
+// registry, as the payload names it.
+func Cosign(of, old *Artifact, where string, k crypto.Signer) (*Artifact, error) {
+	p := payload.SimpleContainerImage{}
+	p.Critical.Type = payload.CosignSignatureType
+	p.Critical.Image.DockerManifestDigest = of.Digest()
+	p.Critical.Identity.DockerReference = where
+	text, err := json.Marshal(p)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the payload: %w", err)
+	}
+	value, err := signBytes(k, text)
+	if err != nil {
+		return nil, fmt.Errorf("signing: %w", err)
+	}
+	out := &Artifact{Repository: of.Repository, Tag: strings.Replace(of.Digest(), ":", "-", 1) + ".sig", Blobs: map[string][]byte{}}
+	var layers []v1.Descriptor
+	if old != nil {
+		m, err := old.manifest()
+		if err != nil {
+			return nil, err
+		}
+		for _, l := range m.Layers {
+			layers = append(layers, l)
+			out.Blobs[l.Digest.String()] = old.Blobs[l.Digest.String()]
+		}
+	}
+	layer := out.add(text, simpleSigningType)
+	layer.Annotations = map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(value)}
+	layers = append(layers, layer)
+	ids := []string{}
+	for _, l := range layers {
+		ids = append(ids, l.Digest.String())
+	}
+	config, err := json.Marshal(map[string]any{"architecture": "", "os": "", "config": map[string]any{}, "rootfs": map[string]any{"type": "layers", "diff_ids": ids}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the config: %w", err)
+	}
+	out.Manifest, err = json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: out.add(config, types.OCIConfigJSON), Layers: layers})
+	return out, err
+}
+
+// signBytes signs a text as cosign does with a key of its kind.
+func signBytes(k crypto.Signer, text []byte) ([]byte, error) {
+	switch k.Public().(type) {
+	case ed25519.PublicKey:
+		return k.Sign(rand.Reader, text, crypto.Hash(0))
+	case *rsa.PublicKey, *ecdsa.PublicKey:
+		digest := sha256.Sum256(text)
+		return k.Sign(rand.Reader, digest[:], crypto.SHA256)
+	}
+	return nil, fmt.Errorf("a key of type %T cannot sign here: use RSA, ECDSA or Ed25519", k.Public())
+}

@@ -1,0 +1,143 @@
+package shard
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Client is the client of a controller-runtime manager that has a Cache: in a pass, kinds that are split by shard are read from the cache of the
+// pass's shard, which waits for the pass's own writes. Outside of passes, they are read from what there is, and written without waiting.
+type Client struct {
+	client.Client // for all other kinds
+	cache         *Cache
+	live          client.Client
+}
+
+// NewClient returns a client. Rest is for kinds that are not split; live has no cache.
+func NewClient(c *Cache, rest, live client.Client) *Client { return &Client{rest, c, live} }
+
+// of returns the client for an object or list.
+func (c *Client) of(ctx context.Context, o runtime.Object) (client.Client, error) {
+	kind, err := c.cache.kindOf(o)
+	if err != nil {
+		return nil, err
+	}
+	if kind == nil {
+		return c.Client, nil
+	}
+	own, _, err := c.cache.part(ctx)
+	switch {
+	case err != nil:
+		return nil, err
+	case own == nil:
+		return c.live, nil
+	}
+	return own.client, nil
+}
+
+// Get implements [client.Reader].
+func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	to, err := c.of(ctx, o)
+	if err != nil {
+		return err
+	}
+	if to == c.live {
+		return c.cache.Get(ctx, key, o, opts...)
+	}
+	return to.Get(ctx, key, o, opts...)
+}
+
+// List implements [client.Reader].
+func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	to, err := c.of(ctx, list)
+	if err != nil {
+		return err
+	}
+	if to == c.live {
+		return c.cache.List(ctx, list, opts...)
+	}
+	return to.List(ctx, list, opts...)
+}
+
+// Create implements [client.Writer].
+func (c *Client) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
+	to, err := c.of(ctx, o)
+	if err != nil {
+		return err
+	}
+	return to.Create(ctx, o, opts...)
+}
+
+// Delete implements [client.Writer].
+func (c *Client) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
+	to, err := c.of(ctx, o)
+	if err != nil {
+		return err
+	}
+	return to.Delete(ctx, o, opts...)
+}
+
+// Update implements [client.Writer].
+func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
+	to, err := c.of(ctx, o)
+	if err != nil {
+		return err
+	}
+	return to.Update(ctx, o, opts...)
+}
+
+// Patch implements [client.Writer].
+func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
+	to, err := c.of(ctx, o)
+	if err != nil {
+		return err
+	}
+	return to.Patch(ctx, o, patch, opts...)
+}
+
+// DeleteAllOf implements [client.Writer].
+func (c *Client) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {
+	to, err := c.of(ctx, o)
+	if err != nil {
+		return err
+	}
+	return to.DeleteAllOf(ctx, o, opts...)
+}
+
+// Status implements [client.StatusClient].
+func (c *Client) Status() client.SubResourceWriter { return subresource{c.Client.Status(), c} }
+
+// subresource writes the status of objects.
+type subresource struct {
+	client.SubResourceWriter // for Apply, which no kind that is split is written by
+	client                   *Client
+}
+
+// Create implements [client.SubResourceWriter].
+func (s subresource) Create(ctx context.Context, o, sub client.Object, opts ...client.SubResourceCreateOption) error {
+	to, err := s.client.of(ctx, o)
+	if err != nil {
+		return err
+	}
+	return to.Status().Create(ctx, o, sub, opts...)
+}
+
+// Update implements [client.SubResourceWriter].
+func (s subresource) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
+	to, err := s.client.of(ctx, o)
+	if err != nil {
+		return err
+	}
+	return to.Status().Update(ctx, o, opts...)
+}
+
+// Patch implements [client.SubResourceWriter].
+func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
+	to, err := s.client.of(ctx, o)
+	if err != nil {
+		return err
+	}
+	return to.Status().Patch(ctx, o, patch, opts...)
+}

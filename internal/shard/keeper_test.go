@@ -1,0 +1,430 @@
+package shard
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// names has the name of a Kyma for each shard.
+var names = func() (all [Count]string) {
+	for i, found := 0, 0; found < Count; i++ {
+		name := fmt.Sprintf("kyma-%d", i)
+		if s := Of(name); all[s] == "" {
+			all[s] = name
+			found++
+		}
+	}
+	return all
+}()
+
+// fleet is some replicas at one server.
+type fleet struct {
+	t      *testing.T
+	server *server
+	random *rand.Rand
+	alive  []*replica
+	dead   []*replica // killed: nobody tells them
+}
+
+// replica is one process.
+type replica struct {
+	*Keeper
+	line *line
+	stop context.CancelFunc
+	done chan struct{}
+}
+
+func newFleet(t *testing.T, seed uint64) *fleet {
+	return &fleet{t: t, server: newServer(), random: rand.New(rand.NewPCG(seed, 7))}
+}
+
+// start starts a replica.
+func (f *fleet) start(edit ...func(*Options)) *replica {
+	l := &line{server: f.server, random: rand.New(rand.NewPCG(f.random.Uint64(), 1))}
+	o := Options{Leases: l, Name: fmt.Sprintf("replica-%d", len(f.alive)+len(f.dead)), Address: "here:1"}
+	for _, e := range edit {
+		e(&o)
+	}
+	k, err := New(o)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(f.t.Context())
+	r := &replica{Keeper: k, line: l, stop: stop, done: make(chan struct{})}
+	go func() {
+		defer close(r.done)
+		if err := k.Start(ctx); err != nil {
+			f.t.Error(err)
+		}
+	}()
+	f.alive = append(f.alive, r)
+	return r
+}
+
+// end lets a replica exit.
+func (f *fleet) end(i int) {
+	r := f.alive[i]
+	f.alive = append(f.alive[:i:i], f.alive[i+1:]...)
+	r.stop()
+	<-r.done
+}
+
+// kill takes a replica away from the world for ever. What it holds in its memory it goes on to hold.
+func (f *fleet) kill(i int) {
+	r := f.alive[i]
+	f.alive = append(f.alive[:i:i], f.alive[i+1:]...)
+	f.dead = append(f.dead, r)
+	r.line.set(func(l *line) { l.cut = true })
+}
+
+// close ends everybody.
+func (f *fleet) close() {
+	for _, r := range append(f.alive, f.dead...) {
+		r.stop()
+		<-r.done
+	}
+}
+
+// watch fails the test when two hold a shard at the same time. It returns when the time is over.
+func (f *fleet) watch(d time.Duration) {
+	f.t.Helper()
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		for shard, name := range names {
+			holders := 0
+			for _, r := range append(f.alive, f.dead...) {
+				if r.Holds(name) {
+					holders++
+				}
+			}
+			if holders > 1 {
+				f.t.Fatalf("%d replicas hold shard %d", holders, shard)
+			}
+		}
+	}
+}
+
+// held returns how many shards are held by somebody who is alive.
+func (f *fleet) held() int {
+	count := 0
+	for _, name := range names {
+		for _, r := range f.alive {
+			if r.Holds(name) {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// settle waits until all shards are held, and returns how long that took.
+func (f *fleet) settle(atMost time.Duration) time.Duration {
+	f.t.Helper()
+	begin := time.Now()
+	for f.held() != Count {
+		if time.Since(begin) > atMost {
+			f.t.Fatalf("only %d shards are held after %s", f.held(), atMost)
+		}
+		f.watch(50 * time.Millisecond)
+	}
+	return time.Since(begin)
+}
+
+func TestOneReplica(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 1)
+		defer f.close()
+		f.start()
+		f.settle(time.Second)
+		before := f.server.writes
+		f.watch(time.Minute)
+		if got := f.server.writes - before; got != 15 { // one in four seconds
+			t.Errorf("%d writes in an idle minute", got)
+		}
+	})
+}
+
+// TestHandOver: others get what is theirs when a replica comes, exits, and is killed. Time here is what Leases take; writing and filling caches comes on top.
+func TestHandOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 2)
+		defer f.close()
+		f.start()
+		f.settle(time.Second)
+		f.start()
+		f.start()
+		f.watch(time.Second)
+		f.settle(time.Second)
+		for i, r := range f.alive {
+			count := 0
+			for _, name := range names {
+				if r.Holds(name) {
+					count++
+				}
+			}
+			if count == 0 || count > most(3) {
+				t.Errorf("replica %d of 3 holds %d shards", i, count)
+			}
+		}
+		f.end(0)
+		if took := f.settle(5 * time.Second); took > time.Second {
+			t.Errorf("after a clean exit, all is taken over in %s", took)
+		}
+		f.kill(0)
+		if took := f.settle(15 * time.Second); took > 13*time.Second {
+			t.Errorf("after a kill, all is taken over in %s", took)
+		}
+	})
+}
+
+// TestChaos: whatever the network does, and whoever is killed when, no shard has two holders, and in the end all have one.
+func TestChaos(t *testing.T) {
+	for seed := range uint64(5) {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := newFleet(t, seed)
+				defer f.close()
+				quick := func(o *Options) { // its neighbours' clocks are a quarter faster: they wait 9 s, and it works for 8 s
+					o.Leases = &shortened{Leases: o.Leases}
+				}
+				f.start(quick)
+				for range 40 {
+					f.act(quick)
+					f.watch(time.Duration(f.random.Int64N(int64(6 * time.Second))))
+				}
+				if len(f.alive) == 0 {
+					f.start()
+				}
+				for _, r := range f.alive {
+					r.line.set(func(l *line) { l.cut, l.slow, l.lossy = false, 0, 0 })
+				}
+				f.watch(90 * time.Second)
+				if got := f.held(); got != Count {
+					t.Errorf("in the end, %d shards are held", got)
+				}
+				if got := len(heldBy(f.server.holders())); got != len(f.alive) {
+					t.Errorf("in the end, %d replicas hold shards, and there are %d", got, len(f.alive))
+				}
+			})
+		})
+	}
+}
+
+// act does something to the fleet.
+func (f *fleet) act(edit func(*Options)) {
+	i := 0
+	if len(f.alive) > 0 {
+		i = f.random.IntN(len(f.alive))
+	}
+	switch what := f.random.IntN(10); {
+	case len(f.alive) == 0 || what == 0 && len(f.alive) < 5:
+		f.start(edit)
+	case what == 1:
+		f.kill(i)
+	case what == 2 && !f.alive[i].line.isCut():
+		f.end(i)
+	case what <= 4:
+		f.alive[i].line.set(func(l *line) { l.cut = !l.cut })
+	case what <= 6:
+		f.alive[i].line.set(func(l *line) { l.lossy = f.random.Float64() / 2 })
+	default:
+		f.alive[i].line.set(func(l *line) { l.slow = time.Duration(f.random.Int64N(int64(4 * time.Second))) })
+	}
+}
+
+// shortened writes Leases that others find run out sooner than their owner thinks.
+type shortened struct{ Leases }
+
+// TestPass: a pass is cancelled when its shard goes, and the next holder waits for its end.
+func TestPass(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 3)
+		defer f.close()
+		first := f.start()
+		f.settle(time.Second)
+		type pass struct {
+			ctx   context.Context
+			leave func()
+		}
+		var passes [Count]pass
+		for shard, name := range names {
+			ctx, leave, ours := first.Enter(t.Context(), name)
+			if !ours || Check(ctx) != nil {
+				t.Fatalf("shard %d is not held", shard)
+			}
+			passes[shard] = pass{ctx, leave}
+		}
+		second := f.start()
+		f.watch(10 * time.Second)
+		moved := 0
+		for shard, name := range names {
+			if second.Holds(name) {
+				t.Errorf("shard %d was taken over during a pass", shard)
+			}
+			if passes[shard].ctx.Err() != nil {
+				moved++
+				if Check(passes[shard].ctx) == nil {
+					t.Errorf("a cancelled pass over shard %d may write", shard)
+				}
+				if _, leave, ours := first.Enter(t.Context(), name); ours {
+					t.Errorf("a pass began over shard %d, which is being handed over", shard)
+					leave()
+				}
+			}
+			passes[shard].leave()
+		}
+		if moved == 0 {
+			t.Error("no shard is to move")
+		}
+		f.settle(time.Second)
+		if err := Check(t.Context()); err != nil {
+			t.Errorf("what is no pass is refused: %v", err)
+		}
+	})
+}
+
+// TestSplitBrain: a replica that hears nothing stops to write before others take over, by its own clock.
+func TestSplitBrain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 4)
+		defer f.close()
+		lone := f.start()
+		f.start()
+		f.watch(time.Second)
+		f.settle(time.Second)
+		var mine string
+		for _, name := range names {
+			if lone.Holds(name) {
+				mine = name
+			}
+		}
+		ctx, leave, _ := lone.Enter(t.Context(), mine)
+		lone.line.set(func(l *line) { l.cut = true })
+		sent := 0
+		client := Transport(roundTrip(func(*http.Request) (*http.Response, error) {
+			sent++
+			return &http.Response{Body: http.NoBody}, nil
+		}))
+		post := func() error {
+			req, err := http.NewRequestWithContext(context.WithoutCancel(ctx), http.MethodPost, "http://runtime", strings.NewReader("x"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			res, err := client.RoundTrip(req)
+			if err == nil {
+				_ = res.Body.Close()
+			}
+			return err
+		}
+		if err := post(); err != nil || sent != 1 {
+			t.Fatalf("a valid pass could not write: %v", err)
+		}
+		time.Sleep(8 * time.Second)
+		if err := post(); err == nil || sent != 1 {
+			t.Errorf("a pass wrote when its Lease was no longer valid")
+		}
+		f.watch(7 * time.Second) // the other one takes over meanwhile
+		if f.alive[1].Holds(mine) != true {
+			t.Error("the other one did not take over")
+		}
+		if address, me := f.alive[1].Holder(mine); address != "" || !me {
+			t.Errorf("it says that %q works on the runtime", address)
+		}
+		leave()
+		lone.line.set(func(l *line) { l.cut = false })
+		f.watch(30 * time.Second)
+		f.settle(time.Second)
+		if Check(ctx) == nil {
+			t.Error("an old pass may write again")
+		}
+		for _, name := range names {
+			if address, me := lone.Holder(name); me == (address != "") {
+				t.Errorf("who works on %s is told as %q, %v", name, address, me)
+			}
+		}
+	})
+}
+
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// TestOpen: who opens slowly, or not at once, is not entered before; a shard that goes meanwhile is closed all the same.
+func TestOpen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t, 5)
+		defer f.close()
+		var mu sync.Mutex
+		open, tries := map[int]bool{}, map[int]int{}
+		edit := func(o *Options) {
+			o.Open = func(ctx context.Context, shard int) error {
+				mu.Lock()
+				tries[shard]++
+				again := tries[shard] == 1
+				mu.Unlock()
+				if !pause(ctx, 300*time.Millisecond) || again {
+					return fmt.Errorf("shard %d does not open", shard)
+				}
+				mu.Lock()
+				defer mu.Unlock()
+				open[shard] = true
+				return nil
+			}
+			o.Opened = func(shard int) {
+				mu.Lock()
+				defer mu.Unlock()
+				if !open[shard] {
+					t.Errorf("shard %d was said to be open", shard)
+				}
+			}
+			o.Close = func(shard int) {
+				mu.Lock()
+				defer mu.Unlock()
+				delete(open, shard)
+			}
+		}
+		first := f.start(edit)
+		told := 0
+		first.OnOpened(func(int) {
+			mu.Lock()
+			defer mu.Unlock()
+			told++
+		})
+		time.Sleep(time.Second)
+		if f.held() != 0 {
+			t.Error("a shard is held that is not open")
+		}
+		f.settle(5 * time.Second)
+		f.start()
+		f.watch(100 * time.Millisecond)
+		f.end(0)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(open) > 0 || told != Count {
+			t.Errorf("%d shards were left open, %d were told of", len(open), told)
+		}
+	})
+}
+
+// TestNobody: a nil Keeper is one that holds everything.
+func TestNobody(t *testing.T) {
+	var k *Keeper
+	ctx, leave, ours := k.Enter(t.Context(), "any")
+	defer leave()
+	if !ours || !k.Holds("any") || Check(ctx) != nil || ctx != t.Context() {
+		t.Error("a nil Keeper refuses")
+	}
+	k.OnOpened(func(int) { t.Error("nothing is opened") })
+	if _, err := New(Options{}); err == nil {
+		t.Error("a Keeper without Leases was made")
+	}
+	if _, err := New(Options{Leases: &line{}, Duration: time.Millisecond}); err == nil {
+		t.Error("a Keeper with a short Duration was made")
+	}
+}

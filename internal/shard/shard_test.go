@@ -1,0 +1,128 @@
+package shard
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestOf holds that shards never change: objects have them in labels, and old replicas may run beside new ones.
+func TestOf(t *testing.T) {
+	got := map[string]int{}
+	for _, name := range []string{"", "kyma-a", "kyma-b", "kyma-0001", "ca2ad4e3-27d4-4e35-b2ee-e7a8ea4b8b3b"} {
+		got[name] = Of(name)
+	}
+	want := map[string]int{"": 32, "kyma-a": 50, "kyma-b": 13, "kyma-0001": 10, "ca2ad4e3-27d4-4e35-b2ee-e7a8ea4b8b3b": 5}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestOfSpreads: 10,000 runtimes are 156 a shard; what chance does to that is small.
+func TestOfSpreads(t *testing.T) {
+	for _, format := range []string{"kyma-%d", "runtime-%05d", "%d", "%x-4e35"} {
+		var count [Count]int
+		for i := range 10000 {
+			count[Of(fmt.Sprintf(format, i))]++
+		}
+		// 156 ± 12.4 is one standard deviation; the margin is five.
+		if least, most := slices.Min(count[:]), slices.Max(count[:]); least < 94 || most > 218 {
+			t.Errorf("names like %s: from %d to %d runtimes in a shard", format, least, most)
+		}
+	}
+}
+
+// held counts the shards of each replica.
+func heldBy(holders [Count]string) map[string]int {
+	count := map[string]int{}
+	for _, h := range holders {
+		count[h]++
+	}
+	return count
+}
+
+func replicas(random *rand.Rand, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("lifecycle-manager-%x_%x", random.Uint32(), random.Uint64())
+	}
+	return names
+}
+
+func TestAssignBalances(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	for n := 1; n <= 80; n++ {
+		for range 4 {
+			names := replicas(random, n)
+			held := heldBy(Assign(names))
+			total := 0
+			for name, count := range held {
+				total += count
+				if count > most(n) || !slices.Contains(names, name) {
+					t.Fatalf("%d replicas: %q has %d shards, at most %d are right", n, name, count, most(n))
+				}
+			}
+			if total != Count {
+				t.Fatalf("%d replicas: %d shards are held", n, total)
+			}
+		}
+	}
+	if got := Assign(nil); got != [Count]string{} {
+		t.Errorf("nobody holds %v", got)
+	}
+}
+
+// TestAssignMovesLittle: when a replica comes, it gets its part, and little else moves; the same when it goes.
+func TestAssignMovesLittle(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	for _, n := range []int{1, 2, 3, 4, 8, 16} {
+		const rounds = 50
+		gained, others := 0, 0
+		for range rounds {
+			names := replicas(random, n+1)
+			before, after := Assign(names[:n]), Assign(names)
+			for s := range before {
+				switch {
+				case before[s] == after[s]:
+				case after[s] == names[n]:
+					gained++
+				default:
+					others++
+				}
+			}
+		}
+		// Chance alone moves 64/(n+1) to the newcomer. The limit on what one may have moves some more, 9 of 64 on average at 16.
+		if mean := float64(gained) / rounds; mean > float64(most(n+1)) {
+			t.Errorf("the newcomer to %d gets %.1f shards on average", n, mean)
+		}
+		if mean := float64(others) / rounds; mean > 10 {
+			t.Errorf("when one comes to %d, %.1f other shards move on average", n, mean)
+		}
+		t.Logf("%2d replicas and one more: it gets %.1f, %.1f others move", n, float64(gained)/rounds, float64(others)/rounds)
+	}
+}
+
+func FuzzAssign(f *testing.F) {
+	f.Add("a b c")
+	f.Add("")
+	f.Add("x x x y")
+	f.Fuzz(func(t *testing.T, text string) {
+		names := strings.Fields(text)
+		holders := Assign(names)
+		shuffled := slices.Clone(names)
+		slices.Reverse(shuffled)
+		if again := Assign(append(shuffled, names...)); again != holders {
+			t.Fatal("the order of names, or how often one is said, matters")
+		}
+		different := len(slices.Compact(slices.Sorted(slices.Values(names))))
+		for name, count := range heldBy(holders) {
+			if different > 0 && (count > most(different) || !slices.Contains(names, name)) {
+				t.Fatalf("%q has %d of %d shards; there are %d replicas", name, count, Count, different)
+			}
+		}
+	})
+}

@@ -1,0 +1,239 @@
+package telemetry
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"go.opentelemetry.io/otel/trace"
+	collector "go.opentelemetry.io/proto/otlp/collector/trace/v1"
+	spans "go.opentelemetry.io/proto/otlp/trace/v1"
+	"google.golang.org/grpc"
+)
+
+// sink is a collector of traces.
+type sink struct {
+	collector.UnimplementedTraceServiceServer
+	got chan *spans.Span
+}
+
+// Export takes spans.
+func (s *sink) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
+	for _, of := range r.ResourceSpans {
+		for _, scope := range of.ScopeSpans {
+			for _, span := range scope.Spans {
+				s.got <- span
+			}
+		}
+	}
+	return &collector.ExportTraceServiceResponse{}, nil
+}
+
+func startSink(t *testing.T) (*sink, string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, server := &sink{got: make(chan *spans.Span, 100)}, grpc.NewServer()
+	collector.RegisterTraceServiceServer(server, s)
+	done := make(chan error, 1)
+	go func() { done <- server.Serve(l) }()
+	t.Cleanup(func() {
+		server.Stop()
+		if err := <-done; err != nil && !errors.Is(err, grpc.ErrServerStopped) {
+			t.Error(err)
+		}
+	})
+	return s, "http://" + l.Addr().String()
+}
+
+func newHistogram() prometheus.Histogram {
+	return prometheus.NewHistogram(prometheus.HistogramOpts{Name: "seconds", Help: "Seconds.", Buckets: []float64{1}})
+}
+
+// exemplar returns the trace in the first bucket of the histogram, "" if there is none.
+func exemplar(t *testing.T, h prometheus.Histogram) string {
+	t.Helper()
+	m := &dto.Metric{}
+	if err := h.Write(m); err != nil {
+		t.Fatal(err)
+	}
+	if labels := m.Histogram.Bucket[0].GetExemplar().GetLabel(); len(labels) == 1 && labels[0].GetName() == "trace_id" {
+		return labels[0].GetValue()
+	}
+	return ""
+}
+
+func TestTrace(t *testing.T) {
+	s, endpoint := startSink(t)
+	ctx, stop, err := Trace(t.Context(), endpoint, 1, "1.2.3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, endPass := Pass(ctx, "manifest", About{Runtime: "runtime-a", Module: "sample", Version: "1.0.0", Pass: "id"})
+	inStep, endStep := Step(ctx, "manifest", "apply")
+	h := newHistogram()
+	Observe(inStep, h, 0.5)
+	endStep("error", errors.New("applying ConfigMap a/b: no"))
+	endPass("error", nil)
+	stop()
+	step, pass := <-s.got, <-s.got
+	attributes := map[string]string{}
+	for _, a := range pass.Attributes {
+		attributes[a.Key] = a.Value.GetStringValue()
+	}
+	want := map[string]string{"runtime": "runtime-a", "module": "sample", "version": "1.0.0", "pass": "id", "result": "error"}
+	if diff := cmp.Diff(want, attributes); diff != "" || pass.Name != "manifest" {
+		t.Errorf("span %q of the pass (-want +got):\n%s", pass.Name, diff)
+	}
+	if step.Name != "manifest/apply" || !bytes.Equal(step.ParentSpanId, pass.SpanId) || step.Status.GetMessage() != "applying ConfigMap a/b: no" {
+		t.Errorf("span of the step: %v", step)
+	}
+	if got, want := exemplar(t, h), fmt.Sprintf("%x", step.TraceId); got != want {
+		t.Errorf("the exemplar has trace %q, want %q", got, want)
+	}
+}
+
+func TestTraceOff(t *testing.T) {
+	ctx, stop, err := Trace(t.Context(), "", 1, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	h := newHistogram()
+	about := About{Runtime: "runtime-a"}
+	if n := testing.AllocsPerRun(100, func() {
+		inPass, endPass := Pass(ctx, "kyma", about)
+		inStep, endStep := Step(inPass, "kyma", "connect")
+		Observe(inStep, h, 0.5)
+		endStep("done", nil)
+		endPass("done", nil)
+	}); n != 0 {
+		t.Errorf("without a tracer a pass and a step cost %v allocations", n)
+	}
+	if got := exemplar(t, h); got != "" {
+		t.Errorf("there is an exemplar without a trace: %q", got)
+	}
+}
+
+func TestTraceIsKeptInPart(t *testing.T) {
+	s, endpoint := startSink(t)
+	ctx, stop, err := Trace(t.Context(), endpoint, 0, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, end := Pass(ctx, "kyma", About{})
+	h := newHistogram()
+	Observe(ctx, h, 0.5)
+	end("done", nil)
+	stop()
+	if got := exemplar(t, h); got != "" || len(s.got) != 0 || trace.SpanContextFromContext(ctx).IsSampled() {
+		t.Errorf("a trace that is not kept has exemplar %q and %d spans", got, len(s.got))
+	}
+}
+
+func TestTraceWithoutCollector(t *testing.T) {
+	if _, _, err := Trace(t.Context(), "http://127.0.0.1:1", 1, ""); err != nil {
+		t.Errorf("a collector that is away keeps the manager from starting: %v", err)
+	}
+}
+
+// lines returns the log lines in out.
+func lines(t *testing.T, out io.Reader) []map[string]any {
+	t.Helper()
+	var all []map[string]any
+	for d := json.NewDecoder(out); ; {
+		var line map[string]any
+		if err := d.Decode(&line); errors.Is(err, io.EOF) {
+			return all
+		} else if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, line)
+	}
+}
+
+func TestLimitLogs(t *testing.T) {
+	now := time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC)
+	say := func(h slog.Handler, after time.Duration, n int) {
+		for range n {
+			if err := h.Handle(t.Context(), slog.NewRecord(now.Add(after), slog.LevelInfo, "text", 0)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	of := func(runtime string) []slog.Attr { return []slog.Attr{slog.String("runtime", runtime)} }
+	cases := map[string]struct {
+		reason     string
+		perMinute  int
+		do         func(h slog.Handler)
+		lines      int
+		suppressed float64 // as the last line says
+	}{
+		"Few":       {"what is within the limit passes", 10, func(h slog.Handler) { say(h.WithAttrs(of("a")), 0, 10) }, 10, 0},
+		"Many":      {"what is more does not", 10, func(h slog.Handler) { say(h.WithAttrs(of("a")), 0, 100) }, 10, 0},
+		"Told":      {"the next line says how many are missing", 10, func(h slog.Handler) { a := h.WithAttrs(of("a")); say(a, 0, 15); say(a, time.Minute, 1) }, 11, 5},
+		"Others":    {"one runtime does not silence another", 10, func(h slog.Handler) { say(h.WithAttrs(of("a")), 0, 15); say(h.WithAttrs(of("b")), 0, 1) }, 11, 0},
+		"NoRuntime": {"what is about none is not limited", 10, func(h slog.Handler) { say(h, 0, 100) }, 100, 0},
+		"Name":      {"the name of an object does as well", 10, func(h slog.Handler) { say(h.WithAttrs([]slog.Attr{slog.String("name", "a")}), 0, 100) }, 10, 0},
+		"InGroup":   {"a runtime in a group is another matter", 10, func(h slog.Handler) { say(h.WithGroup("g").WithAttrs(of("a")), 0, 100) }, 100, 0},
+		"Off":       {"0 is no limit", 0, func(h slog.Handler) { say(h.WithAttrs(of("a")), 0, 100) }, 100, 0},
+		"ClockBack": {"a clock that was put back gives nothing", 10, func(h slog.Handler) { a := h.WithAttrs(of("a")); say(a, 0, 10); say(a, -time.Hour, 5) }, 10, 0},
+		"ManyOthers": {"a fleet that talks costs no memory for ever", 10, func(h slog.Handler) {
+			for i := range 3 * mostRuntimes {
+				say(h.WithAttrs(of(fmt.Sprint(i))), time.Duration(i)*time.Second, 1)
+			}
+			if n := len(h.(*limited).limit.runtimes); n > mostRuntimes {
+				t.Errorf("%d runtimes are remembered", n)
+			}
+		}, 3 * mostRuntimes, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			out := &bytes.Buffer{}
+			c.do(LimitLogs(slog.NewJSONHandler(out, nil), c.perMinute))
+			got := lines(t, out)
+			suppressed, _ := got[len(got)-1]["suppressed"].(float64)
+			if len(got) != c.lines || suppressed != c.suppressed {
+				t.Errorf("%s: %d lines, %v suppressed; want %d, %v", c.reason, len(got), suppressed, c.lines, c.suppressed)
+			}
+		})
+	}
+}
+
+func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
+	boom := errors.New("boom")
+	about := About{Runtime: "runtime-a", Module: "sample", Version: "1.0.0"}
+	out := &bytes.Buffer{}
+	log := logr.FromSlogHandler(LimitLogs(slog.NewJSONHandler(out, nil), 1)).WithValues("name", "runtime-a-sample-123")
+	log.Error(fmt.Errorf("outside: %w", about.Explain(boom)), "Reconciler error")
+	log.WithValues("runtime", "runtime-a").Info("once more, of the same runtime")
+	got := lines(t, out)
+	if len(got) != 1 {
+		t.Fatalf("%d lines passed, want 1: %v", len(got), got)
+	}
+	want := map[string]any{"runtime": "runtime-a", "module": "sample", "version": "1.0.0", "err": "outside: boom"}
+	for key, value := range want {
+		if got[0][key] != value {
+			t.Errorf("%s is %v, want %v", key, got[0][key], value)
+		}
+	}
+	if err := about.Explain(boom); !errors.Is(err, boom) || err.Error() != "boom" {
+		t.Errorf("Explain changes the error: %v", err)
+	}
+	if err := about.Explain(nil); err != nil {
+		t.Errorf("Explain makes an error of none: %v", err)
+	}
+}

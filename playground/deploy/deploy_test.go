@@ -1,0 +1,345 @@
+package deploy
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// image is that of the manager in all tests.
+const image = landscape.ManagerImage + ":0.1.0"
+
+// bin is the folder with the programs under test; set by TestMain.
+var bin string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	ctrl.SetLogger(logr.Discard()) // of our own clients
+	os.Exit(run(m))
+}
+
+// run builds the programs and runs the tests.
+func run(m *testing.M) int {
+	var err error
+	if bin, err = os.MkdirTemp("", "deploy-"); err != nil {
+		fmt.Fprintln(os.Stderr, "making a folder for programs:", err)
+		return 1
+	}
+	defer os.RemoveAll(bin) //nolint:errcheck // in the folder for temporary files
+	for _, program := range []struct{ module, folder, name string }{
+		{"../..", "./cmd/klm", "klm"}, {"../..", "./cmd/lifecycle-manager", "lifecycle-manager"},
+		{"../..", "./cmd/runtime-watcher", "runtime-watcher"}, {"..", "./sample/operator", "sample-operator"},
+	} {
+		build := exec.Command("go", "build", "-o", filepath.Join(bin, program.name), program.folder)
+		build.Dir, build.Stdout, build.Stderr = program.module, os.Stderr, os.Stderr
+		if err := build.Run(); err != nil {
+			fmt.Fprintf(os.Stderr, "building %s: %v\n", program.folder, err)
+			return 1
+		}
+	}
+	return m.Run()
+}
+
+// up brings up a landscape without a manager.
+func up(t *testing.T, runtimes ...string) *landscape.Landscape {
+	t.Helper()
+	l, err := landscape.Up(t.Context(), landscape.Options{Dir: filepath.Join(bin, t.Name()), Bin: bin, Runtimes: runtimes, Deployed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			describe(t, l)
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("stopping the landscape: %v", err)
+		}
+	})
+	return l
+}
+
+// describe shows what a failed test leaves behind.
+func describe(t *testing.T, l *landscape.Landscape) {
+	logs, err := filepath.Glob(filepath.Join(l.Dir, "data", "logs", "*", "*"))
+	if err != nil {
+		t.Error(err)
+	}
+	for _, file := range logs {
+		if data, err := os.ReadFile(file); err == nil && strings.Contains(file, "lifecycle-manager") {
+			t.Logf("%s ends with:\n%s", filepath.Base(file), data[max(0, len(data)-3000):])
+		}
+	}
+}
+
+// klm runs klm against a cluster, and returns what it says and its exit code.
+func klm(t *testing.T, kubeconfig string, args ...string) (string, int) {
+	t.Helper()
+	command := exec.CommandContext(t.Context(), filepath.Join(bin, "klm"), append(args, "--kubeconfig="+kubeconfig)...)
+	out, err := command.CombinedOutput()
+	if e, ok := errors.AsType[*exec.ExitError](err); ok {
+		return string(out), e.ExitCode()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), 0
+}
+
+// install runs klm install, which has to succeed.
+func install(t *testing.T, l *landscape.Landscape, args ...string) {
+	t.Helper()
+	args = append([]string{"install", "--image=" + image, "--timeout=3m", "--set=registry.host=" + l.RegistryHost}, args...)
+	if out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), args...); code != 0 || !strings.Contains(out, "is ready") {
+		t.Fatalf("klm %v ended with %d and says:\n%s", args, code, out)
+	}
+}
+
+// await waits until look says yes; what it says last is in the failure.
+func await(t *testing.T, what string, look func(context.Context) (bool, string)) {
+	t.Helper()
+	ticker := time.NewTicker(50 * time.Millisecond)
+	defer ticker.Stop()
+	for limit := time.Now().Add(2 * time.Minute); ; {
+		ok, seen := look(t.Context())
+		if ok {
+			return
+		}
+		if time.Now().After(limit) {
+			t.Fatalf("waiting for %s; seen last: %s", what, seen)
+		}
+		<-ticker.C
+	}
+}
+
+// awaitModule waits until the sample module of a Kyma is ready.
+func awaitModule(t *testing.T, c client.Client, namespace, name string) {
+	t.Helper()
+	await(t, "module sample of "+name, func(ctx context.Context) (bool, string) {
+		k := &v1beta2.Kyma{}
+		if err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, k); err != nil {
+			return false, err.Error()
+		}
+		ok := k.Status.State == v1beta2.StateReady && len(k.Status.Modules) == 1 && k.Status.Modules[0].State == v1beta2.StateReady
+		return ok, fmt.Sprintf("%s %+v", k.Status.State, k.Status.Modules)
+	})
+}
+
+// publish publishes the sample module in the control plane.
+func publish(t *testing.T, l *landscape.Landscape) {
+	t.Helper()
+	versions := sample.Versions()
+	for _, v := range versions {
+		err := l.Publish(t.Context(), landscape.Module{
+			Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true, Manifest: v.Manifest, DefaultCR: v.DefaultCR,
+			Manager: &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: sample.Namespace, Name: sample.Operator},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Assign(t.Context(), sample.Module, sample.Component, map[string]string{"regular": versions[0].Version}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// enable registers a runtime and enables the module there, and waits until that is ready.
+func enable(t *testing.T, l *landscape.Landscape, name string) {
+	t.Helper()
+	if err := l.Register(t.Context(), name, "regular"); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the Kyma in "+name, func(ctx context.Context) (bool, string) {
+		err := l.Edit(ctx, name, func(s *v1beta2.KymaSpec) { s.Modules = []v1beta2.Module{{Name: sample.Module, Managed: new(true)}} })
+		return err == nil, fmt.Sprint(err)
+	})
+	awaitModule(t, l.Clients[landscape.ControlPlane], l.Namespace(), name)
+}
+
+// TestDeploy installs the manager by klm, then by kustomize, and a second one in-cluster.
+func TestDeploy(t *testing.T) {
+	l := up(t, "runtime-a", "runtime-b")
+	kcp := l.Clients[landscape.ControlPlane]
+	t.Run("Refused", func(t *testing.T) { refused(t, l) })
+	if t.Failed() {
+		return
+	}
+	t.Run("Chart", func(t *testing.T) {
+		install(t, l)
+		publish(t, l)
+		enable(t, l, "runtime-a")
+	})
+	t.Run("Upgrade", func(t *testing.T) { // two replicas, which share the work, and conversions through the Service
+		install(t, l, "--set=replicas=2,shards=64,webhooks.enabled=true")
+		old := &unstructured.Unstructured{}
+		old.SetAPIVersion("operator.kyma-project.io/v1alpha1")
+		old.SetKind("Kyma")
+		await(t, "conversions", func(ctx context.Context) (bool, string) {
+			err := kcp.Get(ctx, client.ObjectKey{Namespace: l.Namespace(), Name: "runtime-a"}, old)
+			return err == nil, fmt.Sprint(err)
+		})
+		awaitModule(t, kcp, l.Namespace(), "runtime-a")
+	})
+	t.Run("Kustomize", func(t *testing.T) {
+		undeploy(t, l)
+		login(t, l)
+		for _, o := range overlay(t) {
+			if err := kcp.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("kubectl"), client.ForceOwnership); err != nil {
+				t.Fatal(err)
+			}
+		}
+		enable(t, l, "runtime-b")
+		awaitModule(t, kcp, l.Namespace(), "runtime-a")
+	})
+	t.Run("InCluster", func(t *testing.T) { inCluster(t) })
+}
+
+// refused: what cannot work changes nothing, and says why.
+func refused(t *testing.T, l *landscape.Landscape) {
+	kcp := l.Clients[landscape.ControlPlane]
+	if err := kcp.Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "nobody", Namespace: "default"}}); err != nil {
+		t.Fatal(err)
+	}
+	kubeconfig, err := l.Clusters[landscape.ControlPlane].TokenKubeconfig(t.Context(), "default", "nobody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	nobody := filepath.Join(t.TempDir(), "kubeconfig")
+	if err := os.WriteFile(nobody, kubeconfig, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	admin := l.Kubeconfig(landscape.ControlPlane)
+	cases := map[string]struct {
+		reason     string
+		kubeconfig string
+		args       []string
+		code       int
+		want       string
+	}{
+		"NoImage":    {"a node finds no image without a registry", admin, nil, 2, "give --image"},
+		"Value":      {"a value that does not exist is named", admin, []string{"--image=" + image, "--set=replica=2"}, 2, "replica"},
+		"Flavour":    {"there are two", admin, []string{"--flavour=mint"}, 2, "--flavour"},
+		"Rights":     {"all that is missing is named at once", nobody, []string{"--image=" + image}, 5, "create clusterroles.rbac.authorization.k8s.io, patch clusterroles"},
+		"Kind":       {"a kind that is not there is named", admin, []string{"--image=" + image, "--set=metrics.serviceMonitor.enabled=true"}, 6, "ServiceMonitor"},
+		"Kubeconfig": {"no cluster", filepath.Join(t.TempDir(), "none"), []string{"--image=" + image}, 6, "kubeconfig"},
+		"Print":      {"printing needs no cluster", filepath.Join(t.TempDir(), "none"), []string{"--print", "--flavour=in-cluster", "-n=here"}, 0, "namespace: here"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			out, code := klm(t, c.kubeconfig, append([]string{"install"}, c.args...)...)
+			if code != c.code || !strings.Contains(out, c.want) {
+				t.Errorf("%s: klm install %v ended with %d, want %d, and does not say %q:\n%s", c.reason, c.args, code, c.code, c.want, out)
+			}
+		})
+	}
+	err = kcp.Get(t.Context(), client.ObjectKey{Name: l.Namespace()}, &corev1.Namespace{})
+	if !apierrors.IsNotFound(err) {
+		t.Errorf("something was installed: %v", err)
+	}
+}
+
+// undeploy does what make undeploy does, and waits until no manager runs.
+func undeploy(t *testing.T, l *landscape.Landscape) {
+	t.Helper()
+	kcp := l.Clients[landscape.ControlPlane]
+	text, code := klm(t, "", "install", "--print", "--set=crds.install=false,namespace.create=false,webhooks.enabled=true")
+	if code != 0 {
+		t.Fatal(text)
+	}
+	objects, err := render.Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		if err := kcp.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	await(t, "the end of the manager", func(ctx context.Context) (bool, string) {
+		var pods corev1.PodList
+		err := kcp.List(ctx, &pods, client.InNamespace(l.Namespace()))
+		return err == nil && len(pods.Items) == 0, fmt.Sprintf("%d pods, %v", len(pods.Items), err)
+	})
+	if err := kcp.Get(t.Context(), client.ObjectKey{Namespace: l.Namespace(), Name: "runtime-a"}, &v1beta2.Kyma{}); err != nil {
+		t.Errorf("a Kyma went with the manager: %v", err)
+	}
+}
+
+// login makes the Secret that says where the registry is.
+func login(t *testing.T, l *landscape.Landscape) {
+	t.Helper()
+	host := strings.TrimPrefix(l.LockedRegistryHost, "http://")
+	auth := base64.StdEncoding.EncodeToString([]byte(landscape.LoginUser + ":" + landscape.LoginPassword))
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "lifecycle-manager-registry", Namespace: l.Namespace()}, Type: corev1.SecretTypeDockerConfigJson,
+		Data: map[string][]byte{corev1.DockerConfigJsonKey: fmt.Appendf(nil, `{"auths":{%q:{"auth":%q}}}`, host, auth)},
+	}
+	if err := l.Clients[landscape.ControlPlane].Create(t.Context(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// overlay builds the kustomize base with the image that everybody sets.
+func overlay(t *testing.T) []*unstructured.Unstructured {
+	t.Helper()
+	tree := t.TempDir()
+	if err := os.CopyFS(tree, os.DirFS(filepath.Join("..", "..", "deploy"))); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(tree, "overlay"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	text := "resources: [../base]\nimages: [{name: lifecycle-manager, newName: " + landscape.ManagerImage + "}]\n"
+	if err := os.WriteFile(filepath.Join(tree, "overlay", "kustomization.yaml"), []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	all, err := render.Open(os.DirFS(tree), render.Limits{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part, err := all.Sub("overlay")
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, _, err := part.Objects(t.Context(), render.Settings{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// inCluster installs the other flavour on a cluster of its own.
+func inCluster(t *testing.T) {
+	l, err := landscape.Up(t.Context(), landscape.Options{Dir: filepath.Join(bin, "in-cluster"), Bin: bin, InCluster: true, Deployed: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("stopping the landscape: %v", err)
+		}
+	}()
+	install(t, l, "--flavour=in-cluster")
+	publish(t, l)
+	enable(t, l, "default")
+}

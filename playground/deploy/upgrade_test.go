@@ -1,0 +1,196 @@
+package deploy
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// previousManager is the field manager by which the release before has applied objects of modules.
+const previousManager = "declarative.kyma-project.io/applier"
+
+// TestUpgrade installs the manager where the release before has been: nothing that it has left is lost, changed or made anew, and the runtime
+// goes on.
+func TestUpgrade(t *testing.T) {
+	l := up(t, "runtime-a")
+	kcp, runtime := l.Clients[landscape.ControlPlane], l.Clients["runtime-a"]
+	definitions := previous(t, "definitions.yaml")
+	for _, c := range []client.WithWatch{kcp, runtime} {
+		applyAll(t, c, "lifecycle-manager", definitions)
+		await(t, "the definitions of the release before", func(ctx context.Context) (bool, string) {
+			err := c.List(ctx, &v1beta2.KymaList{})
+			return err == nil, fmt.Sprint(err)
+		})
+	}
+	ensureNamespace(t, kcp, v1beta2.ControlPlaneNamespace)
+	ensureNamespace(t, runtime, v1beta2.RuntimeNamespace)
+	stored := previous(t, "control-plane.yaml")
+	applyAll(t, kcp, "lifecycle-manager", stored)
+	installModule(t, runtime)
+	applyAll(t, runtime, previousManager, previous(t, "runtime.yaml"))
+	if err := l.SetAccess(t.Context(), "runtime-a", l.Clusters["runtime-a"].Kubeconfig()); err != nil {
+		t.Fatal(err)
+	}
+	pushModule(t, l)
+	watched := map[client.WithWatch][]*unstructured.Unstructured{
+		kcp: append(definitions, stored...),
+		runtime: {
+			named("apps/v1", "Deployment", sample.Namespace, sample.Operator), named("sample.playground.kyma-project.io/v1alpha1", "Sample", sample.Namespace, "sample"),
+			named("operator.kyma-project.io/v1beta2", "Kyma", v1beta2.RuntimeNamespace, v1beta2.RuntimeKymaName),
+			named("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "kymas.operator.kyma-project.io"),
+		},
+	}
+	before := map[client.WithWatch][]*unstructured.Unstructured{kcp: readAll(t, kcp, watched[kcp]), runtime: readAll(t, runtime, watched[runtime])}
+
+	install(t, l, "--set=webhooks.enabled=true")
+	await(t, "the inventory of the release before", func(ctx context.Context) (bool, string) { // the new manager has applied, and pruned by it
+		err := runtime.Get(ctx, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "dropped-long-ago"}, &corev1.ConfigMap{})
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+	awaitModule(t, kcp, l.Namespace(), "runtime-a")
+
+	for c, was := range before {
+		now := readAll(t, c, watched[c])
+		for i, o := range was {
+			id := o.GetKind() + " " + o.GetName()
+			if o.GetUID() != now[i].GetUID() {
+				t.Errorf("%s was made anew", id)
+			}
+			switch o.GetKind() {
+			case "ModuleTemplate", "ModuleReleaseMeta", "Watcher", "Kyma":
+				if diff := cmp.Diff(o.Object["spec"], now[i].Object["spec"]); diff != "" {
+					t.Errorf("%s has changed: -before +after\n%s", id, diff)
+				}
+			}
+		}
+	}
+	old := named("operator.kyma-project.io/v1alpha1", "Kyma", l.Namespace(), "runtime-a")
+	await(t, "the Kyma as its first version", func(ctx context.Context) (bool, string) {
+		err := kcp.Get(ctx, client.ObjectKeyFromObject(old), old)
+		channel, _, _ := unstructured.NestedString(old.Object, "spec", "channel")
+		return err == nil && channel == "regular", fmt.Sprint(err, channel)
+	})
+	disableModule(t, l)
+}
+
+// disableModule takes the module away again: the inventory of before is enough for that.
+func disableModule(t *testing.T, l *landscape.Landscape) {
+	t.Helper()
+	if err := l.Edit(t.Context(), "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = nil }); err != nil {
+		t.Fatal(err)
+	}
+	await(t, "the end of the module", func(ctx context.Context) (bool, string) {
+		var manifests v1beta2.ManifestList
+		if err := l.Clients[landscape.ControlPlane].List(ctx, &manifests); err != nil || len(manifests.Items) > 0 {
+			return false, fmt.Sprintf("%d Manifests, %v", len(manifests.Items), err)
+		}
+		operator := named("apps/v1", "Deployment", sample.Namespace, sample.Operator)
+		err := l.Clients["runtime-a"].Get(ctx, client.ObjectKeyFromObject(operator), operator)
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
+}
+
+// previous reads objects of the release before.
+func previous(t *testing.T, file string) []*unstructured.Unstructured {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("testdata", "previous", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	objects, err := render.Parse(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return objects
+}
+
+// applyAll applies objects, with their status.
+func applyAll(t *testing.T, c client.WithWatch, owner string, objects []*unstructured.Unstructured) {
+	t.Helper()
+	for _, o := range objects {
+		await(t, o.GetKind()+" "+o.GetName(), func(ctx context.Context) (bool, string) { // its definition may have come a moment ago
+			err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner(owner), client.ForceOwnership)
+			if err == nil && o.Object["status"] != nil {
+				err = c.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner(owner), client.ForceOwnership)
+			}
+			return err == nil, fmt.Sprint(err)
+		})
+	}
+}
+
+// installModule installs the module as the release before did.
+func installModule(t *testing.T, c client.WithWatch) {
+	t.Helper()
+	v := sample.Versions()[0]
+	objects, err := render.Parse(append(append(v.Manifest, "\n---\n"...), v.DefaultCR...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, o := range objects {
+		labels := o.GetLabels()
+		if labels == nil {
+			labels = map[string]string{}
+		}
+		labels["operator.kyma-project.io/managed-by"], labels["app.kubernetes.io/part-of"], labels["app.kubernetes.io/component"] = "kyma", "Kyma", "runtime-a-sample-1092497565"
+		o.SetLabels(labels)
+		if o.GetKind() == "Sample" {
+			o.SetNamespace(sample.Namespace)
+		}
+	}
+	applyAll(t, c, previousManager, objects)
+}
+
+// pushModule pushes what the module is made of, of which the catalog has the rest.
+func pushModule(t *testing.T, l *landscape.Landscape) {
+	t.Helper()
+	v := sample.Versions()[0]
+	err := l.Push(t.Context(), landscape.Module{Name: sample.Module, Version: v.Version, Component: sample.Component, Tar: true, Manifest: v.Manifest, DefaultCR: v.DefaultCR})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func ensureNamespace(t *testing.T, c client.Client, name string) {
+	t.Helper()
+	if err := c.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); client.IgnoreAlreadyExists(err) != nil {
+		t.Fatal(err)
+	}
+}
+
+func named(apiVersion, kind, namespace, name string) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{}
+	o.SetAPIVersion(apiVersion)
+	o.SetKind(kind)
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	return o
+}
+
+// readAll reads the same objects as they are now.
+func readAll(t *testing.T, c client.Client, objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	t.Helper()
+	var all []*unstructured.Unstructured
+	for _, o := range objects {
+		now := named(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName())
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(now), now); err != nil {
+			t.Fatal(strings.TrimSpace(o.GetKind() + " " + o.GetName() + ": " + err.Error()))
+		}
+		all = append(all, now)
+	}
+	return all
+}

@@ -1,0 +1,19 @@
+package landscape
+
+import (
+	"context"
+	"slices"
+)
+
+// StartAnother starts a replica of the manager next to those that run, with further flags, and with its own kubeconfig and log of that name. Agents report to
+// it from now on. Whoever starts it ends it.
+func (l *Landscape) StartAnother(ctx context.Context, name string, args ...string) (*Process, error) {
+	health, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	before := l.ManagerArgs
+	defer func() { l.ManagerArgs = before }()
+	l.ManagerArgs = append(slices.Clone(before), args...)
+	return l.startReplica(ctx, name, health, "0")
+}
