@@ -74,4 +74,4 @@ bin/controller-gen: Makefile
 bin/golangci-lint: Makefile
 	@go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_LINT_VERSION)
 
-include playground/bench.mk deploy/deploy.mk
+include playground/bench.mk deploy/deploy.mk docs/docs.mk

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+)
+
+const root = "../.."
+
+// TestUpToDate holds the pages against the code.
+func TestUpToDate(t *testing.T) {
+	for _, variable := range []string{"KUBECONFIG", "POD_IP", "POD_NAME", "CA_CERT", "TLS_CERT", "TLS_KEY", "KCP_ADDR", "KCP_CONTRACT", "WEBHOOK_PORT", "METRICS_PORT"} {
+		t.Setenv(variable, "")
+	}
+	for name, write := range pages {
+		want, err := write(root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := os.ReadFile(filepath.Join(root, folder, name))
+		if err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(strings.Split(string(got), "\n"), strings.Split(want, "\n")); diff != "" {
+			t.Errorf("%s/%s is not what the code says: run `make references` and commit what it changes (-page +code):\n%s", folder, name, diff)
+		}
+	}
+}
+
+// registered returns the labels of all metrics that are registered, by name.
+func registered(t *testing.T) map[string][]string {
+	t.Helper()
+	seen := &describer{}
+	metrics.Register(seen)
+	form := regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ".*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
+	names := regexp.MustCompile(`(\w+)=`)
+	all := map[string][]string{}
+	for _, d := range seen.described {
+		parts := form.FindStringSubmatch(d)
+		if parts == nil {
+			t.Fatalf("%s is not written as before", d)
+		}
+		labels := []string{}
+		for _, m := range names.FindAllStringSubmatch(parts[2], -1) {
+			labels = append(labels, m[1])
+		}
+		if parts[3] != "" {
+			labels = append(labels, strings.Split(parts[3], ",")...)
+		}
+		all[parts[1]] = labels
+	}
+	return all
+}
+
+// describer is a registry that only asks what there is.
+type describer struct {
+	prometheus.Registerer
+	described []string
+}
+
+// MustRegister takes note of what the collectors have.
+func (d *describer) MustRegister(all ...prometheus.Collector) {
+	for _, c := range all {
+		_ = d.Register(c)
+	}
+}
+
+// Register takes note of what the collector has.
+func (d *describer) Register(c prometheus.Collector) error {
+	descs := make(chan *prometheus.Desc)
+	go func() { c.Describe(descs); close(descs) }()
+	for desc := range descs {
+		d.described = append(d.described, desc.String())
+	}
+	return nil
+}
+
+// TestMetricsAreThoseOfTheRegistry: what is read from the source is what is registered.
+func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
+	all, err := declaredMetrics(root)
+	if err != nil {
+		t.Fatal(err)
+	}
+	declared := map[string][]string{}
+	for _, m := range all {
+		if m.help == "" {
+			t.Errorf("%s has no help", m.name)
+		}
+		declared[m.name] = append([]string{}, m.labels...)
+	}
+	if diff := cmp.Diff(registered(t), declared); diff != "" {
+		t.Errorf("metrics (-registered +declared):\n%s", diff)
+	}
+}
+
+// TestReasonsSayWhatToDo: whoever meets a reason finds a sentence that means something.
+func TestReasonsSayWhatToDo(t *testing.T) {
+	sections, err := constants(apiFile(root, "reasons.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := map[string]bool{}
+	for _, s := range sections {
+		for _, e := range s.entries {
+			means, do := remedy(e.doc)
+			if means == "" || e.name != "Reason"+e.value || seen[e.value] {
+				t.Errorf("%s = %q: has no comment, has another name than its value, or is there twice", e.name, e.value)
+			}
+			if do == "" && !strings.Contains(e.note, "event") {
+				t.Errorf("%s: its comment does not say what to do: %q", e.name, e.doc)
+			}
+			seen[e.value] = true
+		}
+	}
+	if len(seen) < 80 {
+		t.Errorf("found %d reasons: is the list still written as before?", len(seen))
+	}
+}
+
+// TestPagesAreOfUse: each page has as much on it as there is.
+func TestPagesAreOfUse(t *testing.T) {
+	for name, least := range map[string][]string{
+		"flags.md": {"`--otlp-endpoint`", "`--kcp-addr`", "| `--purge-grace-period` | `5m` |"}, "api.md": {"## Kyma\n", "## Watcher\n", "`spec.modules[].channel`"},
+		"klm.md": {"## klm runtime add\n", "## klm status\n"}, "conditions.md": {"`ModuleCatalog`", "`Warning`", "`DeletionGivenUp`"}, "reasons.md": {"### WaitingForWindow\n"},
+		"metrics.md": {"`lifecycle_mgr_step_duration_seconds` | histogram | `controller`, `step`, `result`"},
+	} {
+		text, err := pages[name](root)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range least {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s does not have %s", name, want)
+			}
+		}
+	}
+	if names := slices.Sorted(maps.Keys(pages)); len(names) != 6 {
+		t.Errorf("there are %q: say above what has to be on them", names)
+	}
+}

@@ -1,0 +1,72 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli"
+)
+
+// klmPage lists the verbs of klm.
+func klmPage(string) (string, error) {
+	root := cli.Tree()
+	var b strings.Builder
+	b.WriteString(head("klm", "its own help"))
+	b.WriteString("How to use it: [klm.md](../guide/klm.md).\n\n")
+	var verbs []*cobra.Command
+	gather(root, &verbs)
+	for _, c := range verbs {
+		fmt.Fprintf(&b, "- [%s](#%s): %s\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
+	}
+	b.WriteString("\n## Flags of all verbs\n\n")
+	writeFlags(&b, root.PersistentFlags())
+	for _, c := range verbs {
+		writeVerb(&b, c)
+	}
+	return b.String(), nil
+}
+
+// gather collects the commands that do something, in the order of their names.
+func gather(c *cobra.Command, all *[]*cobra.Command) {
+	for _, sub := range c.Commands() {
+		if !sub.IsAvailableCommand() || sub.Name() == "help" {
+			continue
+		}
+		if sub.HasSubCommands() {
+			gather(sub, all)
+			continue
+		}
+		*all = append(*all, sub)
+	}
+}
+
+func writeVerb(b *strings.Builder, c *cobra.Command) {
+	fmt.Fprintf(b, "\n## %s\n\n%s\n\n```text\n%s\n```\n", c.CommandPath(), plain(c.Long), c.UseLine())
+	if c.HasExample() {
+		fmt.Fprintf(b, "\n```text\n%s\n```\n", unindent(c.Example))
+	}
+	own := pflag.NewFlagSet(c.Name(), pflag.ContinueOnError)
+	c.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
+		if f.Name != "help" && f.Name != "version" {
+			own.AddFlag(f)
+		}
+	})
+	if own.HasAvailableFlags() {
+		b.WriteString("\n")
+		writeFlags(b, own)
+	}
+}
+
+// plain keeps what people write as a placeholder, such as <name>, from being taken for HTML.
+func plain(text string) string { return strings.ReplaceAll(text, "<", "\\<") }
+
+func unindent(text string) string {
+	lines := strings.Split(strings.Trim(text, "\n"), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimPrefix(lines[i], "  ")
+	}
+	return strings.Join(lines, "\n")
+}
