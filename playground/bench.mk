@@ -1,7 +1,23 @@
-# Benchmarks: they measure time and memory, as ratios in one run, and are not part of `make test`.
-.PHONY: bench-apply bench-events
+# Benchmarks: they measure time and memory, and are not part of `make test`; a small run of the fleet is, as a test of package fleetbench.
+.PHONY: bench-apply bench-events fleet-bench fleet-report
+CLUSTERS ?= 100
+MODULES ?= 5
+OBJECTS ?= 10
+SCENARIO ?= all
+REPLICAS ?= 1
+IDLE ?= 1m
 
 bench-apply: ## the apply engine against a bare loop, kubectl and Helm on a real API server; OUT=file writes JSON
 bench-events: ## the listener under 1,000 client identities, and beside a flood; OUT=file writes JSON
 bench-apply bench-events:
 	@cd playground && go run ./$(subst -,,$@) --out="$(if $(OUT),$(abspath $(OUT)))"
+
+fleet-bench: ## the manager with a fleet of clusters: CLUSTERS=100 MODULES=5 OBJECTS=10 SCENARIO=all REPLICAS=1 IDLE=1m OUT=file.json ARGS=flags
+	@$(call progress,-o bin/ ./cmd/lifecycle-manager)
+	@cd playground && $(call progress,-o ../bin/fleetbench ./fleetbench)
+	@bin/fleetbench --manager=bin/lifecycle-manager --clusters=$(CLUSTERS) --modules=$(MODULES) --objects=$(OBJECTS) \
+	--scenario=$(SCENARIO) --replicas=$(REPLICAS) --idle=$(IDLE) --out="$(OUT)" $(ARGS)
+
+fleet-report: ## put results of fleet-bench together: FILES="a.json b.json" PAGE=docs/benchmarks.md
+	@cd playground && $(call progress,-o ../bin/fleetbench ./fleetbench)
+	@bin/fleetbench report --page="$(PAGE)" $(FILES)

@@ -50,6 +50,9 @@ type Options struct {
 	Images map[string]Image
 	// Audit records every request at the API servers, for Cluster.Requests.
 	Audit bool
+	// Bare leaves clusters without controllers, scheduler and node, and without the proxy: clients reach the API server itself, so Cut and Slow do
+	// nothing. Its etcd may grow to 16 GiB. It is for measuring, where nothing else should cost processor time.
+	Bare bool
 	// Log is where the servers' own log goes. Default: the file servers.log in Dir. The log of Kubernetes is one for the whole process.
 	Log io.Writer
 }
@@ -188,6 +191,9 @@ func (h *Host) startEtcd(ctx context.Context) error {
 	config := embed.NewConfig()
 	config.Dir = filepath.Join(h.dir, "etcd")
 	config.UnsafeNoFsync = true
+	if h.options.Bare {
+		config.QuotaBackendBytes = 16 << 30
+	}
 	config.ListenPeerUrls = nil
 	socket := filepath.Join(h.sockets, "etcd.sock")
 	h.etcdURL = "unix://" + socket
@@ -349,8 +355,25 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	if run.server, err = startAPIServer(ctx, life, c); err != nil {
 		return err
 	}
+	if !c.host.options.Bare {
+		if err := c.animate(ctx, life, run, kept.Subnet); err != nil {
+			return err
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.run = run
+	if c.host.options.Bare {
+		c.admin.Host = "https://" + run.server.address
+		return nil
+	}
+	return c.proxy.serve(run.server.address)
+}
+
+// animate starts what makes a cluster of an API server.
+func (c *Cluster) animate(ctx, life context.Context, run *running, subnet int) error {
 	construction.Lock()
-	err = startControllers(life, &run.wg, run.server, c.pki)
+	err := startControllers(life, &run.wg, run.server, c.pki)
 	if err == nil {
 		err = startScheduler(life, &run.wg, run.server)
 	}
@@ -358,16 +381,10 @@ func (c *Cluster) start(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if run.node, err = startNode(ctx, life, c, run.server, kept.Subnet); err != nil {
+	if run.node, err = startNode(ctx, life, c, run.server, subnet); err != nil {
 		return err
 	}
-	if err := run.server.awaitUse(ctx); err != nil {
-		return err
-	}
-	c.mu.Lock()
-	c.run = run
-	c.mu.Unlock()
-	return c.proxy.serve(run.server.address)
+	return run.server.awaitUse(ctx)
 }
 
 // prepare makes the cluster's folder, certificates and address, once.
@@ -509,21 +526,25 @@ func (c *Cluster) release() {
 // Name returns the name given to Host.Start.
 func (c *Cluster) Name() string { return c.name }
 
-// Address returns the URL of the API server, which stays the same over restarts.
-func (c *Cluster) Address() string { return c.proxy.address() }
+// Address returns the URL of the API server, which stays the same over restarts, unless the host is bare.
+func (c *Cluster) Address() string { return c.Config().Host }
 
 // Version returns the version of Kubernetes that the cluster serves, as in "v1.37.1".
 func (c *Cluster) Version() string { return kubernetesVersion() }
 
 // Config returns a configuration for clients with all rights. Each call returns a copy; its user is "playground-admin".
-func (c *Cluster) Config() *rest.Config { return rest.CopyConfig(c.admin) }
+func (c *Cluster) Config() *rest.Config {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return rest.CopyConfig(c.admin)
+}
 
 // Kubeconfig returns Config as a kubeconfig with everything embedded and the server's certificate verified.
-func (c *Cluster) Kubeconfig() []byte { return kubeconfig(c.name, c.admin, "") }
+func (c *Cluster) Kubeconfig() []byte { return kubeconfig(c.name, c.Config(), "") }
 
 // TokenKubeconfig returns a kubeconfig for a ServiceAccount, with a token from the API server that is valid for a year.
 func (c *Cluster) TokenKubeconfig(ctx context.Context, namespace, serviceAccount string) ([]byte, error) {
-	client, err := kubernetes.NewForConfig(c.admin)
+	client, err := kubernetes.NewForConfig(c.Config())
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token for %s/%s: %w", namespace, serviceAccount, err)
 	}
@@ -532,7 +553,7 @@ func (c *Cluster) TokenKubeconfig(ctx context.Context, namespace, serviceAccount
 	if err != nil {
 		return nil, fmt.Errorf("requesting a token for %s/%s: %w", namespace, serviceAccount, err)
 	}
-	config := rest.AnonymousClientConfig(c.admin)
+	config := rest.AnonymousClientConfig(c.Config())
 	config.BearerToken = token.Status.Token
 	return kubeconfig(c.name, config, namespace), nil
 }

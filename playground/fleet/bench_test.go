@@ -163,7 +163,7 @@ func overNetwork(b *testing.B, f *Fleet, method string, requests []request) {
 
 // TestMemory holds the memory per cluster, in bytes: empty, with 5 modules of 10 objects, and for an open connection with a watch.
 func TestMemory(t *testing.T) {
-	const many, n = 10_000, 1000
+	const many, n = 3000, 200
 	fill(t, open(t, Options{Clusters: 1}).clusters[0], 5) // whatever is made once in a process
 	start := live()
 	open(t, Options{Clusters: 1})

@@ -225,6 +225,7 @@ func normalise(key string, v any) any {
 
 // TestConformance makes the same requests to a simulated cluster and to a real API server, and compares the answers.
 func TestConformance(t *testing.T) {
+	t.Parallel() // it waits, mostly
 	simulated, actual := servers(t)
 	for i, one := range script {
 		t.Run(fmt.Sprintf("%03d_%s", i+1, one.name), func(t *testing.T) {

@@ -94,6 +94,19 @@ func (c *counters) add(sort uint32) {
 	c.requests = append(c.requests, tally{sort, 1})
 }
 
+// total returns the number of requests of all sorts but one.
+func (c *counters) total(but uint32) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := 0
+	for _, t := range c.requests {
+		if t.sort != but {
+			n += int(t.count)
+		}
+	}
+	return n
+}
+
 func (c *counters) mark() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -131,6 +144,9 @@ func (c *Cluster) count(verb, resource string) {
 
 // Counts returns what was asked of the cluster so far.
 func (c *Cluster) Counts() Counts { return c.counts.read(&c.fleet.sorts, false) }
+
+// Requests returns how many requests were made of the cluster so far, without those refused with 401. It is cheaper than Counts.
+func (c *Cluster) Requests() int { return c.counts.total(c.fleet.sorts.of("", "unauthorized")) }
 
 // Mark begins a new count for Since.
 func (c *Cluster) Mark() { c.counts.mark() }

@@ -53,6 +53,7 @@ func get(client *http.Client, c *Cluster, path string, timeout time.Duration) (c
 }
 
 func TestFault(t *testing.T) {
+	t.Parallel()
 	cases := map[string]struct {
 		reason string
 		fault  Fault

@@ -248,6 +248,9 @@ type Cluster struct {
 // Name is unique in the fleet, and the same for the same index.
 func (c *Cluster) Name() string { return fmt.Sprintf("runtime-%05d", c.index) }
 
+// Index is its place in the fleet, from 0.
+func (c *Cluster) Index() int { return c.index }
+
 // URL is the address of its API server.
 func (c *Cluster) URL() string { return "https://" + c.address() }
 

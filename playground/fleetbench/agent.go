@@ -25,7 +25,6 @@ import (
 // What real agents do, too.
 const (
 	spacing   = 500 * time.Millisecond // between two events about one object
-	memory    = time.Minute            // what was delivered so lately is told again when another process answers
 	beatGap   = time.Second            // between two heartbeats
 	lastRetry = 15 * time.Second       // back-off
 )
@@ -277,7 +276,7 @@ func (a *agent) next() time.Time {
 			next = e.due
 		}
 	}
-	for len(a.delivered) > 0 && time.Since(a.delivered[0].at) > memory {
+	for len(a.delivered) > 0 && time.Since(a.delivered[0].at) > a.memory {
 		a.delivered = a.delivered[1:]
 	}
 	if len(a.delivered) == 0 {
@@ -304,7 +303,7 @@ func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	for range 2 { // a connection that was open may have ended meanwhile
 		fresh := a.wire == nil
 		if fresh {
-			if a.wire, err = dial(ctx, a.target(), a.tls); err != nil {
+			if a.wire, err = dial(ctx, a.target(a.cluster.Index()), a.tls); err != nil {
 				break
 			}
 			a.open.Add(1)
@@ -337,7 +336,7 @@ func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 // repeat tells again what was delivered lately, because who took it may have died with it.
 func (a *agent) repeat() {
 	for _, d := range a.delivered {
-		if time.Since(d.at) <= memory {
+		if time.Since(d.at) <= a.memory {
 			a.queue(d.subject, d.name == "", d.deleted)
 		}
 	}

@@ -19,25 +19,26 @@ const posting = 64
 // What they do not do: they see no limits of the real ones, watch no Kyma of others, and look at fields (spec, status) by generation and labels
 // only.
 type agents struct {
-	fleet *fleet.Fleet
-	all   []*agent
-	stop  func()
-	end   context.CancelFunc
-	group sync.WaitGroup
-	open  atomic.Int64
+	fleet  *fleet.Fleet
+	memory time.Duration // what was delivered so lately is told again when another process answers
+	all    []*agent
+	stop   func()
+	end    context.CancelFunc
+	group  sync.WaitGroup
+	open   atomic.Int64
 
-	mu      sync.Mutex
-	address string   // of the listener; guarded by mu
-	work    []*agent // those that have something to do; guarded by mu
-	ready   *sync.Cond
-	ended   bool // guarded by mu
+	mu        sync.Mutex
+	listeners []string // addresses; agents are dealt out to them; guarded by mu
+	work      []*agent // those that have something to do; guarded by mu
+	ready     *sync.Cond
+	ended     bool // guarded by mu
 
 	told atomic.Int64 // when an event was delivered last, in Unix nanoseconds
 }
 
 // startAgents starts the agents of a rig.
-func startAgents(ctx context.Context, f *fleet.Fleet, c *changes) *agents {
-	a := &agents{fleet: f}
+func startAgents(ctx context.Context, f *fleet.Fleet, c *changes, memory time.Duration) *agents {
+	a := &agents{fleet: f, memory: memory}
 	a.ready = sync.NewCond(&a.mu)
 	ctx, a.end = context.WithCancel(ctx)
 	for i := range f.Len() {
@@ -50,24 +51,24 @@ func startAgents(ctx context.Context, f *fleet.Fleet, c *changes) *agents {
 	return a
 }
 
-// aim lets the agents report to another listener. Connections to the one before end when they do.
-func (a *agents) aim(address string) {
+// aim lets the agents report to other listeners, dealt out by their index. Connections to those before end when they do.
+func (a *agents) aim(listeners []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.address = address
+	a.listeners = listeners
 }
 
-func (a *agents) target() string {
+func (a *agents) target(i int) string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.address
+	return a.listeners[i%len(a.listeners)]
 }
 
 // connections returns how many are open, as far as is known.
 func (a *agents) connections() int { return int(a.open.Load()) }
 
 // quiet tells whether no event was delivered within the time for which agents remember: then another process of the manager hears nothing again.
-func (a *agents) quiet() bool { return time.Since(time.Unix(0, a.told.Load())) > memory }
+func (a *agents) quiet() bool { return time.Since(time.Unix(0, a.told.Load())) > a.memory }
 
 // close ends all agents.
 func (a *agents) close() {

@@ -6,7 +6,11 @@ import (
 	"time"
 )
 
-const deleteRequests = "requests to the runtime for one cluster"
+const (
+	deleteRequests  = "requests to the runtime for one cluster"
+	deploymentsLeft = "Deployments left in the clusters"
+	connectionsLeft = "connections to runtimes that are left open"
+)
 
 // remove deletes all Kymas and waits until they, and what they brought to their clusters, are gone.
 func remove(ctx context.Context, r *rig, s *Scenario) error {
@@ -51,7 +55,7 @@ func (r *rig) leftovers(ctx context.Context, s *Scenario) error {
 			}
 		}
 	}
-	s.Values["Deployments left in the clusters"] = float64(left)
+	s.Values[deploymentsLeft] = float64(left)
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
@@ -61,6 +65,6 @@ func (r *rig) leftovers(ctx context.Context, s *Scenario) error {
 	}
 	s.Values["live heap per cluster that is gone, kB"] = max(0, in.Live-r.empty.Live) / float64(r.clusters) / 1000
 	s.Values["goroutines beyond those without fleet"] = in.Goroutines - r.empty.Goroutines
-	s.Values["connections to runtimes that are left open"] = float64(r.fleet.Stats().Connections)
+	s.Values[connectionsLeft] = float64(r.fleet.Stats().Connections)
 	return nil
 }

@@ -15,8 +15,6 @@ const (
 	slowDelay  = 2 * time.Second
 	throttled  = 0.01 // of all answers of those that are alive
 	retryAfter = time.Second
-	// deadTimeWatched is how long dead clusters are watched after the others are done.
-	deadTimeWatched = time.Minute
 )
 
 const (
@@ -127,7 +125,7 @@ func (r *rig) heal() {
 	}
 }
 
-// watchDead watches what the dead cost for a minute, heals them, and waits until they have caught up.
+// watchDead watches for a while what the dead cost, heals them, and waits until they have caught up.
 func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sickness) error {
 	var dead []int
 	for i, how := range sick {
@@ -138,7 +136,7 @@ func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sic
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	r.stage.set(func() string { return fmt.Sprintf("%d dead clusters, watched for %v", len(dead), deadTimeWatched) })
+	r.stage.set(func() string { return fmt.Sprintf("%d dead clusters, watched for %v", len(dead), r.watched) })
 	attempts := func() (n int) {
 		for _, i := range dead {
 			counts := r.fleet.Cluster(i).Counts().Requests
@@ -147,7 +145,7 @@ func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sic
 		return n
 	}
 	before, begin := attempts(), time.Now()
-	if err := pause(ctx, deadTimeWatched); err != nil {
+	if err := pause(ctx, r.watched); err != nil {
 		return err
 	}
 	s.Values[probesPerDead] = float64(attempts()-before) / float64(len(dead)) / time.Since(begin).Minutes()
@@ -157,6 +155,14 @@ func (r *rig) watchDead(ctx context.Context, s *Scenario, o *rollout, sick []sic
 	}
 	r.heal()
 	r.stage.set(func() string { return "healed: " + o.String() })
+	if r.Brief { // with other credentials they need not wait for the next probe
+		for _, i := range dead {
+			r.fleet.Cluster(i).Rotate()
+			if err := r.renewAccess(ctx, i); err != nil {
+				return err
+			}
+		}
+	}
 	if err := r.await(ctx, o.readyAt, "the clusters that were dead to be upgraded"); err != nil {
 		return err
 	}

@@ -3,16 +3,21 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
+	"sync"
 	"time"
 )
 
 const (
-	heapPerRuntime   = "live heap per runtime, kB" // beyond what the manager has without fleet
-	idleCores        = "manager's share of a core, %"
-	idleWrites       = "writes to runtimes"
-	idlePlaneWrites  = "writes to the control plane"
-	requestsPerFive  = "requests per runtime in five minutes"
-	collectorsPeriod = 2 * time.Minute // within which Go collects garbage, whatever happens
+	heapPerRuntime       = "live heap per runtime, kB" // beyond what the manager has without fleet
+	goroutinesPerRuntime = "goroutines per runtime"
+	metricLines          = "lines of the manager's metrics"
+	idleCores            = "manager's share of a core, %"
+	idleWrites           = "writes to runtimes"
+	idlePlaneWrites      = "writes to the control plane"
+	requestsPerFive      = "requests per runtime in five minutes"
+	collectorsPeriod     = 2 * time.Minute // within which Go collects garbage, whatever happens
 )
 
 // idle does nothing for a while. It goes on until garbage was collected in the meantime, so that what is left is alive.
@@ -47,23 +52,49 @@ func idle(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	s.Values[heapPerRuntime] = max(0, now.Live-r.empty.Live) / float64(r.clusters) / 1000
-	s.Values["goroutines per runtime"] = max(0, now.Goroutines-r.empty.Goroutines) / float64(r.clusters)
-	s.Values["lines of the manager's metrics"] = float64(now.Series)
+	s.Values[goroutinesPerRuntime] = max(0, now.Goroutines-r.empty.Goroutines) / float64(r.clusters)
+	s.Values[metricLines] = float64(now.Series)
 	return nil
 }
 
-// collected waits until garbage was collected after a moment, and returns what was left.
+// collected waits until garbage was collected after a moment, and then once more, because what is pooled goes at the second time only. It returns what was left.
+// So that it does not take minutes, it makes garbage: it asks for the manager's health, over and over.
 func (r *rig) collected(ctx context.Context, after time.Time) (in inside, err error) {
-	err = until(ctx, collectorsPeriod+30*time.Second, "the manager to collect garbage", func() (bool, error) {
-		if in, err = r.manager.look(ctx); err != nil {
-			return false, err
+	for range 2 {
+		limited, end := context.WithCancel(ctx)
+		var group sync.WaitGroup
+		for _, m := range r.crew {
+			for range 2 {
+				group.Go(func() { m.tire(limited) })
+			}
 		}
-		if in.LastGC.After(after) {
-			return true, nil
-		}
-		return false, pause(ctx, time.Second)
-	})
+		err = until(ctx, collectorsPeriod+30*time.Second, "the manager to collect garbage", func() (bool, error) {
+			if in, err = r.crew.look(ctx); err != nil || in.LastGC.After(after) {
+				return true, err
+			}
+			return false, pause(ctx, time.Second)
+		})
+		end()
+		group.Wait()
+		after = in.LastGC
+	}
 	return in, err
+}
+
+// tire asks for the manager's health until ctx ends. Each answer leaves some garbage and nothing else.
+func (m *manager) tire(ctx context.Context) {
+	for ctx.Err() == nil {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.health+"/healthz", http.NoBody)
+		if err != nil {
+			return
+		}
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return // it has ended: that will be told by who waits
+		}
+		_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
+		_ = resp.Body.Close()
+	}
 }
 
 const (
@@ -85,7 +116,7 @@ func (r *rig) settle(ctx context.Context, s *Scenario) error {
 		case <-ctx.Done():
 			return fmt.Errorf("waiting until the manager is quiet: %w", context.Cause(ctx))
 		}
-		u, err := usageOf(r.manager.pid())
+		u, err := r.crew.used()
 		if err != nil {
 			return err
 		}

@@ -26,6 +26,12 @@ type options struct {
 	Idle        time.Duration
 	Edits       int
 	Keep        string
+	Profile     string
+	Replicas    int
+	Brief       bool
+
+	remember time.Duration // for how long agents remember what they have told
+	watched  time.Duration // for how long dead clusters are watched after the others are done
 
 	stage stage
 }
@@ -55,10 +61,20 @@ func main() {
 	f.StringArrayVar(&o.ManagerArgs, "manager-arg", nil, "a flag for the manager; may be repeated")
 	f.DurationVar(&o.Idle, "idle", time.Minute, "how long nothing is done in scenario idle")
 	f.IntVar(&o.Edits, "edits", 100, "how many clusters are edited in scenario edit, at most")
+	f.IntVar(&o.Replicas, "replicas", 1, "replicas of the manager; if there are several, all work, each on some of the runtimes")
+	f.BoolVar(&o.Brief, "brief", false, "shorten what takes its time by itself: idle, waiting until agents have forgotten, watching the dead")
 	f.StringVar(&o.Keep, "keep", "", "folder for logs of manager and control plane; none if empty")
+	f.StringVar(&o.Profile, "profile", "", "folder for processor profiles of control plane and simulator, one of each for each scenario; none if empty")
 	root.AddCommand(&cobra.Command{Use: rolePlane, Hidden: true, Args: cobra.ExactArgs(1), RunE: func(cmd *cobra.Command, args []string) error {
 		return servePlane(cmd.Context(), args[0], os.Stdin, os.Stdout)
 	}})
+	page := ""
+	together := &cobra.Command{
+		Use: "report FILE…", Short: "Put results of several runs together", Args: cobra.MinimumNArgs(1), SilenceUsage: true, SilenceErrors: true,
+		RunE: func(_ *cobra.Command, args []string) error { return report(args, page, os.Stdout) },
+	}
+	together.Flags().StringVar(&page, "page", "", "page in Markdown whose tables are written, with the chart as .svg beside it; none if empty")
+	root.AddCommand(together)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "fleetbench:", err)
 		os.Exit(1)
@@ -77,7 +93,21 @@ func (o *options) validate() ([]scenario, error) {
 	if _, err := os.Stat(o.Manager); err != nil {
 		return nil, fmt.Errorf("finding the manager's binary: %w: build it, or name it with --manager", err)
 	}
+	if o.Replicas < 1 || o.Replicas > 16 {
+		return nil, fmt.Errorf("--replicas is %d, want 1 to 16", o.Replicas)
+	}
+	o.remember, o.watched = time.Minute, time.Minute
+	if o.Brief {
+		o.shorten()
+	}
 	return chosen(o.Scenario)
+}
+
+// shorten makes all brief. What is counted hardly changes. The leader may be late by more than usual, because a small run has to go through on a
+// machine that does other things as well.
+func (o *options) shorten() {
+	o.ManagerArgs = append([]string{"--leader-election-lease-duration=20s", "--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"}, o.ManagerArgs...)
+	o.Idle, o.Edits, o.remember, o.watched = 5*time.Second, min(o.Edits, 10), 3*time.Second, 15*time.Second
 }
 
 // say tells what is done next.
@@ -96,7 +126,7 @@ func run(ctx context.Context, o *options) error {
 			break
 		}
 	}
-	result.Aims = judge(result.Runs)
+	result.Aims = judge(single(result.Runs))
 	result.print(os.Stdout)
 	if writeErr := result.write(o.Out); err == nil {
 		err = writeErr

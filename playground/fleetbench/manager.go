@@ -16,7 +16,7 @@ type manager struct {
 	*child
 
 	metrics, health, listener string // addresses; listener is empty without agents
-	log                       string
+	name, log                 string
 }
 
 // startManager starts a process of the manager with the rights of its service account. name tells replicas apart.
@@ -29,7 +29,7 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	if err := os.WriteFile(path, kubeconfig, 0o600); err != nil {
 		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
 	}
-	m := &manager{log: filepath.Join(r.dir, name+".log")}
+	m := &manager{name: name, log: filepath.Join(r.dir, name+".log")}
 	for _, address := range []*string{&m.metrics, &m.health, &m.listener} {
 		if *address, err = freeAddress(); err != nil {
 			return nil, err
@@ -42,23 +42,34 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	if r.WatchMode == config.WatchAgent {
 		args = append(args, "--listener-address="+listenerName+":8445", "--listener-bind-address="+m.listener)
 	}
+	if r.Replicas > 1 {
+		args = append(args, fmt.Sprintf("--shards=%d", allShards))
+	}
 	log, err := os.OpenFile(m.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("opening the manager's log: %w", err)
 	}
 	defer func() { _ = log.Close() }() // the child has it
-	m.child, err = startChild(r.Manager, append(args, r.ManagerArgs...), nil, log, log)
-	return m, err
+	if m.child, err = startChild(r.Manager, append(args, r.ManagerArgs...), nil, log, log); err != nil {
+		return nil, err
+	}
+	go func() {
+		<-m.done
+		if !m.told.Load() {
+			r.fail(m.obituary())
+		}
+	}()
+	return m, nil
 }
 
 // listenerName is what agents call the listener. They know where it is.
 const listenerName = "listener.fleet.example.com"
 
-// ready waits until the manager's caches are filled and its probe says so; leads says that it must also be the one that works.
-func (m *manager) ready(ctx context.Context, leads bool) error {
+// ready waits until the manager's caches are filled and its probe says so.
+func (m *manager) ready(ctx context.Context) error {
 	return until(ctx, 3*time.Minute, "the manager to be ready", func() (bool, error) {
 		if m.ended() {
-			return false, fmt.Errorf("the manager has ended: %w; see %s", m.err, m.log)
+			return false, m.obituary()
 		}
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.health+"/readyz", http.NoBody)
 		if err != nil {
@@ -69,17 +80,8 @@ func (m *manager) ready(ctx context.Context, leads bool) error {
 			return false, nil //nolint:nilerr // not yet
 		}
 		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK || !leads {
-			return resp.StatusCode == http.StatusOK, nil
-		}
-		return m.leads(ctx), nil
+		return resp.StatusCode == http.StatusOK, nil
 	})
-}
-
-// leads tells whether this replica is the one that works.
-func (m *manager) leads(ctx context.Context) bool {
-	text, err := readMetrics(ctx, m.metrics)
-	return err == nil && sum(parseMetrics(text, "leader_election_master_status"), nil) > 0
 }
 
 // inside is what the manager's own metrics say.

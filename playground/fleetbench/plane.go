@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,8 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"runtime/debug"
+	"runtime/pprof"
 	"strings"
 	"sync"
 	"time"
@@ -41,9 +44,18 @@ type planeReady struct {
 	Version    string
 }
 
-// servePlane is the process of the control plane. It ends when its input does.
+// How the garbage collector of API server and simulator works, which are no part of what is measured: less often, as long as there is memory.
+const (
+	collectAt   = 300 // per cent
+	collectFrom = 6 << 30
+)
+
+// servePlane is the process of the control plane. It ends when its input does. Each line of the input is a file that its processor profile goes
+// to from now on; an empty one ends that.
 func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (err error) {
-	host, err := cluster.Open(ctx, cluster.Options{Dir: dir})
+	debug.SetGCPercent(collectAt)
+	debug.SetMemoryLimit(collectFrom)
+	host, err := cluster.Open(ctx, cluster.Options{Dir: dir, Bare: true})
 	if err != nil {
 		return fmt.Errorf("starting etcd: %w", err)
 	}
@@ -55,7 +67,27 @@ func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (e
 	if err := json.NewEncoder(out).Encode(planeReady{c.Kubeconfig(), c.Version()}); err != nil {
 		return fmt.Errorf("saying that the control plane is ready: %w", err)
 	}
-	_, _ = io.Copy(io.Discard, in) // until it is closed
+	for lines := bufio.NewScanner(in); lines.Scan(); { // until it is closed
+		pprof.StopCPUProfile()
+		if lines.Text() != "" {
+			if err := profileInto(lines.Text()); err != nil {
+				return err
+			}
+		}
+	}
+	pprof.StopCPUProfile()
+	return nil
+}
+
+// profileInto begins a processor profile of this process.
+func profileInto(path string) error {
+	file, err := os.Create(path) //nolint:gosec // whoever runs the benchmark names the folder
+	if err != nil {
+		return fmt.Errorf("opening a profile: %w", err)
+	}
+	if err := pprof.StartCPUProfile(file); err != nil { // the file is closed by the garbage collector, after it was written
+		return fmt.Errorf("beginning a profile: %w", err)
+	}
 	return nil
 }
 
@@ -63,7 +95,7 @@ func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (e
 type plane struct {
 	*child
 
-	stdin   io.Closer
+	stdin   io.WriteCloser
 	log     *os.File
 	version string
 	config  *rest.Config

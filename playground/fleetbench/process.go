@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -16,6 +17,7 @@ type child struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
 	err  error         // how it ended; read after done
+	told atomic.Bool   // it was told to end
 }
 
 // startChild starts a program. What it writes goes to out and log.
@@ -50,6 +52,7 @@ func (c *child) stop() error {
 	if c.ended() {
 		return nil
 	}
+	c.told.Store(true)
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stopping process %d: %w", c.pid(), err)
 	}
@@ -63,6 +66,7 @@ func (c *child) stop() error {
 
 // kill ends the process at once, as a crash would, and waits for its end.
 func (c *child) kill() error {
+	c.told.Store(true)
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("killing process %d: %w", c.pid(), err)
 	}

@@ -50,7 +50,7 @@ func (r *rig) showProgress(ctx context.Context, name string) *progress {
 		defer tick.Stop()
 		begin, last, lastCPU := time.Now(), time.Now(), [3]time.Duration{}
 		for first := true; ; first = false {
-			m, _ := usageOf(r.manager.pid()) // it may be dead at this moment: that is a scenario
+			m, _ := r.crew.used() // it may be dead at this moment: that is a scenario
 			c, _ := usageOf(r.plane.pid())
 			now, cpu := time.Now(), [3]time.Duration{m.cpu, c.cpu, ownTime()}
 			cores := func(i int) float64 { return max(0, (cpu[i]-lastCPU[i]).Seconds()/now.Sub(last).Seconds()) }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -26,27 +27,25 @@ func restart(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	before := r.fleet.Counts()
-	if err := r.retire(r.manager); err != nil {
-		return err
-	}
-	if err := r.manager.kill(); err != nil {
+	if err := r.retire(r.crew); err != nil {
 		return err
 	}
 	begin := time.Now()
-	if err := r.lead(ctx, "manager"); err != nil {
+	r.crew = nil
+	if err := r.recruit(ctx, r.replicaNames()...); err != nil {
 		return err
 	}
 	s.Values["leads after, s"] = time.Since(begin).Seconds()
 	return r.calmDown(ctx, s, begin, before.Requests)
 }
 
-// forget waits until agents have nothing to tell again to another process: what happened a minute ago is not what a restart costs.
+// forget waits until agents have nothing to tell again to another process: what happened a moment ago is not what a restart costs.
 func (r *rig) forget(ctx context.Context) error {
 	if r.agents == nil {
 		return nil
 	}
-	r.stage.set(func() string { return "waiting until no agent has told anything for a minute" })
-	return until(ctx, 2*memory, "the agents to have nothing to tell", func() (bool, error) { return r.agents.quiet(), nil })
+	r.stage.set(func() string { return fmt.Sprintf("waiting until no agent has told anything for %v", r.remember) })
+	return until(ctx, r.remember+time.Minute, "the agents to have nothing to tell", func() (bool, error) { return r.agents.quiet(), nil })
 }
 
 // calmDown waits until everybody is quiet again, and notes what that took.
@@ -79,45 +78,38 @@ func (r *rig) allHeard(ctx context.Context, s *Scenario, begin time.Time) error 
 	return err
 }
 
-// failover starts a second replica, kills the one that leads, and waits until the other one has taken over and all is quiet.
+// failover kills the replica that leads, and waits until a second one, which waited beside it, has taken over and all is quiet. Of several replicas
+// that all work it kills the last one, and the others take its shards over.
 func failover(ctx context.Context, r *rig, s *Scenario) error {
-	second, err := r.startManager(ctx, "second")
-	if err != nil {
-		return err
-	}
-	former := r.manager
-	defer func() {
-		if r.manager != second {
-			_ = second.kill() // it failed before
+	last := len(r.crew) - 1
+	former, others := r.crew[last:], r.crew[:last:last]
+	if len(others) == 0 {
+		second, err := r.startManager(ctx, "second")
+		if err != nil {
+			return err
 		}
-	}()
-	if err := second.ready(ctx, false); err != nil {
-		return err
+		others = crew{second}
+		if err := second.ready(ctx); err != nil {
+			return errors.Join(err, second.kill())
+		}
+		in, err := second.look(ctx)
+		if err != nil {
+			return errors.Join(err, second.kill())
+		}
+		s.Values["live heap of the one that waits, MiB"] = in.Live / mega
 	}
-	if err := r.settle(ctx, s); err != nil {
-		return err
-	}
-	if err := r.forget(ctx); err != nil {
-		return err
-	}
-	in, err := second.look(ctx)
-	if err != nil {
-		return err
-	}
-	s.Values["live heap of the one that waits, MiB"] = in.Live / mega
-	if err := r.retire(former); err != nil {
+	if err := errors.Join(r.settle(ctx, s), r.forget(ctx)); err != nil {
 		return err
 	}
 	before, begin := r.fleet.Counts(), time.Now()
-	if err := former.kill(); err != nil {
+	err := r.retire(former)
+	r.crew = others
+	if err != nil {
 		return err
 	}
-	r.manager = second
-	if r.agents != nil {
-		r.agents.aim(second.listener)
-	}
-	r.stage.set(func() string { return "nobody leads" })
-	if err := second.ready(ctx, true); err != nil {
+	r.aim()
+	r.stage.set(func() string { return "the work of the one that was killed lies idle" })
+	if err := r.crew.work(ctx, r.sharded()); err != nil {
 		return err
 	}
 	s.Values[deadTime] = time.Since(begin).Seconds()

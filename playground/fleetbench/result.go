@@ -30,6 +30,8 @@ type Run struct {
 	Modules    int        `json:"modules"`
 	Objects    int        `json:"objects"`
 	WatchMode  string     `json:"watchMode"`
+	Replicas   int        `json:"replicas"`
+	Began      string     `json:"began"`
 	Kubernetes string     `json:"kubernetes"`
 	Empty      inside     `json:"managerWithoutFleet"`
 	Scenarios  []Scenario `json:"scenarios"`
@@ -64,6 +66,10 @@ type Scenario struct {
 	Simulator    Use `json:"simulator"`
 	// CPUPerInstall is processor time of the manager for one module, in milliseconds.
 	CPUPerInstall float64 `json:"managerMsPerInstall,omitempty"`
+	// Reference is the processor time of the reference work meanwhile, in milliseconds; RatioPerInstall is CPUPerInstall by it: on a faster
+	// or a quieter machine both are less, the ratio is not.
+	Reference       float64 `json:"referenceMs"`
+	RatioPerInstall float64 `json:"referencesPerInstall,omitempty"`
 	// Inside is what the manager says of itself, at the end.
 	Inside inside `json:"inside"`
 	Passes int    `json:"passes"`
@@ -137,6 +143,9 @@ func (s *Scenario) fill(before, after reading) {
 	if s.Installs > 0 {
 		s.InstallsPerSecond = float64(s.Installs) / s.Seconds
 		s.CPUPerInstall = 1000 * s.Manager.CPU / float64(s.Installs)
+		if s.Reference > 0 {
+			s.RatioPerInstall = s.CPUPerInstall / s.Reference
+		}
 	}
 }
 

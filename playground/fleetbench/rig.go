@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
@@ -45,24 +46,26 @@ type rig struct {
 	extra     *module // that nobody has at the beginning
 	kymas     *observer
 	changes   *changes
-	agents    *agents  // nil without
-	manager   *manager // the one that works
-	retired   usage    // of those before; only cpu counts
-	empty     inside   // the manager without fleet
+	agents    *agents // nil without
+	crew      crew    // the manager
+	retired   usage   // of those before; only cpu counts
+	empty     inside  // the manager without fleet
 	end       context.CancelFunc
+	fail      context.CancelCauseFunc // ends what is measured
 
 	upgradeP99 float64 // until Ready, in ms, of scenario upgrade; 0 before
 }
 
-// openRig starts everything but the manager.
-func openRig(ctx context.Context, o *options, clusters int) (_ *rig, err error) {
-	r := &rig{options: o, clusters: clusters}
+// openRig starts everything but the manager. fail is called when the manager ends though nobody has told it to.
+func openRig(ctx context.Context, o *options, clusters int, fail context.CancelCauseFunc) (_ *rig, err error) {
+	r := &rig{options: o, clusters: clusters, fail: fail}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, r.close())
 		}
 	}()
 	klog.SetLogger(logr.Discard()) // the simulator has the voices of thousands of API servers
+	ctrllog.SetLogger(logr.Discard())
 	ctx, r.end = context.WithCancel(ctx)
 	if r.dir, err = os.MkdirTemp("", "fleetbench-"); err != nil {
 		return r, fmt.Errorf("making a folder: %w", err)
@@ -95,7 +98,7 @@ func openRig(ctx context.Context, o *options, clusters int) (_ *rig, err error) 
 	r.kymas = observe(ctx, r.plane.client, clusters)
 	go r.changes.run(ctx)
 	if o.WatchMode == config.WatchAgent {
-		r.agents = startAgents(ctx, r.fleet, r.changes)
+		r.agents = startAgents(ctx, r.fleet, r.changes, o.remember)
 	}
 	return r, nil
 }
@@ -103,9 +106,7 @@ func openRig(ctx context.Context, o *options, clusters int) (_ *rig, err error) 
 // close stops everything and removes what was made.
 func (r *rig) close() error {
 	var errs []error
-	if r.manager != nil {
-		errs = append(errs, r.manager.stop())
-	}
+	errs = append(errs, r.crew.stop())
 	if r.end != nil {
 		r.end()
 	}
@@ -128,17 +129,6 @@ func (r *rig) close() error {
 		errs = append(errs, keepLogs(r.dir, r.Keep))
 	}
 	return errors.Join(errs...)
-}
-
-// lead starts the manager, which works from then on.
-func (r *rig) lead(ctx context.Context, name string) (err error) {
-	if r.manager, err = r.startManager(ctx, name); err != nil {
-		return err
-	}
-	if r.agents != nil {
-		r.agents.aim(r.manager.listener)
-	}
-	return r.manager.ready(ctx, true)
 }
 
 // register makes a cluster known to the control plane: an access Secret, and a Kyma with all modules but the extra one.

@@ -27,7 +27,7 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 	err = each(ctx, creating, r.clusters, func(i int) error {
 		c := r.fleet.Cluster(i)
 		c.Rotate()
-		marks[i] = c.Counts().Total() - c.Counts().Requests["unauthorized"]
+		marks[i] = c.Requests()
 		used.start(i)
 		return r.renewAccess(ctx, i)
 	})
@@ -58,8 +58,7 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 func (r *rig) useCredentials(ctx context.Context, used *race, marks []int) error {
 	look := func() (done bool) {
 		for _, i := range used.late(r.clusters) {
-			counts := r.fleet.Cluster(i).Counts()
-			if counts.Total()-counts.Requests["unauthorized"] > marks[i] {
+			if r.fleet.Cluster(i).Requests() > marks[i] {
 				used.finish(i)
 			}
 		}

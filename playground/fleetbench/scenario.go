@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"maps"
 	"os"
+	"path/filepath"
+	"runtime/pprof"
 	"slices"
 	"strings"
 	"time"
@@ -51,18 +53,21 @@ func chosen(names string) ([]scenario, error) {
 
 // runAll measures one size: it sets everything up, runs the scenarios one after the other, and takes it down again.
 func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run Run, err error) {
-	run = Run{Clusters: clusters, Modules: o.Modules, Objects: o.Objects, WatchMode: o.WatchMode}
+	run = Run{Clusters: clusters, Modules: o.Modules, Objects: o.Objects, WatchMode: o.WatchMode, Replicas: o.Replicas, Began: time.Now().UTC().Format(time.RFC3339)}
 	o.say("%d clusters × %d modules × %d objects, --watch-mode=%s: setting up", clusters, o.Modules, o.Objects, o.WatchMode)
-	r, err := openRig(ctx, o, clusters)
+	o.raiseFiles(clusters)
+	ctx, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	r, err := openRig(ctx, o, clusters, fail)
 	if err != nil {
 		return run, err
 	}
 	defer func() { err = errors.Join(err, r.close()) }()
 	run.Kubernetes = r.plane.version
-	if err := r.lead(ctx, "manager"); err != nil {
+	if err := r.recruit(ctx, r.replicaNames()...); err != nil {
 		return run, err
 	}
-	if r.empty, err = r.manager.look(ctx); err != nil {
+	if r.empty, err = r.crew.look(ctx); err != nil {
 		return run, err
 	}
 	run.Empty = r.empty
@@ -83,16 +88,29 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	if err != nil {
 		return s, err
 	}
-	for _, pid := range []int{r.manager.pid(), r.plane.pid(), os.Getpid()} {
-		forgetPeak(pid)
+	for _, m := range r.crew {
+		forgetPeak(m.pid())
 	}
+	forgetPeak(r.plane.pid())
+	forgetPeak(os.Getpid())
 	limited, cancel := context.WithTimeoutCause(ctx, r.patience(), fmt.Errorf("it took longer than %v", r.patience()))
 	defer cancel()
+	if err := r.profile(what.name); err != nil {
+		return s, err
+	}
+	reference, err := pulse(limited)
+	if err != nil {
+		return s, err
+	}
 	p := r.showProgress(limited, what.name)
 	begin := time.Now()
 	err = what.run(limited, r, &s)
 	took := time.Since(begin)
 	p.stop()
+	s.Reference = millis(reference())
+	if err := r.profile(""); err != nil {
+		return s, err
+	}
 	if err != nil {
 		s.Failed = err.Error()
 		return s, fmt.Errorf("%s: %w", what.name, err)
@@ -113,6 +131,27 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	return s, nil
 }
 
+// profile begins profiles of control plane and simulator, and ends those before. An empty name only ends them.
+func (r *rig) profile(name string) error {
+	if r.Profile == "" {
+		return nil
+	}
+	pprof.StopCPUProfile()
+	of := func(part string) string {
+		if name == "" {
+			return ""
+		}
+		return filepath.Join(r.Profile, fmt.Sprintf("%s-%d-%s.pprof", name, r.clusters, part))
+	}
+	if _, err := fmt.Fprintln(r.plane.stdin, of("control-plane")); err != nil {
+		return fmt.Errorf("asking the control plane for a profile: %w", err)
+	}
+	if name == "" {
+		return nil
+	}
+	return profileInto(of("simulator"))
+}
+
 // reading is all counters at one moment.
 type reading struct {
 	manager, plane, bench usage
@@ -125,17 +164,21 @@ type reading struct {
 
 // count reads all counters.
 func (r *rig) count(ctx context.Context) (c reading, err error) {
-	if c.manager, err = usageOf(r.manager.pid()); err != nil {
+	if c.manager, err = r.crew.used(); err != nil {
 		return c, err
 	}
 	c.manager.cpu += r.retired.cpu
+	for _, m := range r.crew {
+		c.manager.sockets += socketsOf(m.pid())
+	}
 	if c.plane, err = usageOf(r.plane.pid()); err != nil {
 		return c, err
 	}
 	if c.bench, err = usageOf(os.Getpid()); err != nil {
 		return c, err
 	}
-	if c.inside, err = r.manager.look(ctx); err != nil {
+	c.plane.sockets, c.bench.sockets = socketsOf(r.plane.pid()), socketsOf(os.Getpid())
+	if c.inside, err = r.crew.look(ctx); err != nil {
 		return c, err
 	}
 	if c.requests, err = r.plane.requests(ctx); err != nil {
@@ -148,11 +191,14 @@ func (r *rig) count(ctx context.Context) (c reading, err error) {
 	return c, nil
 }
 
-// retire notes what a process of the manager has used, before it ends.
-func (r *rig) retire(m *manager) error {
-	u, err := usageOf(m.pid())
+// retire notes what processes of the manager have used, and kills them.
+func (r *rig) retire(c crew) error {
+	u, err := c.used()
+	if err != nil {
+		return err
+	}
 	r.retired.cpu += u.cpu
-	return err
+	return c.kill()
 }
 
 // difference returns what was added to counters.

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"syscall"
@@ -19,7 +20,7 @@ type usage struct {
 // clockTick is the unit of /proc/PID/stat on every Linux.
 const clockTick = 10 * time.Millisecond
 
-// usageOf reads the usage of a process.
+// usageOf reads the usage of a process, without its sockets.
 func usageOf(pid int) (u usage, err error) {
 	failed := func(err error) (usage, error) { return u, fmt.Errorf("reading what process %d uses: %w", pid, err) }
 	folder := "/proc/" + strconv.Itoa(pid)
@@ -35,16 +36,19 @@ func usageOf(pid int) (u usage, err error) {
 		return failed(err)
 	}
 	u.rss, u.peak = parseStatus(string(status), "VmRSS"), parseStatus(string(status), "VmHWM")
-	fds, err := os.ReadDir(folder + "/fd")
-	if err != nil {
-		return failed(err)
-	}
+	return u, nil
+}
+
+// socketsOf returns how many sockets a process has open; 0 if that is not to be known.
+func socketsOf(pid int) (n int) {
+	folder := "/proc/" + strconv.Itoa(pid) + "/fd"
+	fds, _ := os.ReadDir(folder)
 	for _, fd := range fds {
-		if target, err := os.Readlink(folder + "/fd/" + fd.Name()); err == nil && strings.HasPrefix(target, "socket:") {
-			u.sockets++
+		if target, err := os.Readlink(filepath.Join(folder, fd.Name())); err == nil && strings.HasPrefix(target, "socket:") {
+			n++
 		}
 	}
-	return u, nil
+	return n
 }
 
 // parseStat returns the processor time in /proc/PID/stat. The second field is a name that may contain anything.

@@ -29,6 +29,8 @@ type scenario struct {
 
 	signer *ecdsa.PrivateKey // set by trust
 
+	others map[string]*landscape.Process // set by replicas: further replicas of the manager, by name
+
 	marks  map[string]cluster.Mark // set by mark: where counting begins, by cluster
 	pulls  int                     // set by mark: requests to the registry so far
 	orders int                     // set by mark: requests to the chart repository so far
@@ -45,7 +47,7 @@ func (s *scenario) close() error {
 	if s.land == nil {
 		return nil
 	}
-	return s.land.Close()
+	return errors.Join(s.closeReplicas(), s.land.Close())
 }
 
 // commands are what a script can say, next to the commands of package testscript (cmp, stdout, cp, …). A line that begins with # is a
@@ -79,6 +81,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"manager": command((*scenario).manager),
 	// replica start starts another replica of the manager; agents report to it from now on, though it does not work yet.
 	"replica": command((*scenario).replica),
+	// replicas plays with several replicas that share the work (--shards); see replicas_test.go.
+	"replicas": command((*scenario).replicas),
 	// agent RUNTIME kill ends the process of the agent in a runtime at once; its Deployment starts another.
 	"agent": command((*scenario).agent),
 	// receive SERVICE PORT puts a component of the control plane behind a Service in kcp-system that the ingress gateway leads to. told SERVICE [TEXT] prints

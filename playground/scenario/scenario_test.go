@@ -57,6 +57,7 @@ func run(m *testing.M) int {
 
 // TestScenarios runs the scripts of testdata.
 func TestScenarios(t *testing.T) {
+	t.Cleanup(func() { checkRights(t) })
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata", Cmds: commands, UpdateScripts: *update, RequireUniqueNames: true,
 		WorkdirRoot: bin, // so that TestMain removes it; testscript forgets its own folder when -run leaves scripts out
@@ -70,6 +71,9 @@ func TestScenarios(t *testing.T) {
 			env.Defer(func() {
 				if t.Failed() {
 					seen = s.describe()
+				}
+				if err := s.recordRights(); err != nil {
+					t.Error(err)
 				}
 				if err := s.close(); err != nil {
 					t.Errorf("stopping the landscape: %v", err)

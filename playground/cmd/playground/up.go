@@ -29,6 +29,7 @@ type up struct {
 	Until     string
 	Runtimes  []string
 	InCluster bool
+	Flags     []string
 }
 
 func upCommand() *cobra.Command {
@@ -49,6 +50,7 @@ and removes everything.`,
 	flags.StringVar(&v.Until, "until", "", "ready: end when every module is Ready, with exit code 1 and the reasons after five minutes")
 	flags.StringSliceVar(&v.Runtimes, "runtimes", []string{"runtime-a", "runtime-b"}, "names of the runtimes")
 	flags.BoolVar(&v.InCluster, "in-cluster", false, "one cluster: the manager installs modules where it runs")
+	flags.StringArrayVar(&v.Flags, "manager-flag", nil, "a flag for the manager, such as --audit-interval=1m; may be given several times")
 	return command
 }
 
@@ -67,7 +69,7 @@ func (v *up) run(ctx context.Context, out io.Writer) (err error) {
 		flags = []string{"--watch-mode=agent", "--heartbeat-interval=5s"}
 	}
 	l, err := landscape.Up(ctx, landscape.Options{
-		Dir: v.Dir, Bin: v.Bin, Runtimes: v.Runtimes, InCluster: v.InCluster, ManagerArgs: flags,
+		Dir: v.Dir, Bin: v.Bin, Runtimes: v.Runtimes, InCluster: v.InCluster, ManagerArgs: append(flags, v.Flags...),
 		Say: func(format string, args ...any) { fmt.Fprintf(out, format+"\n", args...) },
 	})
 	if err != nil {

@@ -1,0 +1,118 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+// TestMain lets the test binary be the control plane as well, in a process of its own.
+func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == rolePlane {
+		if err := servePlane(context.Background(), os.Args[2], os.Stdin, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// limit is what a figure of the small run may be at most.
+type limit struct {
+	figure string
+	// usual is what it was, on a quiet machine and on a busy one, and margin how much more it may be before something has become worse: a
+	// share of it. The limit is usual × (1 + margin).
+	usual, margin float64
+	value         func(r *Run) (float64, bool)
+}
+
+// limits are about counts and ratios, and about no time. The usual is that of 24 clusters × 3 modules × 10 objects, where what every runtime gets
+// whatever its modules (catalog, agent) is a good part. What is 0 is 0 at any time; what counts as work has a margin for passes that a busy
+// machine splits in two, and processor time one for caches that others use too. Who makes something cheaper lowers the usual.
+var limits = []limit{
+	{"install: requests to runtimes for a module", 37, 0.3, of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+	{"install: writes to runtimes for a module", 21.5, 0.15, of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
+	{"install: writes to the control plane for a module", 6.7, 0.25, of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
+	{"install: manager's CPU for a module, by the reference work", 2.4, 0.75, of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
+	{"install: passes with errors", 0, 0, of("install", func(s *Scenario) float64 { return float64(s.Errors) })},
+	{"idle: writes to runtimes", 0, 0, valueOf("idle", idleWrites)},
+	{"idle: writes to the control plane", 0, 0, valueOf("idle", idlePlaneWrites)},
+	{"idle: requests to a runtime in five minutes", 1, 2, valueOf("idle", requestsPerFive)},
+	{"idle: live heap for a runtime, kB", 206, 0.4, valueOf("idle", heapPerRuntime)},
+	{"idle: goroutines for a runtime", 8.9, 0.4, valueOf("idle", goroutinesPerRuntime)},
+	{"idle: lines of the manager's metrics", 1600, 0.3, valueOf("idle", metricLines)},
+	{"edit: requests to the runtime for one more module", 30.6, 0.3, valueOf("edit", installRequests)},
+	{"edit: writes to the runtime for one more module", 15, 0.2, valueOf("edit", installPatches)},
+	{"edit: of these, to objects of the module", 13, 0, valueOf("edit", installModuleWrites)},
+	{"upgrade: requests to runtimes for a module", 28.6, 0.4, of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+	{"upgrade: writes to runtimes for a module", 16, 0.2, of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
+	{"restart: writes to runtimes", 0, 0, valueOf("restart", restartWrites)},
+	{"restart: requests to a runtime", 4, 0.5, valueOf("restart", requestsPerRuntime)},
+	{"failover: writes to runtimes", 0, 0, valueOf("failover", restartWrites)},
+	{"failover: requests to a runtime", 4, 0.5, valueOf("failover", requestsPerRuntime)},
+	{"rotate: live heap afterwards, % of before", 105, 0.3, valueOf("rotate", memoryGrowth)},
+	{"rotate: writes to runtimes", 0, 0, of("rotate", func(s *Scenario) float64 { return float64(s.RuntimeWrites) })},
+	{"delete: requests to a runtime", 66, 0.25, valueOf("delete", deleteRequests)},
+	{"delete: Deployments that are left", 0, 0, valueOf("delete", deploymentsLeft)},
+	{"delete: connections to runtimes that are left open", 0, 0, valueOf("delete", connectionsLeft)},
+}
+
+// TestBrief runs all scenarios, shortened, with a few clusters, and fails when something costs more than it did.
+func TestBrief(t *testing.T) {
+	binary := filepath.Join(t.TempDir(), "lifecycle-manager")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/lifecycle-manager")
+	build.Dir = "../.."
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("building the manager: %v\n%s", err, out)
+	}
+	o := &options{
+		Clusters: []int{24}, Modules: 3, Objects: 10, Scenario: "all", WatchMode: config.WatchAgent, Manager: binary, Idle: time.Second, Edits: 10, Replicas: 1, Brief: true, Keep: t.TempDir(),
+	}
+	list, err := o.validate()
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := runAll(t.Context(), o, o.Clusters[0], list)
+	if err != nil {
+		t.Fatalf("%v; the end of the manager's log:\n%s", err, tail(t, o.Keep))
+	}
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 2, 8, 2, ' ', 0)
+	fmt.Fprintln(w, "FIGURE\tUSUAL\tAT MOST\tIS\t")
+	for _, l := range limits {
+		v, there := l.value(&run)
+		if !there {
+			t.Errorf("%s: it was not measured", l.figure)
+			continue
+		}
+		most := l.usual * (1 + l.margin)
+		verdict := ""
+		if v > most {
+			verdict = "TOO MUCH"
+			t.Errorf("%s: %s, usually %s, at most %s", l.figure, number(v), number(l.usual), number(most))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", l.figure, number(l.usual), number(most), number(v), verdict)
+	}
+	_ = w.Flush()
+	t.Logf("the small run, %s:\n%s", cmp.Or(run.Began, "now"), &b)
+}
+
+// tail returns the end of the manager's log.
+func tail(t *testing.T, folder string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join(folder, "manager.log"))
+	if err != nil {
+		return []byte(err.Error())
+	}
+	return text[max(0, len(text)-4000):]
+}

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// crew are the processes of the manager that work, or may: one, or several replicas.
+type crew []*manager
+
+// recruit starts as many replicas as are asked for, lets the agents report to them, and waits until they work. names tell them apart.
+func (r *rig) recruit(ctx context.Context, names ...string) error {
+	for _, name := range names {
+		m, err := r.startManager(ctx, name)
+		if err != nil {
+			return err
+		}
+		r.crew = append(r.crew, m)
+	}
+	r.aim()
+	return r.crew.work(ctx, r.sharded())
+}
+
+// aim lets the agents report to the replicas that there are.
+func (r *rig) aim() {
+	if r.agents == nil {
+		return
+	}
+	var all []string
+	for _, m := range r.crew {
+		all = append(all, m.listener)
+	}
+	r.agents.aim(all)
+}
+
+// replicaNames names as many replicas as are asked for.
+func (r *rig) replicaNames() []string {
+	if r.Replicas == 1 {
+		return []string{"manager"}
+	}
+	var all []string
+	for i := range r.Replicas {
+		all = append(all, fmt.Sprintf("manager-%d", i))
+	}
+	return all
+}
+
+// allShards is what --shards of the manager has to be where all replicas work.
+const allShards = 64
+
+// sharded tells whether all replicas work, each on some of the runtimes.
+func (o *options) sharded() bool {
+	return o.Replicas > 1 || slices.Contains(o.ManagerArgs, fmt.Sprintf("--shards=%d", allShards))
+}
+
+// work waits until every replica is ready and all work is taken: by the leader, or shard by shard.
+func (c crew) work(ctx context.Context, sharded bool) error {
+	for _, m := range c {
+		if err := m.ready(ctx); err != nil {
+			return err
+		}
+	}
+	return until(ctx, 3*time.Minute, "the manager to work", func() (bool, error) {
+		shards, leads := 0.0, false
+		for _, m := range c {
+			if m.ended() {
+				return false, m.obituary()
+			}
+			text, err := readMetrics(ctx, m.metrics)
+			if err != nil {
+				return false, nil //nolint:nilerr // not yet
+			}
+			shards += sum(parseMetrics(text, "lifecycle_mgr_shards"), nil)
+			leads = leads || sum(parseMetrics(text, "leader_election_master_status"), nil) > 0
+		}
+		return sharded && shards >= allShards || !sharded && leads, nil
+	})
+}
+
+// used adds up what all have used and use.
+func (c crew) used() (total usage, err error) {
+	for _, m := range c {
+		u, err := usageOf(m.pid())
+		if err != nil {
+			return total, err
+		}
+		total.add(u)
+	}
+	return total, nil
+}
+
+func (u *usage) add(other usage) {
+	u.cpu, u.rss, u.peak, u.sockets = u.cpu+other.cpu, u.rss+other.rss, u.peak+other.peak, u.sockets+other.sockets
+}
+
+// look adds up what all say of themselves. LastGC is that of the one that collected garbage first.
+func (c crew) look(ctx context.Context) (total inside, err error) {
+	for i, m := range c {
+		in, err := m.look(ctx)
+		if err != nil {
+			return total, err
+		}
+		if i == 0 || in.LastGC.Before(total.LastGC) {
+			total.LastGC = in.LastGC
+		}
+		total.Live, total.Goroutines, total.Depth = total.Live+in.Live, total.Goroutines+in.Goroutines, total.Depth+in.Depth
+		total.Working, total.Passes, total.Errors, total.Series = total.Working+in.Working, total.Passes+in.Passes, total.Errors+in.Errors, total.Series+in.Series
+	}
+	return total, nil
+}
+
+// kill ends all at once.
+func (c crew) kill() error {
+	var errs []error
+	for _, m := range c {
+		errs = append(errs, m.kill())
+	}
+	return errors.Join(errs...)
+}
+
+// stop lets all end.
+func (c crew) stop() error {
+	var errs []error
+	for _, m := range c {
+		errs = append(errs, m.stop())
+	}
+	return errors.Join(errs...)
+}
+
+// obituary says that a process has ended, and where to read why.
+func (m *manager) obituary() error {
+	return fmt.Errorf("%s has ended: %w; its log is %s (keep it with --keep)", m.name, errors.Join(m.err, errEnded), m.log)
+}
+
+var errEnded = errors.New("nobody asked it to")

@@ -1,0 +1,25 @@
+package main
+
+import "syscall"
+
+// raiseFiles lets this process, and those that it starts, open as many files as a fleet needs: a connection to each cluster and one of each
+// agent. It says so if that is not allowed; a small fleet may work all the same.
+func (o *options) raiseFiles(clusters int) {
+	need := uint64(3*clusters + 2000) //nolint:gosec // positive
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
+		o.say("the limit of open files is not to be known: %v", err)
+		return
+	}
+	wanted := syscall.Rlimit{Cur: max(limit.Max, need), Max: max(limit.Max, need)}
+	if syscall.Setrlimit(syscall.RLIMIT_NOFILE, &wanted) == nil { // only root may raise the hard limit
+		return
+	}
+	wanted = syscall.Rlimit{Cur: limit.Max, Max: limit.Max}
+	if err := syscall.Setrlimit(syscall.RLIMIT_NOFILE, &wanted); err != nil {
+		wanted.Cur = limit.Cur
+	}
+	if wanted.Cur < need {
+		o.say("ONLY %d FILES MAY BE OPEN, which is too few for %d clusters: %d are needed. Raise it (ulimit -Hn %d, as root) or measure fewer clusters.", wanted.Cur, clusters, need, need)
+	}
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"strings"
+	"sync"
+	"time"
+)
+
+// pulseGap is the time between two measurements of the reference work.
+const pulseGap = 250 * time.Millisecond
+
+// reference is a fixed piece of work, a few milliseconds of what a manager does for a living: JSON, encryption, digests, and memory that is in no
+// cache. What it takes at the time of a scenario says how fast the processor was for everybody then, so that a ratio to it can be compared between
+// machines, and between a quiet machine and a busy one.
+type reference struct {
+	text   bytes.Buffer
+	packed bytes.Buffer
+	sealer cipher.AEAD
+	sealed []byte
+	walk   []uint32 // where to go next: one ring through all of it
+	at     uint32
+}
+
+func newReference() (*reference, error) {
+	block, err := aes.NewCipher(make([]byte, 32))
+	if err != nil {
+		return nil, fmt.Errorf("preparing the reference work: %w", err)
+	}
+	w := &reference{walk: make([]uint32, 1<<20)}
+	if w.sealer, err = cipher.NewGCM(block); err != nil {
+		return nil, fmt.Errorf("preparing the reference work: %w", err)
+	}
+	w.text.WriteString("[ ")
+	for i := range 200 {
+		fmt.Fprintf(&w.text, "{ %q: %d , %q : [ true, null, %q ] } , ", "number", i, "some", strings.Repeat("text ", 20))
+	}
+	w.text.WriteString("{} ]")
+	w.packed.Grow(w.text.Len())
+	w.sealed = make([]byte, 0, w.text.Len()+w.sealer.Overhead())
+	const stride = 514_229 // odd, so every place is met once
+	for i := range w.walk {
+		w.walk[i] = uint32((i + stride) % len(w.walk)) //nolint:gosec // less than 2^20
+	}
+	return w, nil
+}
+
+// once does the work. It allocates nothing, so that no garbage collection is charged to it.
+func (w *reference) once() {
+	nonce := make([]byte, w.sealer.NonceSize())
+	for range 4 {
+		w.packed.Reset()
+		_ = json.Compact(&w.packed, w.text.Bytes()) // it is valid
+		w.sealed = w.sealer.Seal(w.sealed[:0], nonce, w.packed.Bytes(), nil) //nolint:gosec // it protects nothing: it is work
+		sum := sha256.Sum256(w.sealed)
+		nonce[0] ^= sum[0]
+		for range 20_000 {
+			w.at = w.walk[w.at]
+		}
+	}
+}
+
+// pulse does the reference work now and then, until stop is called, which returns what it has taken of the processor, once.
+func pulse(ctx context.Context) (stop func() time.Duration, err error) {
+	w, err := newReference()
+	if err != nil {
+		return nil, err
+	}
+	ctx, end := context.WithCancel(ctx)
+	var group sync.WaitGroup
+	var spent time.Duration
+	times := 0
+	group.Go(func() {
+		runtime.LockOSThread() // whose time is taken
+		defer runtime.UnlockOSThread()
+		tick := time.NewTicker(pulseGap)
+		defer tick.Stop()
+		w.once()
+		for {
+			begin := threadTime()
+			w.once()
+			spent, times = spent+threadTime()-begin, times+1
+			select {
+			case <-tick.C:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return func() time.Duration {
+		end()
+		group.Wait()
+		return spent / time.Duration(times)
+	}, nil
+}

@@ -1,0 +1,162 @@
+package scenario
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kyma-fleet/lifecycle-manager/deploy"
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
+)
+
+// In every landscape the manager is the service account of folder deploy, with the roles of folder deploy. What it asks of its control plane in
+// all scenarios is put together here: nothing of that may be forbidden, and no right may be there for nothing.
+
+// unasked are rights that no scenario needs, "VERB RESOURCE", each with the reason why the manager has it all the same.
+var unasked = map[string]string{
+	"update kymas.operator.kyma-project.io/finalizers": "is never a request: an owner reference that blocks deletion needs it where OwnerReferencesPermissionEnforcement is on",
+	"get modulereleasemetas.operator.kyma-project.io":  "the orphan sweep makes sure that one is gone, when the cache has lost it",
+	"update configmaps": "a tombstone may be there already, from a try that was interrupted",
+	"patch events":      "what happens again within minutes is counted in the event that is there",
+}
+
+// rights is what was asked for in all scripts so far.
+var rights struct {
+	sync.Mutex
+	scripts int
+	used    []cluster.Request
+}
+
+// recordRights remembers what the manager has asked of its control plane, and returns what it may not do.
+func (s *scenario) recordRights() error {
+	rights.Lock()
+	defer rights.Unlock()
+	rights.scripts++
+	if s.land == nil || s.land.InCluster { // in-cluster it may do everything, since modules may need anything
+		return nil
+	}
+	user := "system:serviceaccount:" + s.land.Namespace() + ":lifecycle-manager"
+	var refused []string
+	altered := false
+	for _, r := range s.land.Clusters[landscape.ControlPlane].Requests(0) {
+		switch {
+		case r.User != user: // what is not the landscape's own is the script's, which tests what the manager does without some right
+			altered = altered || r.Resource == "roles" && isWrite(r) && !strings.Contains(r.Path, "fieldManager=landscape")
+		case r.Code == http.StatusForbidden:
+			refused = append(refused, line(r))
+		case !slices.ContainsFunc(rights.used, func(u cluster.Request) bool { return right(u) == right(r) && u.Name == r.Name }):
+			rights.used = append(rights.used, r)
+		}
+	}
+	if len(refused) > 0 && !altered {
+		slices.Sort(refused)
+		return fmt.Errorf("the roles of folder deploy do not let the manager do this:\n%s", strings.Join(slices.Compact(refused), "\n"))
+	}
+	return nil
+}
+
+// right returns "VERB RESOURCE[/SUBRESOURCE]" of a request.
+func right(r cluster.Request) string { return rightOf(r.Verb, r.Group, r.Resource, r.Subresource) }
+
+func rightOf(verb, group, resource, subresource string) string {
+	if group != "" {
+		resource += "." + group
+	}
+	if subresource != "" {
+		resource += "/" + subresource
+	}
+	return verb + " " + resource
+}
+
+// checkRights reports the rights of the roles that no script needed, once all of them have run.
+func checkRights(t *testing.T) {
+	scripts, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rights.Lock()
+	defer rights.Unlock()
+	if rights.scripts < len(scripts) || t.Failed() {
+		return // only some scripts ran
+	}
+	needed := map[string]bool{}
+	for _, rule := range managerRules(t) {
+		for _, have := range rightsIn(rule) {
+			used := slices.ContainsFunc(rights.used, func(r cluster.Request) bool {
+				return right(r) == have && (len(rule.ResourceNames) == 0 || r.Name == "" || slices.Contains(rule.ResourceNames, r.Name))
+			})
+			// A first list comes by the watch where API servers can do that; they can since Kubernetes 1.34.
+			if verb, of, _ := strings.Cut(have, " "); !used && verb == "list" && slices.Contains(rule.Verbs, "watch") {
+				used = slices.ContainsFunc(rights.used, func(r cluster.Request) bool { return right(r) == "watch "+of })
+			}
+			if _, excused := unasked[have]; excused && !used {
+				needed[have] = true
+				continue
+			}
+			if !used {
+				t.Errorf("folder deploy gives the manager the right to %s %v, which no scenario needs: take it back, or say in unasked what it is for", have, rule.ResourceNames)
+			}
+		}
+	}
+	for have := range unasked {
+		if !needed[have] {
+			t.Errorf("unasked has %q, which is needed, or no right of the manager: take it out", have)
+		}
+	}
+}
+
+// rightsIn lists what a rule allows.
+func rightsIn(rule rbacv1.PolicyRule) []string {
+	var all []string
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			resource, sub, _ := strings.Cut(resource, "/")
+			for _, verb := range rule.Verbs {
+				all = append(all, rightOf(verb, group, resource, sub))
+			}
+		}
+	}
+	return all
+}
+
+// managerRules returns the rules of all roles that are bound to the manager's service account in the control-plane flavour.
+func managerRules(t *testing.T) []rbacv1.PolicyRule {
+	t.Helper()
+	objects, err := deploy.Objects(context.Background(), deploy.Options{Set: []string{"webhooks.enabled=true", "agents.address=listener.example.com:8445"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := map[string]bool{}
+	for _, o := range objects {
+		if strings.HasSuffix(o.GetKind(), "RoleBinding") {
+			kind, _, _ := unstructured.NestedString(o.Object, "roleRef", "kind")
+			name, _, _ := unstructured.NestedString(o.Object, "roleRef", "name")
+			bound[kind+"/"+name] = true
+		}
+	}
+	var rules []rbacv1.PolicyRule
+	for _, o := range objects {
+		if !bound[o.GetKind()+"/"+o.GetName()] {
+			continue
+		}
+		role := &rbacv1.ClusterRole{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role); err != nil {
+			t.Fatal(err)
+		}
+		rules = append(rules, role.Rules...)
+	}
+	if len(rules) == 0 {
+		t.Fatal("no role is bound to the manager")
+	}
+	return rules
+}
