@@ -142,8 +142,10 @@ func TestOneReplica(t *testing.T) {
 		defer f.close()
 		f.start()
 		f.settle(time.Second)
+		synctest.Wait() // what is due now has been done
 		before := f.server.writes
 		f.watch(time.Minute)
+		synctest.Wait()
 		if got := f.server.writes - before; got != 15 { // one in four seconds
 			t.Errorf("%d writes in an idle minute", got)
 		}

@@ -48,7 +48,7 @@ var limits = []limit{
 	{"idle: writes to runtimes", 0, 0, valueOf("idle", idleWrites)},
 	{"idle: writes to the control plane", 0, 0, valueOf("idle", idlePlaneWrites)},
 	{"idle: requests to a runtime in five minutes", 1, 2, valueOf("idle", requestsPerFive)},
-	{"idle: live heap for a runtime, kB", 206, 0.4, valueOf("idle", heapPerRuntime)},
+	{"idle: live heap for a runtime, kB", 330, 0.4, valueOf("idle", heapPerRuntime)},
 	{"idle: goroutines for a runtime", 8.9, 0.4, valueOf("idle", goroutinesPerRuntime)},
 	{"idle: lines of the manager's metrics", 1600, 0.3, valueOf("idle", metricLines)},
 	{"edit: requests to the runtime for one more module", 30.6, 0.3, valueOf("edit", installRequests)},

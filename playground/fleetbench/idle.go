@@ -20,10 +20,19 @@ const (
 	collectorsPeriod     = 2 * time.Minute // within which Go collects garbage, whatever happens
 )
 
-// idle does nothing for a while. It goes on until garbage was collected in the meantime, so that what is left is alive.
+// idle does nothing for a while, once the manager has settled. It goes on until garbage was collected in the meantime, so that what is left is alive.
 func idle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
+	}
+	if r.agents != nil { // who hears of a runtime need not stay connected to it
+		r.stage.set(func() string { return "waiting until connections that are not needed are closed" })
+		err := until(ctx, collectorsPeriod, "the manager to close connections that it does not need", func() (bool, error) {
+			return r.fleet.Stats().Connections <= r.clusters/10, nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	before, err := r.count(ctx)
 	if err != nil {
