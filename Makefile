@@ -36,7 +36,7 @@ test: bin/golangci-lint bin/controller-gen ## everything: generated files, linte
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; $(MAKE) -s lint || failed="$$failed lint"; \
 	CGO_ENABLED=1 go test -race -timeout 10m ./... || failed="$$failed unit-tests"; \
 	$(MAKE) -s fuzz FUZZTIME=3s FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
-	(cd playground && go test -timeout 18m ./...) || failed="$$failed scenarios"; \
+	(cd playground && go test -timeout 30m ./...) || failed="$$failed scenarios"; \
 	if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
 
 check-generated: bin/controller-gen ## fail if generated files are not what the sources give
