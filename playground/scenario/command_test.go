@@ -368,9 +368,12 @@ func (s *scenario) passesOf(ctx context.Context, controller string) (float64, er
 	return s.land.Metric(ctx, "controller_runtime_reconcile_total", fmt.Sprintf("controller=%q", controller))
 }
 
-// settle waits until the manager's queues are empty, nobody works, and nothing was done between two looks.
+// calm is longer than the manager gathers changes before it begins to work on them.
+const calm = 500 * time.Millisecond
+
+// settle waits until the manager's queues are empty, nobody works, and nothing was done for a while.
 func (s *scenario) settle() error {
-	before := -1.0
+	before, since := -1.0, time.Now()
 	return s.poll(func(ctx context.Context) (bool, string) {
 		busy, err := s.land.Metric(ctx, "workqueue_depth")
 		if err != nil {
@@ -384,9 +387,10 @@ func (s *scenario) settle() error {
 		if err != nil {
 			return false, err.Error()
 		}
-		idle := busy == 0 && working == 0 && passes > 0 && passes == before
-		before = passes
-		return idle, fmt.Sprintf("%v waiting, %v working, %v passes so far", busy, working, passes)
+		if busy != 0 || working != 0 || passes == 0 || passes != before {
+			before, since = passes, time.Now()
+		}
+		return time.Since(since) >= calm, fmt.Sprintf("%v waiting, %v working, %v passes so far", busy, working, passes)
 	})
 }
 
