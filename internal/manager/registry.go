@@ -68,7 +68,7 @@ func (k keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.A
 	if err != nil {
 		return nil, err
 	}
-	if registry, _, _ := strings.Cut(host, "/"); registry != r.RegistryStr() {
+	if registry, _, _ := strings.Cut(strings.TrimPrefix(host, "http://"), "/"); registry != r.RegistryStr() {
 		return authn.Anonymous, nil // never send the login to another registry
 	}
 	return authn.FromConfig(login), nil
