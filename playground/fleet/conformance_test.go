@@ -209,7 +209,8 @@ func normalise(key string, v any) any {
 			}
 			out = append(out, normalise(key, one))
 		}
-		if key == "resources" { // of custom resources, in the order of a cache
+		if key == "resources" || // of custom resources, in the order of a cache
+			key == "managedFields" { // by time and manager: whether two writes fell into one second is up to the clock
 			slices.SortFunc(out, func(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 		}
 		return out
