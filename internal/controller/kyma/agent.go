@@ -1,6 +1,7 @@
 package kyma
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -52,13 +53,23 @@ type Agents struct {
 // confirmation is how long an agent may take to say that it watches what it was told to.
 const confirmation = time.Minute
 
+// inheritAgent takes over the watcher that the Kyma project's lifecycle-manager has left in the runtime. It says of each Kyma whether its watcher is
+// well, and knows no status.agent; we only say it with one.
+func (n *run) inheritAgent() {
+	s := &n.kyma.Status
+	if s.Agent == nil && meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSKRWebhook) != nil {
+		s.Agent = &v1beta2.AgentStatus{Since: metav1.NewTime(n.now.Truncate(time.Second)), Synced: delivery.Inherited()}
+	}
+}
+
 // planAgent works out what the runtime gets for its agent. The status, with the list of what is to be delivered, is saved after it.
 func (n *run) planAgent(ctx context.Context) error {
 	if n.Agents.Delivery == nil || n.InCluster || n.paused {
 		return nil
 	}
-	if n.kyma.Status.Agent == nil {
-		n.kyma.Status.Agent = &v1beta2.AgentStatus{Since: metav1.NewTime(n.now.Truncate(time.Second))}
+	agent := n.kyma.Status.Agent
+	if agent == nil {
+		agent = n.newAgent()
 	}
 	awaits := n.awaitsInterests() // before they are read
 	request, err := n.agentRequest(ctx, n.kyma, n.runtime.Server)
@@ -66,14 +77,19 @@ func (n *run) planAgent(ctx context.Context) error {
 		return err
 	}
 	if awaits {
-		delivered, err := n.Agents.Delivery.IsDelivered(request, n.kyma.Status.Agent)
+		delivered, err := n.Agents.Delivery.IsDelivered(request, agent)
 		if n.undecided = !delivered; err != nil || n.undecided {
 			return err
 		}
 	}
-	n.watchlist = request.Watchlist.Digest()
-	n.kit, err = n.Agents.Delivery.Plan(request, n.kyma.Status.Agent)
+	n.watchlist, n.kyma.Status.Agent = request.Watchlist.Digest(), agent
+	n.kit, err = n.Agents.Delivery.Plan(request, agent)
 	return err
+}
+
+// newAgent is what is known of an agent that nothing was delivered for.
+func (n *run) newAgent() *v1beta2.AgentStatus {
+	return &v1beta2.AgentStatus{Since: metav1.NewTime(n.now.Truncate(time.Second))}
 }
 
 // deliverAgent brings the agent to the runtime, or takes it away where none is wanted, and notes whether it is heard.
@@ -83,6 +99,9 @@ func (n *run) deliverAgent(ctx context.Context) error {
 	}
 	if n.Agents.Delivery == nil {
 		return n.removeAgent(ctx)
+	}
+	if n.kyma.Status.Agent == nil {
+		n.kyma.Status.Agent = n.newAgent()
 	}
 	m, s := n.memory(n.kyma.Name, n.runtime), n.kyma.Status.Agent
 	if !s.Heard {
@@ -95,8 +114,11 @@ func (n *run) deliverAgent(ctx context.Context) error {
 	}
 	again := n.hearAgent(m, waits, err)
 	n.Runtimes.SetHeard(n.kyma.Name, s.Heard)
-	if err != nil {
+	switch {
+	case err != nil:
 		log.FromContext(ctx).Info("agent cannot be delivered", "problem", err.Error())
+	case waits != "":
+		log.FromContext(ctx).V(1).Info("agent is being delivered", "waiting for", waits)
 	}
 	return loop.Look(again)
 }
@@ -333,54 +355,65 @@ func (r *Reconciler) reviewAgents(ctx context.Context) error {
 		if end {
 			return nil
 		}
-		if r.needsPass(ctx, kyma) {
+		pass, again := r.needsPass(ctx, kyma)
+		switch {
+		case pass:
 			r.Wake(kyma)
+		case again > 0: // the queue has one time for each Kyma: this review may have come in place of a later one
+			r.reviews.AddAfter(kyma, again+time.Millisecond)
 		}
 		r.reviews.Done(kyma)
 	}
 }
 
-// needsPass tells whether a pass would find something to do for the agent of a runtime. Of a Kyma that no pass has seen, there is one to come.
+// needsPass tells whether a pass would find something to do for the agent of a runtime, and if not, when it may without anything happening, 0 for
+// never. Of a Kyma that no pass has seen, there is one to come.
 //
-//	its Kyma says that it is heard, and it is not, nor is its Kyma new to us   yes
-//	the other way round                                                        yes
-//	another version, a problem, another root                                   yes
-//	not all Manifests have said what they want to hear of                      no: until that has taken too long
-//	another watch list than was delivered, or than the agent has               yes
-func (r *Reconciler) needsPass(ctx context.Context, kyma string) bool {
+//	its Kyma says that it is heard, and it is not   yes; if the Kyma is new to us: when the agent should have been heard
+//	the other way round                             yes
+//	another version, a problem, another root        yes
+//	Manifests have not said what they want to hear  no: when that has taken too long
+//	another watch list than delivered, or than had  yes
+func (r *Reconciler) needsPass(ctx context.Context, kyma string) (pass bool, again time.Duration) {
 	r.mu.Lock()
 	m := r.known[kyma]
 	if m == nil || m.runtime == nil || r.Agents.Delivery == nil {
 		r.mu.Unlock()
-		return false
+		return false, 0
 	}
 	born, server, manifests := m.born, m.runtime.Server, m.manifests
-	patient := !m.awaited.IsZero() && time.Since(m.awaited) < m.patience
+	var patience time.Duration // left
+	if !m.awaited.IsZero() {
+		patience = m.patience - time.Since(m.awaited)
+	}
 	r.mu.Unlock()
 	k := &v1beta2.Kyma{}
 	if err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: kyma}, k, client.DisableReadYourWritesConsistency); err != nil {
-		return false // it is gone
+		return false, 0 // it is gone
 	}
 	s := k.Status.Agent
 	if s == nil {
-		return true
+		return true, 0
 	}
 	state, heard := r.Agents.Voices.State(kyma)
 	if s.Heard != heard {
-		return heard || !state.Last.IsZero() || time.Since(born) >= r.Agents.Silence
+		again = r.Agents.Silence - time.Since(born)
+		if heard || !state.Last.IsZero() || again <= 0 {
+			return true, 0
+		}
 	}
 	if heard && (s.Version != state.Heartbeat.Version || state.Heartbeat.Problem != "" || s.Certificate != nil && s.Certificate.Seen != state.Identity.Root) {
-		return true
+		return true, 0
 	}
-	if patient && !r.haveDeclared(kyma, manifests) {
-		return false
+	if patience > 0 && !r.haveDeclared(kyma, manifests) {
+		return false, cmp.Or(min(again, patience), patience)
 	}
 	request, err := r.agentRequest(ctx, k, server)
 	if err != nil {
-		return true
+		return true, 0
 	}
 	delivered, err := r.Agents.Delivery.IsDelivered(request, s)
-	return err != nil || !delivered || heard && state.Heartbeat.Watchlist != request.Watchlist.Digest()
+	return err != nil || !delivered || heard && state.Heartbeat.Watchlist != request.Watchlist.Digest(), again
 }
 
 // Wake starts a pass over a Kyma soon. What comes together is one pass.

@@ -163,23 +163,26 @@ func TestNeedsPass(t *testing.T) {
 		edit   func(v *voice, s *v1beta2.AgentStatus, m *memory)
 		wants  []runtimes.Interest // of the Manifest; nil if it has not said
 		want   bool
+		again  time.Duration // when to ask again at the latest, 0 for never
 	}{
-		"Confirmed": {"it is heard, and has what it should", nil, []runtimes.Interest{maps}, false},
+		"Confirmed": {"it is heard, and has what it should", nil, []runtimes.Interest{maps}, false, 0},
 		"Young": {"it was heard before, and its first heartbeat is on its way", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { *v = voice{} },
-			[]runtimes.Interest{maps}, false},
+			[]runtimes.Interest{maps}, false, time.Hour},
 		"Silent": {"it was heard before, and is not", func(v *voice, _ *v1beta2.AgentStatus, m *memory) {
 			*v, m.born = voice{}, time.Now().Add(-2*time.Hour)
-		}, []runtimes.Interest{maps}, true},
-		"Lost":      {"it was heard by this program", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.heard = false }, []runtimes.Interest{maps}, true},
-		"Back":      {"it is heard, and was not", func(_ *voice, s *v1beta2.AgentStatus, _ *memory) { s.Heard = false }, []runtimes.Interest{maps}, true},
-		"Upgraded":  {"another version", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Version = "2" }, []runtimes.Interest{maps}, true},
-		"Problem":   {"it cannot watch something", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Problem = "no" }, []runtimes.Interest{maps}, true},
-		"Root":      {"a certificate of another root", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Identity.Root = "new" }, []runtimes.Interest{maps}, true},
-		"Behind":    {"it watches something else", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Watchlist = "old" }, []runtimes.Interest{maps}, true},
-		"More":      {"a module wants to hear of something else", nil, []runtimes.Interest{jobs}, true},
-		"Waits":     {"a module has not said yet what it wants", nil, nil, false},
-		"Impatient": {"nor will it", func(_ *voice, _ *v1beta2.AgentStatus, m *memory) { m.awaited = time.Now().Add(-time.Hour) }, nil, true},
-		"Stranger":  {"its first pass is still to come", func(_ *voice, _ *v1beta2.AgentStatus, m *memory) { m.runtime = nil }, []runtimes.Interest{jobs}, false},
+		}, []runtimes.Interest{maps}, true, 0},
+		"Lost":      {"it was heard by this program", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.heard = false }, []runtimes.Interest{maps}, true, 0},
+		"Back":      {"it is heard, and was not", func(_ *voice, s *v1beta2.AgentStatus, _ *memory) { s.Heard = false }, []runtimes.Interest{maps}, true, 0},
+		"Upgraded":  {"another version", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Version = "2" }, []runtimes.Interest{maps}, true, 0},
+		"Problem":   {"it cannot watch something", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Problem = "no" }, []runtimes.Interest{maps}, true, 0},
+		"Root":      {"a certificate of another root", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Identity.Root = "new" }, []runtimes.Interest{maps}, true, 0},
+		"Behind":    {"it watches something else", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Watchlist = "old" }, []runtimes.Interest{maps}, true, 0},
+		"More":      {"a module wants to hear of something else", nil, []runtimes.Interest{jobs}, true, 0},
+		"Waits":     {"a module has not said yet what it wants", nil, nil, false, againInterests},
+		"Impatient": {"nor will it", func(_ *voice, _ *v1beta2.AgentStatus, m *memory) { m.awaited = time.Now().Add(-time.Hour) }, nil, true, 0},
+		"Undelivered": {"its first heartbeat is on its way, but it does not have what it should", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { *v = voice{} },
+			[]runtimes.Interest{jobs}, true, time.Hour},
+		"Stranger": {"its first pass is still to come", func(_ *voice, _ *v1beta2.AgentStatus, m *memory) { m.runtime = nil }, []runtimes.Interest{jobs}, false, 0},
 	}
 	for test, c := range cases {
 		t.Run(test, func(t *testing.T) {
@@ -225,8 +228,12 @@ func TestNeedsPass(t *testing.T) {
 			r.known[name], r.Agents.Voices = m, v
 			r.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(k).Build()
 			pool.Follow(name, runtimes.Follower{Key: key, Interests: c.wants, Wake: func(runtimes.Seen) {}})
-			if got := r.needsPass(t.Context(), name); got != c.want {
+			got, again := r.needsPass(t.Context(), name)
+			if got != c.want {
 				t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
+			}
+			if !got && (again > 0) != (c.again > 0) || again > c.again {
+				t.Errorf("%s: asks again after %v, want %v at most", c.reason, again, c.again)
 			}
 		})
 	}
@@ -266,5 +273,33 @@ func TestAwaitsInterests(t *testing.T) {
 	}
 	if n.awaitsInterests() {
 		t.Error("all have said what they want, and are waited for")
+	}
+}
+
+func TestInheritAgent(t *testing.T) {
+	watched := []metav1.Condition{{Type: v1beta2.ConditionSKRWebhook, Status: metav1.ConditionTrue, Reason: "Ready"}}
+	ours := &v1beta2.AgentStatus{Digest: "d"}
+	cases := map[string]struct {
+		reason string
+		status v1beta2.KymaStatus
+		want   int // objects that are taken over
+	}{
+		"New":   {"a new Kyma has nothing", v1beta2.KymaStatus{}, 0},
+		"Other": {"other conditions say nothing of it", v1beta2.KymaStatus{Conditions: []metav1.Condition{{Type: v1beta2.ConditionModules}}}, 0},
+		"Left":  {"somebody else had a watcher there", v1beta2.KymaStatus{Conditions: watched}, len(delivery.Inherited())},
+		"Ours":  {"what is ours is written down", v1beta2.KymaStatus{Conditions: watched, Agent: ours}, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			n := &run{kyma: &v1beta2.Kyma{Status: c.status}, now: time.Now()}
+			n.inheritAgent()
+			got := 0
+			if s := n.kyma.Status.Agent; s != nil {
+				got = len(s.Synced)
+			}
+			if got != c.want {
+				t.Errorf("%s: %d objects are taken over, want %d", c.reason, got, c.want)
+			}
+		})
 	}
 }

@@ -221,6 +221,7 @@ type run struct {
 	*Reconciler
 	kyma *v1beta2.Kyma // as read; steps change its status only through status.go
 	now  time.Time     // of the whole pass
+	new  bool          // nothing was ever reported of it
 
 	runtime    *runtimes.Runtime            // set by connect; nil while there is none
 	base       *render.Bundle               // set by mirror: what the runtime gets first
@@ -230,6 +231,7 @@ type run struct {
 	silent     error                        // set by the same: why the runtime cannot be worked on, while that is waited for
 	remote     *v1beta2.Kyma                // set by mirror: the Kyma in the runtime; in-cluster the Kyma itself
 	resent     bool                         // set by mirror: something of base was sent in this pass
+	unserved   bool                         // set by mirror: it waits for a kind that is about to be served
 	mirrored   bool                         // set by mirror: the runtime has its namespace, CRDs and Kyma
 	manifests  map[string]*v1beta2.Manifest // set by resolve: by name, all of this Kyma
 	modules    []module                     // set by resolve, completed by install: wanted ones in the order of spec, then leaving ones
@@ -262,8 +264,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.isReleased(kyma) {
 		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
 	}
-	n := &run{Reconciler: r, kyma: kyma, now: time.Now()}
-	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Publish: n.publish, After: r.After}
+	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), new: kyma.Status.State == ""}
+	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Minor: n.isMinor, Publish: n.publish, After: r.After}
 	if !kyma.DeletionTimestamp.IsZero() {
 		return loop.Run(ctx, pass,
 			loop.Step{Name: "announce", Do: n.announce, Save: true},
@@ -292,6 +294,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 
 // adopt marks the Kyma as ours, so that it cannot vanish before its runtime was cleaned.
 func (n *run) adopt(ctx context.Context) error {
+	n.inheritAgent()
 	old := n.kyma.DeepCopy()
 	changed := controllerutil.AddFinalizer(n.kyma, v1beta2.FinalizerKyma)
 	if _, labelled := n.kyma.Labels[v1beta2.LabelManagedBy]; !labelled {

@@ -20,6 +20,7 @@ import (
 
 // announce lets both copies of the Kyma say that it is being deleted, before anything else happens: the status is saved after it.
 func (n *run) announce(context.Context) error {
+	n.inheritAgent()
 	n.first = n.kyma.Status.State != v1beta2.StateDeleting
 	n.kyma.Status.State = v1beta2.StateDeleting
 	return nil

@@ -99,6 +99,7 @@ func (n *run) hurryIfEdited() {
 
 // notServed ends a pass because of a kind that is about to be served, and comes back: at once, and more slowly if it takes longer.
 func (n *run) notServed(what string) error {
+	n.unserved = true
 	since := n.now
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
 		since = c.LastTransitionTime.Time

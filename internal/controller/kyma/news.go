@@ -23,7 +23,7 @@ import (
 //	6  else                                                      never
 
 // moment is how long good news of a module wait for those of others, so that modules that become Ready together cost one write.
-const moment = 200 * time.Millisecond
+const moment = time.Second
 
 // onManifest wakes the Kyma of a Manifest.
 func (r *Reconciler) onManifest() handler.EventHandler {

@@ -47,6 +47,14 @@ func (n *run) report(out loop.Outcome) {
 	n.reportMetrics()
 }
 
+// brief is how long a Kyma that was just met need not say that the runtime does not serve our kinds yet: it does after two tenths of a second.
+const brief = 2 * time.Second
+
+// isMinor tells whether the status need not be saved: it is the first of a Kyma, and will soon be another.
+func (n *run) isMinor() bool {
+	return n.new && n.unserved && n.now.Sub(n.memory(n.kyma.Name, n.runtime).born) < brief
+}
+
 // resolved tells whether the pass got far enough to know what each module is.
 func (n *run) resolved() bool { return n.known }
 

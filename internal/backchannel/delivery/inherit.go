@@ -1,0 +1,22 @@
+package delivery
+
+import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+
+// Inherited returns what the Kyma project's lifecycle-manager has put into a runtime for its watcher, under the names that ours have too: as an
+// inventory, so that it becomes ours or goes, as with something that we have delivered before.
+func Inherited() []v1beta2.Resource {
+	all := []v1beta2.Resource{
+		secretRef(),
+		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration", Name: name},
+		{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass", Name: name + "-priority"},
+		{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: v1beta2.RuntimeNamespace, Name: name},
+		{Version: "v1", Kind: "Service", Namespace: v1beta2.RuntimeNamespace, Name: name},
+		{Version: "v1", Kind: "Service", Namespace: v1beta2.RuntimeNamespace, Name: name + "-metrics"},
+	}
+	for _, policy := range []string{"seed-to-watcher", "watcher-to-apiserver", "metrics-to-watcher", "watcher-to-dns"} {
+		all = append(all, v1beta2.Resource{
+			Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy", Namespace: v1beta2.RuntimeNamespace, Name: "kyma-project.io--" + policy,
+		})
+	}
+	return all
+}

@@ -1,0 +1,145 @@
+package kyma
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// ofRuntime returns a Manifest of runtime-a that has been in its state since then.
+func ofRuntime(name string, state v1beta2.State, since time.Time) *v1beta2.Manifest {
+	m := manifestIn(state, string(state))
+	m.Name, m.Labels, m.CreationTimestamp = name, map[string]string{v1beta2.LabelKymaName: "runtime-a"}, metav1.NewTime(since)
+	m.Status.Conditions[0].LastTransitionTime = metav1.NewTime(since)
+	return m
+}
+
+func TestManifestNews(t *testing.T) {
+	const never = time.Duration(-1)
+	now := time.Now()
+	long := now.Add(-time.Hour)
+	processing, ready, broken := v1beta2.StateProcessing, v1beta2.StateReady, v1beta2.StateError
+	cases := map[string]struct {
+		reason string
+		was    v1beta2.State
+		is     v1beta2.State
+		since  time.Time
+		edit   func(before, after *v1beta2.Manifest)
+		other  v1beta2.State // of the other Manifest of the runtime
+		want   time.Duration // never: it does not concern the Kyma
+	}{
+		"Edited":      {"row 1: somebody changed it", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, 0},
+		"Leaving":     {"row 1: it is being deleted", ready, ready, long, func(_, m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) }, ready, 0},
+		"Labelled":    {"row 1: labels say whose it is", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil }, ready, 0},
+		"Broken":      {"row 2: people wait for bad news", ready, broken, long, nil, processing, 0},
+		"Warning":     {"row 2: and for any other", processing, v1beta2.StateWarning, now, nil, processing, 0},
+		"LastReady":   {"row 3: that was the last one", processing, ready, now, nil, ready, 0},
+		"Ready":       {"row 4: another is on its way", processing, ready, now, nil, processing, moment},
+		"OtherUnseen": {"row 4: nobody has looked at the other yet", processing, ready, now, nil, "", moment},
+		"Busy":        {"row 4: it is at work again", ready, processing, now, nil, ready, moment},
+		"Version":     {"row 4: the version is shown", processing, processing, now, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, moment},
+		"SlowMessage": {"row 4: what takes long shows its message", processing, processing, long, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, moment},
+		"Message":     {"row 6: nobody sees the message of what was begun a moment ago", processing, processing, now, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, never},
+		"Begun":       {"row 5: it may take long", "", processing, now, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "" }, ready, patience + time.Second},
+		"Echo":        {"row 6: nothing that is shown", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Status.AppliedDigest = "x" }, ready, never},
+		"Unseen": {
+			"row 6: its change was news, not that nobody has looked at it yet", processing, ready, now,
+			func(before, after *v1beta2.Manifest) { before.Generation, after.Generation = 4, 4 }, ready, never,
+		},
+	}
+	kinds := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(kinds); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			before, after, other := ofRuntime("a", c.was, c.since), ofRuntime("a", c.is, c.since), ofRuntime("b", c.other, c.since)
+			if c.edit != nil {
+				c.edit(before, after)
+			}
+			r := &Reconciler{}
+			r.Client = fake.NewClientBuilder().WithScheme(kinds).WithObjects(other).
+				WithIndex(&v1beta2.Manifest{}, manifestIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} }).Build()
+			got, concerns := r.manifestNews(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after})
+			if !concerns {
+				got = never
+			}
+			if got != c.want {
+				t.Errorf("%s: waits %s, want %s", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+// slowQueue notes what is to be done when.
+type slowQueue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	all map[string]time.Duration
+}
+
+func (q slowQueue) AddAfter(r reconcile.Request, after time.Duration) { q.all[r.String()] = after }
+
+func TestOnManifest(t *testing.T) {
+	ours := ofRuntime("a", v1beta2.StateReady, time.Now())
+	ours.Labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
+	nobodys := ofRuntime("a", v1beta2.StateReady, time.Now())
+	nobodys.Labels = nil
+	type news map[string]time.Duration
+	cases := map[string]struct {
+		reason   string
+		manifest *v1beta2.Manifest
+		initial  bool
+		deleted  bool
+		want     news
+	}{
+		"First":   {"all Kymas are looked at when the program starts", ours, true, false, news{}},
+		"Ours":    {"the Kyma has made it, and knows", ours, false, false, news{"kcp-system/runtime-a": patience + time.Second}},
+		"Foreign": {"somebody else has made it", ofRuntime("a", v1beta2.StateReady, time.Now()), false, false, news{"kcp-system/runtime-a": 0}},
+		"Nobodys": {"it belongs to no Kyma", nobodys, false, false, news{}},
+		"Gone":    {"it may have to come back", ours, false, true, news{"kcp-system/runtime-a": 0}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			q := slowQueue{all: map[string]time.Duration{}}
+			h := (&Reconciler{}).onManifest()
+			if c.deleted {
+				h.Delete(t.Context(), event.DeleteEvent{Object: c.manifest}, q)
+			} else {
+				h.Create(t.Context(), event.CreateEvent{Object: c.manifest, IsInInitialList: c.initial}, q)
+			}
+			if len(q.all) != len(c.want) || q.all["kcp-system/runtime-a"] != c.want["kcp-system/runtime-a"] {
+				t.Errorf("%s: queued %v, want %v", c.reason, q.all, c.want)
+			}
+		})
+	}
+}
+
+func TestShownState(t *testing.T) {
+	cases := map[string]struct {
+		reason             string
+		state, want        v1beta2.State
+		generation, looked int64
+	}{
+		"Seen":   {"what it says holds", v1beta2.StateReady, v1beta2.StateReady, 3, 3},
+		"Unseen": {"what it says is of before", v1beta2.StateReady, v1beta2.StateProcessing, 4, 3},
+		"New":    {"it says nothing yet", "", v1beta2.StateProcessing, 3, 3},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			m := manifestIn(c.state, "")
+			m.Generation, m.Status.ObservedGeneration = c.generation, c.looked
+			if got := shownState(m); got != c.want {
+				t.Errorf("%s: got %s, want %s", c.reason, got, c.want)
+			}
+		})
+	}
+}
