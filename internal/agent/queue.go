@@ -147,7 +147,8 @@ func (q *queue) addLocked(l *lane, c change) {
 		return
 	}
 	if whole := l.entries[k.whole()]; k.name != "" && whole != nil && whole.index >= 0 && c.delay == 0 && c.repeat == 0 {
-		return // that anything may have changed is told after this change, and says it too
+		whole.event.Complete, whole.event.There = false, nil // that anything may have changed is told after this change, and says it too
+		return
 	}
 	if q.pending >= q.max || len(l.entries) >= maxBacklog {
 		room := q.collapseLocked(l, k)
@@ -164,7 +165,7 @@ func (q *queue) addLocked(l *lane, c change) {
 		}
 	}
 	if q.pending >= maxObjects {
-		c.event.Object = nil
+		c.event = namesOnly(c.event)
 	}
 	l.sequence++
 	c.event.Boot, c.event.Sequence = q.boot, l.sequence
@@ -181,6 +182,12 @@ func (q *queue) addLocked(l *lane, c change) {
 // began is the event that says that anything of a resource may have changed.
 func began(k key) protocol.Event {
 	return protocol.Event{WatchedGVK: k.kind, Resource: k.resource, Began: true}
+}
+
+// namesOnly returns an event without metadata, for the sake of memory.
+func namesOnly(e protocol.Event) protocol.Event {
+	e.Object, e.Complete, e.There = nil, false, nil
+	return e
 }
 
 func (q *queue) pushLocked(l *lane, e *entry) {
@@ -202,7 +209,7 @@ func (q *queue) renewLocked(l *lane, e *entry, c change, now time.Time) {
 	}
 	c.event.Boot, c.event.Sequence = e.event.Boot, e.event.Sequence
 	if q.pending > maxObjects {
-		c.event.Object = nil
+		c.event = namesOnly(c.event)
 	}
 	e.event, e.repeat = c.event, max(c.repeat, e.repeat)
 	at := now.Add(c.delay)
@@ -362,6 +369,7 @@ func (q *queue) sent(l *lane, e *entry, o outcome) {
 	case e.next != nil:
 		q.addLocked(l, *e.next)
 	case e.repeat > 0 && o.delivered:
+		e.event.Complete, e.event.There = false, nil // by then, it was long ago
 		q.addLocked(l, change{event: e.event, delay: e.repeat, again: true})
 	}
 }
@@ -374,7 +382,7 @@ func (q *queue) failedLocked(l *lane, e *entry, o outcome) {
 		e.event, e.repeat, e.next = e.next.event, max(e.repeat, e.next.repeat), nil
 	}
 	if q.pending > maxObjects {
-		e.event.Object = nil
+		e.event = namesOnly(e.event)
 	}
 	e.at = now
 	switch {

@@ -160,6 +160,35 @@ func TestQueueNewerWhileSending(t *testing.T) {
 }
 
 // TestQueueOutage: ten minutes without a listener. Nothing is lost, few attempts are made, and all is told soon after it is back.
+// TestQueueBeganIsOfNow: what was there when a watch began is told as long as it is so.
+func TestQueueBeganIsOfNow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 100)
+		s.set(lost)
+		e := began(keyOf(about("x", "1").event).whole())
+		e.Complete, e.There = true, []metav1.ObjectMeta{{Name: "x", ResourceVersion: "1"}}
+		s.add("m", change{event: e})
+		s.add("m", about("filler", "1")) // that fails, too
+		synctest.Wait()
+		s.add("m", about("x", "2"))
+		s.set(nil)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		whole := 0
+		for _, got := range s.all() {
+			if got.event.Began {
+				whole++
+				if got.event.Complete || len(got.event.There) > 0 {
+					t.Error("x is told to be as it was before it changed")
+				}
+			}
+		}
+		if whole != 1 {
+			t.Errorf("told %d times that a watch began, want once", whole)
+		}
+	})
+}
+
 func TestQueueOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 10_000)

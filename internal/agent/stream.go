@@ -24,7 +24,7 @@ const (
 	maxRetry    = 5 * time.Second  // back-off of a watch that fails; a definition may come at any time
 	patience    = 5 * time.Second  // before a failure that may pass is a problem
 	maxRecords  = 60_000           // objects that are known, of all watches together
-	maxMetadata = 12 << 10         // bytes of labels and annotations that an event has
+	maxMetadata = 12 << 10         // bytes of metadata that an event has
 	longWatch   = 20 * time.Minute // a watch ends after half of that to all of it
 )
 
@@ -112,7 +112,7 @@ func (s *stream) missing() {
 	defer s.mu.Unlock()
 	if len(s.known) > 0 && !s.outdated {
 		s.outdated = true
-		s.beginLocked(s.targets, s.known, !s.partial)
+		s.beginLocked(s.targets, s.known, nil, !s.partial)
 	}
 	s.served = nil
 	s.version = ""
@@ -163,11 +163,17 @@ func (s *stream) list(ctx context.Context, client metadata.ResourceInterface, op
 		return ctx.Err()
 	}
 	s.mu.Lock()
-	first := !s.listed
+	first, ours := !s.listed, uint64(0)
+	for _, t := range s.targets {
+		if t.manager == protocol.Manager {
+			ours |= bit(t.filter)
+		}
+	}
 	s.mu.Unlock()
 	options.Limit = pageSize
 	fresh, partial, version := map[string]record{}, false, ""
 	var changed []protocol.Name
+	var there introduction
 	for {
 		page, err := client.List(ctx, options)
 		if err != nil {
@@ -185,23 +191,48 @@ func (s *stream) list(ctx context.Context, client metadata.ResourceInterface, op
 				continue
 			}
 			fresh[key] = r
+			if first && r.matched&ours != 0 {
+				there.add(o)
+			}
 		}
 		version = page.ResourceVersion
 		if options.Continue = page.Continue; options.Continue == "" {
 			break
 		}
 	}
-	s.listedNow(fresh, changed, partial, version)
+	there.tooMuch = there.tooMuch || !first || partial
+	s.listedNow(fresh, &there, changed, partial, version)
 	return nil
 }
 
+// introduction is how the objects of a resource are when their watch begins, as far as that fits into one event.
+type introduction struct {
+	objects []metav1.ObjectMeta
+	bytes   int
+	tooMuch bool
+}
+
+func (i *introduction) add(o *metav1.ObjectMeta) {
+	if i.tooMuch {
+		return
+	}
+	trimmed := protocol.Trim(o)
+	trimmed.Namespace, trimmed.Name = o.Namespace, o.Name
+	i.bytes += 200 + size(trimmed)
+	if i.tooMuch = i.bytes > maxMetadata; i.tooMuch {
+		i.objects = nil
+		return
+	}
+	i.objects = append(i.objects, *trimmed)
+}
+
 // listedNow takes over what a list has found.
-func (s *stream) listedNow(fresh map[string]record, changed []protocol.Name, partial bool, version string) {
+func (s *stream) listedNow(fresh map[string]record, there *introduction, changed []protocol.Name, partial bool, version string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case !s.listed || partial || s.partial || len(changed) > s.queue.max/2:
-		s.beginLocked(s.targets, fresh, !partial)
+		s.beginLocked(s.targets, fresh, there, !partial)
 	default:
 		for _, name := range changed {
 			key := name.Namespace + "/" + name.Name
@@ -328,9 +359,9 @@ func (s *stream) tellLocked(name protocol.Name, matched uint64, d difference, o 
 	}
 }
 
-// beginLocked queues that anything may have changed, for the targets. Other managers than ours only know events about objects: they get one for
-// each that is there, if that is known.
-func (s *stream) beginLocked(targets []target, there map[string]record, complete bool) {
+// beginLocked queues that anything may have changed, for the targets. Ours are told how it is now, if that is known; nil is unknown. Other managers
+// only know events about objects: they get one for each that is there, if that is known.
+func (s *stream) beginLocked(targets []target, there map[string]record, now *introduction, complete bool) {
 	var done []addressee
 	for _, t := range targets {
 		to := s.addresseeLocked(t)
@@ -340,7 +371,11 @@ func (s *stream) beginLocked(targets []target, there map[string]record, complete
 		}
 		if !slices.Contains(done, to) {
 			done = append(done, to)
-			s.queue.add(to.manager, change{event: began(key{kind: to.kind, resource: s.plan.query.resource})})
+			e := began(key{kind: to.kind, resource: s.plan.query.resource})
+			if e.Complete = now != nil && !now.tooMuch && to.manager == protocol.Manager; e.Complete {
+				e.There = now.objects
+			}
+			s.queue.add(to.manager, change{event: e})
 		}
 	}
 }
@@ -371,16 +406,21 @@ func (s *stream) addresseeLocked(t target) addressee {
 
 // small returns nil instead of metadata that would not fit into an event.
 func small(o *metav1.ObjectMeta) *metav1.ObjectMeta {
-	size := 150 * len(o.ManagedFields)
-	for _, texts := range []map[string]string{o.Labels, o.Annotations} {
-		for key, value := range texts {
-			size += len(key) + len(value)
-		}
-	}
-	if size > maxMetadata {
+	if size(o) > maxMetadata {
 		return nil
 	}
 	return o
+}
+
+// size is about how many bytes metadata takes in an event, beside its name.
+func size(o *metav1.ObjectMeta) int {
+	bytes := 150 * len(o.ManagedFields)
+	for _, texts := range []map[string]string{o.Labels, o.Annotations} {
+		for key, value := range texts {
+			bytes += len(key) + len(value) + len(`"":"",`)
+		}
+	}
+	return bytes
 }
 
 // retarget changes who is told, without touching the watch. Who is new is told that the watch has begun.
@@ -404,7 +444,7 @@ func (s *stream) retarget(targets []target) {
 			news = append(news, t)
 		}
 	}
-	s.beginLocked(news, s.known, !s.partial)
+	s.beginLocked(news, s.known, nil, !s.partial)
 }
 
 // forget takes the stream out of the sums.

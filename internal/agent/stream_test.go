@@ -228,6 +228,12 @@ func newStage(t *testing.T) *stage {
 			if e.Began {
 				line += "began"
 			}
+			if e.Complete {
+				line += " with"
+				for _, o := range e.There {
+					line += " " + o.Name
+				}
+			}
 			if e.Deleted {
 				line += " deleted"
 			}
@@ -293,7 +299,7 @@ func TestStream(t *testing.T) {
 	status.Manager, status.Field = "status", protocol.FieldStatus
 	other.Manager, other.Selector, other.Version, other.Kind = "other", "a=2", "v1", "Named"
 	s.apply(t, spec, status, other, things)
-	begin := []string{"lifecycle-manager v2 Thing began"} // others are told of each object; there is none for one of them
+	begin := []string{"lifecycle-manager v2 Thing began with t0 t1 t2 t3 t4"} // others are told of each object; there is none for one of them
 	for n := range 5 {
 		begin = append(begin, fmt.Sprint("spec v2 Thing t", n), fmt.Sprint("status v2 Thing t", n))
 	}
@@ -327,6 +333,33 @@ func TestStream(t *testing.T) {
 	}
 }
 
+// TestStreamIntroduces: who is told that a watch has begun is told of what is there, if that fits into an event.
+func TestStreamIntroduces(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		labels map[string]string // of two objects; a third has none
+		watch  string            // selector
+		want   string
+	}{
+		"All":    {"all are wanted", map[string]string{"a": "1"}, "", " with t0 t1 t2"},
+		"Wanted": {"only those that somebody wants to hear of", map[string]string{"a": "1"}, "a=1", " with t0 t1"},
+		"None":   {"there are none", map[string]string{"a": "1"}, "a=2", " with"},
+		"Much":   {"they do not fit: anything may have changed", map[string]string{"a": strings.Repeat("x", maxMetadata)}, "", ""},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newStage(t)
+			s.api.set("t0", c.labels, false)
+			s.api.set("t1", c.labels, false)
+			s.api.set("t2", nil, false)
+			wanted, other := things, things
+			wanted.Selector, other.Manager, other.Selector = c.watch, "other", "never=1" // another one, so that the agent selects
+			s.apply(t, wanted, other)
+			s.await(t, "lifecycle-manager v1 Thing began"+c.want)
+		})
+	}
+}
+
 // TestStreamMissed: after an interruption that the API server does not remember, the differences are told, and nothing else.
 func TestStreamMissed(t *testing.T) {
 	for _, late := range []bool{false, true} {
@@ -336,7 +369,7 @@ func TestStreamMissed(t *testing.T) {
 				s.api.set(fmt.Sprint("t", n), nil, false)
 			}
 			s.apply(t, things)
-			s.await(t, "lifecycle-manager v1 Thing began")
+			s.await(t, "lifecycle-manager v1 Thing began with t0 t1 t2 t3 t4")
 			s.api.answer(http.StatusServiceUnavailable)
 			s.api.set("t1", nil, true)
 			s.api.set("t9", nil, false)
@@ -358,7 +391,7 @@ func TestStreamCut(t *testing.T) {
 	s := newStage(t)
 	s.api.set("t1", nil, false)
 	s.apply(t, things)
-	s.await(t, "lifecycle-manager v1 Thing began")
+	s.await(t, "lifecycle-manager v1 Thing began with t1")
 	s.api.answer(http.StatusInternalServerError)
 	s.api.set("t1", nil, false)
 	s.api.answer(0)
@@ -388,7 +421,7 @@ func TestStreamProblems(t *testing.T) {
 			s.apply(t, things)
 			s.awaitProblem(t, c.problem)
 			s.api.answer(0)
-			s.await(t, "lifecycle-manager v1 Thing began")
+			s.await(t, "lifecycle-manager v1 Thing began with t1")
 			s.awaitProblem(t, "")
 
 			s.api.answer(c.status)
@@ -422,7 +455,7 @@ func TestStreamRetriesWithNewList(t *testing.T) {
 	more := things
 	more.Manager = "more"
 	s.apply(t, things, more)
-	s.await(t, "lifecycle-manager v1 Thing began", "more v1 Thing t1")
+	s.await(t, "lifecycle-manager v1 Thing began with t1", "more v1 Thing t1")
 }
 
 func TestFind(t *testing.T) {

@@ -65,6 +65,11 @@ type Manager struct {
 	MetricsSecure bool
 	// HealthProbeBindAddress serves /healthz and /readyz; "0" switches it off. Default :8081.
 	HealthProbeBindAddress string
+	// PprofBindAddress serves Go's profiles to anybody who reaches it, so bind it to loopback; "0" (default) switches it off.
+	PprofBindAddress string
+	// MemoryTarget is what the process may take before the garbage collector works as much as it has to, in bytes, at least 64 MiB: below it, memory
+	// is traded for processor time. It is no limit. 0 leaves both to Go, that is to $GOGC and $GOMEMLIMIT. Default 1.25 GiB, for 10,000 runtimes.
+	MemoryTarget int64
 	// RuntimeMetrics adds the metrics with one series per runtime and module. Default true.
 	RuntimeMetrics bool
 
@@ -224,6 +229,8 @@ func NewManager() *Manager {
 		MetricsBindAddress:              ":8443",
 		MetricsSecure:                   true,
 		HealthProbeBindAddress:          ":8081",
+		PprofBindAddress:                "0",
+		MemoryTarget:                    1280 << 20,
 		RuntimeMetrics:                  true,
 		WebhookBindAddress:              ":9443",
 		WebhookService:                  "lifecycle-manager-webhook",
@@ -275,6 +282,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.MetricsBindAddress, "metrics-bind-address", m.MetricsBindAddress, "address of /metrics; 0 switches it off")
 	f.BoolVar(&m.MetricsSecure, "metrics-secure", m.MetricsSecure, "serve metrics over TLS and only to who may GET /metrics")
 	f.StringVar(&m.HealthProbeBindAddress, "health-probe-bind-address", m.HealthProbeBindAddress, "address of /healthz and /readyz; 0 switches it off")
+	f.StringVar(&m.PprofBindAddress, "pprof-bind-address", m.PprofBindAddress, "address of Go's profiles, for anybody who reaches it; 0 switches it off")
+	f.Int64Var(&m.MemoryTarget, "memory-target", m.MemoryTarget, "memory in bytes below which less processor time goes into collecting garbage; no limit; 0 leaves it to $GOGC and $GOMEMLIMIT")
 	f.BoolVar(&m.RuntimeMetrics, "runtime-metrics", m.RuntimeMetrics, "serve the metrics with one series per runtime and module")
 	f.BoolVar(&m.EnableWebhooks, "enable-webhooks", m.EnableWebhooks, "serve v1alpha1 of Kyma, Manifest and ModuleTemplate too")
 	f.StringVar(&m.WebhookBindAddress, "webhook-bind-address", m.WebhookBindAddress, "address at which API servers ask for conversions")
@@ -391,6 +400,8 @@ func (m *Manager) Validate() error {
 	check(m.ExitAfterStep == "" || stepName.MatchString(m.ExitAfterStep), "exit-after-step", "%q is not CONTROLLER/STEP[:N]", m.ExitAfterStep)
 	check(isAddress(m.MetricsBindAddress), "metrics-bind-address", "%q is neither host:port nor 0", m.MetricsBindAddress)
 	check(isAddress(m.HealthProbeBindAddress), "health-probe-bind-address", "%q is neither host:port nor 0", m.HealthProbeBindAddress)
+	check(isAddress(m.PprofBindAddress), "pprof-bind-address", "%q is neither host:port nor 0", m.PprofBindAddress)
+	check(m.MemoryTarget == 0 || m.MemoryTarget >= 64<<20, "memory-target", "%d is neither 0 nor at least 67108864 (64 MiB)", m.MemoryTarget)
 	if m.EnableWebhooks {
 		check(m.WebhookBindAddress != "0" && isAddress(m.WebhookBindAddress), "webhook-bind-address", "%q is not host:port", m.WebhookBindAddress)
 		check(m.WebhookURL != "" || dnsLabel.MatchString(m.WebhookService), "webhook-service", "%q is no name of a Service", m.WebhookService)

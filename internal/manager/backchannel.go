@@ -241,12 +241,24 @@ func (b *backChannel) deliver(name string, e protocol.Event) {
 		return
 	}
 	if e.Began {
-		b.pool.Hear(name, runtimes.Seen{Missed: true, Interest: i})
+		b.pool.Hear(name, began(i, e))
 		return
 	}
 	o := &metav1.PartialObjectMetadata{ObjectMeta: *e.Object}
 	o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
 	b.pool.Hear(name, runtimes.Seen{Interest: i, Object: o, Deleted: e.Deleted})
+}
+
+// began is what the beginning of a watch means: how all objects are, if the agent says that, and else that anything may have changed.
+func began(i runtimes.Interest, e protocol.Event) runtimes.Seen {
+	if !e.Complete {
+		return runtimes.Seen{Missed: true, Interest: i}
+	}
+	s := runtimes.Seen{Listed: true, Interest: i, Objects: make([]metav1.PartialObjectMetadata, len(e.There))}
+	for k := range e.There {
+		s.Objects[k].ObjectMeta = e.There[k]
+	}
+	return s
 }
 
 // missed tells the followers of a runtime that they have to look.

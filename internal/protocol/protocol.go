@@ -68,6 +68,11 @@ type Event struct {
 	// Began says that the agent has begun to watch Resource, or has missed changes of it: Watched and Object are empty, and any object of
 	// it may have changed.
 	Began bool `json:"began,omitempty"`
+	// Complete says, with Began, that There are all objects of Resource that the watch is for, as they were when it began: who remembers them
+	// need not look.
+	Complete bool `json:"complete,omitempty"`
+	// There are those objects: name, namespace, and what [Trim] leaves.
+	There []metav1.ObjectMeta `json:"there,omitempty"`
 	// Deleted says that the object is gone.
 	Deleted bool `json:"deleted,omitempty"`
 	// Object is what is known of the object beside its name, see [Trim]. nil if it does not fit or is not known.

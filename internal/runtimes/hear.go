@@ -78,39 +78,42 @@ func (p *Pool) Declared(kyma, key string) bool {
 	return l != nil && len(l.followers[key].Interests) > 0
 }
 
-// Hear tells the followers of a runtime what somebody there has seen: of an object, to those who are interested in it. With Missed, all who
-// are interested in the Resource of the Interest are told, a moment later: see Options.Together; if that is empty, all, at once.
+// Hear tells the followers of a runtime what somebody there has seen: of an object, to those who are interested in it. With Missed or Listed, all
+// who are interested in the Resource of the Interest are told, a moment later: see Options.Together; if that is empty, all, at once. Whoever
+// calls it for one runtime calls it for one thing after the other: they are told in that order.
 func (p *Pool) Hear(kyma string, s Seen) {
-	if s.Missed && !s.Interest.Resource.Empty() && p.opts.Together > 0 {
-		p.gather(kyma, s.Interest)
+	if (s.Missed || s.Listed) && !s.Interest.Resource.Empty() && p.opts.Together > 0 {
+		p.gather(kyma, s)
 		return
 	}
+	p.tellGathered(kyma)
 	p.tell(kyma, s)
 }
 
-// gather notes that changes were missed, and that followers are to be told.
-func (p *Pool) gather(kyma string, i Interest) {
+// gather notes how a resource is, or that changes of it were missed, and that followers are to be told. Of one resource, only the last counts.
+func (p *Pool) gather(kyma string, s Seen) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.links[kyma]
-	if l == nil || slices.Contains(l.missed, i) {
+	if l == nil {
 		return
 	}
-	if l.missed = append(l.missed, i); len(l.missed) == 1 {
-		time.AfterFunc(p.opts.Together, func() { p.tellMissed(kyma) })
+	l.gathered = slices.DeleteFunc(l.gathered, func(before Seen) bool { return before.Interest == s.Interest })
+	if l.gathered = append(l.gathered, s); len(l.gathered) == 1 {
+		time.AfterFunc(p.opts.Together, func() { p.tellGathered(kyma) })
 	}
 }
 
-// tellMissed tells of what was gathered.
-func (p *Pool) tellMissed(kyma string) {
-	var all []Interest
+// tellGathered tells of what was gathered.
+func (p *Pool) tellGathered(kyma string) {
+	var all []Seen
 	p.mu.Lock()
 	if l := p.links[kyma]; l != nil {
-		all, l.missed = l.missed, nil
+		all, l.gathered = l.gathered, nil
 	}
 	p.mu.Unlock()
-	for _, i := range all {
-		p.tell(kyma, Seen{Missed: true, Interest: i})
+	for _, s := range all {
+		p.tell(kyma, s)
 	}
 }
 
@@ -131,7 +134,7 @@ func (p *Pool) tell(kyma string, s Seen) {
 			for _, i := range f.Interests {
 				if i.covers(s) {
 					of := s
-					of.Interest = i
+					of.Interest, of.Objects = i, i.among(s.Objects)
 					calls = append(calls, call{f.Wake, of})
 				}
 			}
@@ -155,7 +158,21 @@ func (i Interest) covers(s Seen) bool {
 	if s.Object == nil {
 		return true
 	}
-	return (i.Namespace == "" || i.Namespace == s.Object.Namespace) && (i.Name == "" || i.Name == s.Object.Name) && i.selects(s.Object, s.Deleted)
+	return i.has(s.Object, s.Deleted)
+}
+
+// has tells whether an object is of the interest, by its name and labels.
+func (i Interest) has(o *metav1.PartialObjectMetadata, deleted bool) bool {
+	return (i.Namespace == "" || i.Namespace == o.Namespace) && (i.Name == "" || i.Name == o.Name) && i.selects(o, deleted)
+}
+
+// among returns those of the objects that are of the interest.
+func (i Interest) among(objects []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
+	other := func(o metav1.PartialObjectMetadata) bool { return !i.has(&o, false) }
+	if !slices.ContainsFunc(objects, other) {
+		return objects
+	}
+	return slices.DeleteFunc(slices.Clone(objects), other)
 }
 
 func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {

@@ -190,6 +190,44 @@ func TestMissedIsToldOnce(t *testing.T) {
 	})
 }
 
+// TestListedIsToldInOrder: how a resource is when its watch begins is told once, to each what concerns him, and before what happens later.
+func TestListedIsToldInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newListeningPool(t, Options{Agents: true})
+		var told []string
+		p.Follow("a", Follower{Key: "x", Interests: []Interest{deployments, oneMap}, Wake: func(s Seen) {
+			line := s.Interest.Kind
+			for _, o := range s.Objects {
+				line += " " + o.Name
+			}
+			if s.Object != nil {
+				line += " changed " + s.Object.Name
+			}
+			told = append(told, line)
+		}})
+		listed := func(i Interest, objects ...*metav1.PartialObjectMetadata) {
+			s := Seen{Listed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}}
+			for _, o := range objects {
+				s.Objects = append(s.Objects, *o)
+			}
+			p.Hear("a", s)
+		}
+		mine := map[string]string{"mine": "yes"}
+		p.Hear("a", Seen{Missed: true, Interest: Interest{Resource: deployments.Resource, Kind: deployments.Kind}})
+		listed(deployments, object("n", "one", mine), object("n", "other", nil), object("m", "two", mine))
+		if len(told) > 0 {
+			t.Errorf("told at once: %q", told)
+		}
+		p.Hear("a", Seen{Interest: oneMap, Object: object("n", "a", nil)})
+		listed(oneMap, object("n", "a", nil), object("n", "b", nil))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"Deployment one two", "ConfigMap changed a", "ConfigMap a"}, told); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
 func TestShare(t *testing.T) {
 	p := newListeningPool(t, Options{Agents: true})
 	first := p.Share([]Interest{oneMap, deployments})

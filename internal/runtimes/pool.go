@@ -102,10 +102,10 @@ type Runtime struct {
 type link struct {
 	followers map[string]Follower
 	runtime   *Runtime
-	unheard   bool       // its agent, if there are agents, was said not to be heard
-	hurried   time.Time  // when somebody began to wait for it
-	refused   bool       // somebody was told that there is no connection, and waits for one
-	missed    []Interest // of which followers are to be told that changes were missed; somebody will
+	unheard   bool      // its agent, if there are agents, was said not to be heard
+	hurried   time.Time // when somebody began to wait for it
+	refused   bool      // somebody was told that there is no connection, and waits for one
+	gathered  []Seen    // what followers are to be told; somebody will
 }
 
 // New returns an empty Pool. The end of ctx ends its watches.

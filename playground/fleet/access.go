@@ -102,27 +102,39 @@ func (c *Cluster) Apply(o *unstructured.Unstructured, manager string) error {
 	return nil
 }
 
-// Edit reads an object, lets edit change it, and writes it, as somebody at the cluster would with kubectl edit. A subresource such as "status" may be
-// given after the resource's name: "kymas/status".
+// Edit reads an object, lets edit change it, and writes it, as somebody at the cluster would with kubectl edit; again if somebody else has written it
+// meanwhile. A subresource such as "status" may be given after the resource's name: "kymas/status".
 func (c *Cluster) Edit(resource schema.GroupVersionResource, namespace, name string, edit func(*unstructured.Unstructured)) error {
 	plural, subresource, _ := strings.Cut(resource.Resource, "/")
 	resource.Resource = plural
-	u, err := c.Get(resource, namespace, name)
-	if err == nil && u == nil {
-		err = fmt.Errorf("there is no such object")
-	}
-	if err == nil {
-		edit(u)
-		var data []byte
-		if data, err = json.Marshal(u.Object); err == nil {
-			k := c.kindOf(kindKey{resource.Group, resource.Version, plural})
-			_, err = c.do(c.fleet.life, http.MethodPut, k.path(namespace, name, subresource), jsonType, "kubectl-edit", data)
+	for {
+		err := c.editOnce(resource, subresource, namespace, name, edit)
+		switch {
+		case isConflict(err):
+			continue
+		case err != nil:
+			return fmt.Errorf("editing %s %s of %s: %w", plural, name, c.Name(), err)
 		}
+		return nil
 	}
+}
+
+func (c *Cluster) editOnce(resource schema.GroupVersionResource, subresource, namespace, name string, edit func(*unstructured.Unstructured)) error {
+	u, err := c.Get(resource, namespace, name)
 	if err != nil {
-		return fmt.Errorf("editing %s %s of %s: %w", plural, name, c.Name(), err)
+		return err
 	}
-	return nil
+	if u == nil {
+		return fmt.Errorf("there is no such object")
+	}
+	edit(u)
+	data, err := json.Marshal(u.Object)
+	if err != nil {
+		return fmt.Errorf("encoding it: %w", err)
+	}
+	k := c.kindOf(kindKey{resource.Group, resource.Version, resource.Resource})
+	_, err = c.do(c.fleet.life, http.MethodPut, k.path(namespace, name, subresource), jsonType, "kubectl-edit", data)
+	return err
 }
 
 // Delete deletes an object in the background. That it does not exist is no error.

@@ -295,6 +295,11 @@ func isNotFound(err error) bool {
 	return ok && r.Code == http.StatusNotFound
 }
 
+func isConflict(err error) bool {
+	r, ok := errors.AsType[*Refusal](err)
+	return ok && r.Code == http.StatusConflict
+}
+
 // nameIn returns the name of the object in a body, "" if there is none that could be read.
 func nameIn(body []byte, contentType string) string {
 	var o struct {

@@ -85,6 +85,7 @@ type pendingEvent struct {
 	due     time.Time
 	number  uint64
 	whole   bool // Began
+	first   bool // and with what is there
 	deleted bool
 	last    []byte // metadata of what was deleted
 }

@@ -96,15 +96,12 @@ func (u *usage) add(other usage) {
 	u.cpu, u.rss, u.peak, u.sockets = u.cpu+other.cpu, u.rss+other.rss, u.peak+other.peak, u.sockets+other.sockets
 }
 
-// look adds up what all say of themselves. LastGC is that of the one that collected garbage first.
+// look adds up what all say of themselves.
 func (c crew) look(ctx context.Context) (total inside, err error) {
-	for i, m := range c {
+	for _, m := range c {
 		in, err := m.look(ctx)
 		if err != nil {
 			return total, err
-		}
-		if i == 0 || in.LastGC.Before(total.LastGC) {
-			total.LastGC = in.LastGC
 		}
 		total.Live, total.Goroutines, total.Depth = total.Live+in.Live, total.Goroutines+in.Goroutines, total.Depth+in.Depth
 		total.Working, total.Passes, total.Errors, total.Series = total.Working+in.Working, total.Passes+in.Passes, total.Errors+in.Errors, total.Series+in.Series

@@ -59,7 +59,7 @@ func (r *rig) leftovers(ctx context.Context, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	in, err := r.collected(ctx, time.Now())
+	in, err := r.collected(ctx)
 	if err != nil {
 		return err
 	}

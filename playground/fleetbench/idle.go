@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"sync"
 	"time"
 )
 
@@ -17,22 +16,15 @@ const (
 	idleWrites           = "writes to runtimes"
 	idlePlaneWrites      = "writes to the control plane"
 	requestsPerFive      = "requests per runtime in five minutes"
-	collectorsPeriod     = 2 * time.Minute // within which Go collects garbage, whatever happens
 )
 
-// idle does nothing for a while, once the manager has settled. It goes on until garbage was collected in the meantime, so that what is left is alive.
+// idle does nothing for a while, once the manager has settled. Then garbage is collected, so that what is left is alive.
 func idle(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	if r.agents != nil { // who hears of a runtime need not stay connected to it
-		r.stage.set(func() string { return "waiting until connections that are not needed are closed" })
-		err := until(ctx, collectorsPeriod, "the manager to close connections that it does not need", func() (bool, error) {
-			return r.fleet.Stats().Connections <= r.clusters/10, nil
-		})
-		if err != nil {
-			return err
-		}
+	if err := r.disconnect(ctx); err != nil {
+		return err
 	}
 	before, err := r.count(ctx)
 	if err != nil {
@@ -55,8 +47,7 @@ func idle(ctx context.Context, r *rig, s *Scenario) error {
 	s.Values[requestsPerFive] = float64(total(requests)) / float64(r.clusters) / length.Minutes() * 5
 	s.Values[idleWrites] = float64(writes(requests))
 	s.Values[idlePlaneWrites] = float64(writes(difference(before.requests, after.requests)))
-	r.stage.set(func() string { return "waiting for a garbage collection" })
-	now, err := r.collected(ctx, begin)
+	now, err := r.collected(ctx)
 	if err != nil {
 		return err
 	}
@@ -66,44 +57,44 @@ func idle(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// collected waits until garbage was collected after a moment, and then once more, because what is pooled goes at the second time only. It returns what was left.
-// So that it does not take minutes, it makes garbage: it asks for the manager's health, over and over.
-func (r *rig) collected(ctx context.Context, after time.Time) (in inside, err error) {
-	for range 2 {
-		limited, end := context.WithCancel(ctx)
-		var group sync.WaitGroup
-		for _, m := range r.crew {
-			for range 2 {
-				group.Go(func() { m.tire(limited) })
-			}
-		}
-		err = until(ctx, collectorsPeriod+30*time.Second, "the manager to collect garbage", func() (bool, error) {
-			if in, err = r.crew.look(ctx); err != nil || in.LastGC.After(after) {
-				return true, err
-			}
-			return false, pause(ctx, time.Second)
-		})
-		end()
-		group.Wait()
-		after = in.LastGC
+// disconnect waits until the manager has closed its connections to runtimes: who hears of a runtime need not stay connected to it.
+func (r *rig) disconnect(ctx context.Context) error {
+	if r.agents == nil {
+		return nil
 	}
-	return in, err
+	r.stage.set(func() string { return "waiting until connections that are not needed are closed" })
+	return until(ctx, 2*time.Minute, "the manager to close connections that it does not need", func() (bool, error) {
+		return r.fleet.Stats().Connections <= r.clusters/10, nil
+	})
 }
 
-// tire asks for the manager's health until ctx ends. Each answer leaves some garbage and nothing else.
-func (m *manager) tire(ctx context.Context) {
-	for ctx.Err() == nil {
-		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.health+"/healthz", http.NoBody)
-		if err != nil {
-			return
+// collected lets the manager collect its garbage, twice because what is pooled goes at the second time only, and returns what was left.
+func (r *rig) collected(ctx context.Context) (inside, error) {
+	for range 2 {
+		for _, m := range r.crew {
+			if err := m.collect(ctx); err != nil {
+				return inside{}, err
+			}
 		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return // it has ended: that will be told by who waits
-		}
-		_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
-		_ = resp.Body.Close()
 	}
+	return r.crew.look(ctx)
+}
+
+// collect lets the manager collect its garbage: that comes with a profile of its heap.
+func (m *manager) collect(ctx context.Context) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+m.profiles+"/debug/pprof/heap?gc=1", http.NoBody)
+	if err != nil {
+		return fmt.Errorf("asking the manager to collect garbage: %w", err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return fmt.Errorf("asking the manager to collect garbage: %w", err)
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil {
+		return fmt.Errorf("waiting until the manager has collected garbage: %w", err)
+	}
+	return nil
 }
 
 const (

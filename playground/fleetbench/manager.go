@@ -15,8 +15,8 @@ import (
 type manager struct {
 	*child
 
-	metrics, health, listener string // addresses; listener is empty without agents
-	name, log                 string
+	metrics, health, profiles, listener string // addresses; listener is empty without agents
+	name, log                           string
 }
 
 // startManager starts a process of the manager with the rights of its service account. name tells replicas apart.
@@ -30,7 +30,7 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 		return nil, fmt.Errorf("writing the manager's kubeconfig: %w", err)
 	}
 	m := &manager{name: name, log: filepath.Join(r.dir, name+".log")}
-	for _, address := range []*string{&m.metrics, &m.health, &m.listener} {
+	for _, address := range []*string{&m.metrics, &m.health, &m.profiles, &m.listener} {
 		if *address, err = freeAddress(); err != nil {
 			return nil, err
 		}
@@ -38,6 +38,7 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	args := []string{
 		"--kubeconfig=" + path, "--oci-registry-host=" + r.store.URL, "--watch-mode=" + r.WatchMode,
 		"--health-probe-bind-address=" + m.health, "--metrics-bind-address=" + m.metrics, "--metrics-secure=false",
+		"--pprof-bind-address=" + m.profiles,
 	}
 	if r.WatchMode == config.WatchAgent {
 		args = append(args, "--listener-address="+listenerName+":8445", "--listener-bind-address="+m.listener)
@@ -87,7 +88,6 @@ func (m *manager) ready(ctx context.Context) error {
 // inside is what the manager's own metrics say.
 type inside struct {
 	Live       float64 // bytes that the last garbage collection found alive
-	LastGC     time.Time
 	Goroutines float64
 	Depth      float64 // of all queues
 	Working    float64 // passes under way
@@ -106,7 +106,6 @@ func (m *manager) look(ctx context.Context) (in inside, err error) {
 	in = inside{
 		Live: one("go_gc_heap_live_bytes"), Goroutines: one("go_goroutines"), Depth: one("workqueue_depth"),
 		Working: one("controller_runtime_active_workers"), Passes: one("controller_runtime_reconcile_total"), Errors: one("controller_runtime_reconcile_errors_total"),
-		LastGC: time.UnixMilli(int64(one("go_memstats_last_gc_time_seconds") * 1000)),
 	}
 	for _, c := range text {
 		if c == '\n' {

@@ -13,7 +13,10 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	before, err := r.collected(ctx, time.Now())
+	if err := r.disconnect(ctx); err != nil {
+		return err
+	}
+	before, err := r.collected(ctx)
 	if err != nil {
 		return err
 	}
@@ -44,11 +47,14 @@ func rotate(ctx context.Context, r *rig, s *Scenario) error {
 	if err := r.settle(ctx, s); err != nil {
 		return err
 	}
-	after, err := r.collected(ctx, time.Now())
+	s.Seconds = time.Since(begin).Seconds()
+	if err := r.disconnect(ctx); err != nil {
+		return err
+	}
+	after, err := r.collected(ctx)
 	if err != nil {
 		return err
 	}
-	s.Seconds = time.Since(begin).Seconds()
 	s.Values[memoryGrowth] = 100 * after.Live / before.Live
 	s.Values["goroutines afterwards, % of before"] = 100 * after.Goroutines / before.Goroutines
 	return nil

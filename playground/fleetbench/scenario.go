@@ -67,7 +67,7 @@ func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run
 	if err := r.recruit(ctx, r.replicaNames()...); err != nil {
 		return run, err
 	}
-	if r.empty, err = r.crew.look(ctx); err != nil {
+	if r.empty, err = r.collected(ctx); err != nil {
 		return run, err
 	}
 	run.Empty = r.empty

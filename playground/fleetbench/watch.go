@@ -54,7 +54,9 @@ func (a *agent) follow(list protocol.Watchlist) {
 			continue
 		}
 		a.list(resource, now)
-		a.queue(subject{resource: resource}, true, false)
+		about := subject{resource: resource}
+		a.queue(about, true, false)
+		a.pending[about].first = true
 	}
 }
 
@@ -144,6 +146,24 @@ func (a *agent) queue(about subject, whole, deleted bool) {
 	a.pending[about] = e
 }
 
+// there returns the metadata of all objects of a resource that are watched, if it fits into an event.
+func (a *agent) there(resource schema.GroupResource) (all []metav1.ObjectMeta, complete bool) {
+	const most = 60
+	for about := range a.known {
+		if about.resource != resource {
+			continue
+		}
+		m, err := a.cluster.Metadata(resource, about.namespace, about.name)
+		if err != nil || m == nil || len(all) == most {
+			return nil, false
+		}
+		o := protocol.Trim(&m.ObjectMeta)
+		o.Namespace, o.Name = about.namespace, about.name
+		all = append(all, *o)
+	}
+	return all, true
+}
+
 // deliver sends an event.
 func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) bool {
 	watches := a.watches[about.resource]
@@ -155,6 +175,9 @@ func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) boo
 		Watched:    protocol.Name{Namespace: about.namespace, Name: about.name},
 		WatchedGVK: metav1.GroupVersionKind{Group: about.resource.Group, Version: watches[0].Version, Kind: watches[0].Kind},
 		Boot:       a.boot, Sequence: e.number, Resource: about.resource.Resource, Began: e.whole, Deleted: e.deleted,
+	}
+	if e.first {
+		event.There, event.Complete = a.there(about.resource)
 	}
 	if !e.whole {
 		m, err := a.cluster.Metadata(about.resource, about.namespace, about.name)
@@ -170,7 +193,7 @@ func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) boo
 	}
 	body, err := json.Marshal(event)
 	if err != nil || len(body) > protocol.MaxEventBytes {
-		event.Object = nil
+		event.Object, event.There, event.Complete = nil, nil, false
 		body, _ = json.Marshal(event) // names always encode
 	}
 	if !a.send(ctx, protocol.EventPath(protocol.Manager), body) {

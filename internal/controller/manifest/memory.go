@@ -3,6 +3,7 @@ package manifest
 import (
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -152,7 +153,11 @@ func (i *installation) noteAllLocked(s runtimes.Seen, owner string, resource app
 	there := map[apply.Ref]bool{}
 	for k := range s.Objects {
 		o := &s.Objects[k]
-		there[refIn(s.Interest, o.Namespace, o.Name)] = true
+		ref := refIn(s.Interest, o.Namespace, o.Name)
+		there[ref] = true
+		if was, known := i.news[ref]; known && (was.deleted || isOlder(o.ResourceVersion, was.resourceVersion)) {
+			continue // an event may overtake the list that came before it
+		}
 		concerned = i.noteOneLocked(s, o, owner, resource) || concerned
 	}
 	for _, ref := range append([]apply.Ref{resource}, i.inventory...) {
@@ -171,6 +176,13 @@ func (i *installation) noteAllLocked(s runtimes.Seen, owner string, resource app
 		i.news[of] = sighting{deleted: true}
 	}
 	return concerned
+}
+
+// isOlder tells whether a version of an object comes before another one. Of what is no number, that is not known.
+func isOlder(version, than string) bool {
+	a, errA := strconv.ParseUint(version, 10, 64)
+	b, errB := strconv.ParseUint(than, 10, 64)
+	return errA == nil && errB == nil && a < b
 }
 
 // refIn identifies an object of an interest.

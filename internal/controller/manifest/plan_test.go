@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -230,6 +231,40 @@ func TestNoteConcernsOnlyItsOwn(t *testing.T) {
 		if got := inst.note(c.seen, "kcp-system/m", cr); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}
+	}
+}
+
+// TestListIsOvertaken: a list and the events after it may arrive in any order, and nothing that happened is lost.
+func TestListIsOvertaken(t *testing.T) {
+	ref := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
+	in := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap"}
+	at := func(version string) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "n", Name: "a", ResourceVersion: version, Annotations: map[string]string{v1beta2.AnnotationOwnedBy: "kcp-system/m"},
+		}}
+	}
+	listed := runtimes.Seen{Listed: true, Interest: in, Objects: []metav1.PartialObjectMetadata{*at("10")}}
+	cases := map[string]struct {
+		reason string
+		events []runtimes.Seen
+		want   sighting
+	}{
+		"Listed":  {"as it was listed", []runtimes.Seen{listed}, sighting{resourceVersion: "10"}},
+		"Changed": {"it changed after the list", []runtimes.Seen{{Interest: in, Object: at("11")}, listed}, sighting{resourceVersion: "11"}},
+		"Before":  {"it changed before the list", []runtimes.Seen{{Interest: in, Object: at("9")}, listed}, sighting{resourceVersion: "10"}},
+		"Deleted": {"it went after the list", []runtimes.Seen{{Interest: in, Object: at("11"), Deleted: true}, listed}, sighting{resourceVersion: "11", deleted: true}},
+		"Gone":    {"it is not in the list", []runtimes.Seen{{Listed: true, Interest: in}}, sighting{deleted: true}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			inst := &installation{inventory: []apply.Ref{ref}}
+			for _, s := range c.events {
+				inst.note(s, "kcp-system/m", apply.Ref{})
+			}
+			if got := inst.news[ref]; got != c.want {
+				t.Errorf("%s: got %+v, want %+v", c.reason, got, c.want)
+			}
+		})
 	}
 }
 

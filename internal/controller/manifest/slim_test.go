@@ -1,0 +1,142 @@
+package manifest
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"unsafe"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// installed returns a Manifest of a runtime, all of whose texts are its own.
+func installed(runtime string) *v1beta2.Manifest {
+	return manifestWith(func(m *v1beta2.Manifest) {
+		m.Name = runtime + "-keda-1"
+		m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "lifecycle-manager"}}
+		m.Labels = map[string]string{v1beta2.LabelModuleName: strings.Clone("keda"), v1beta2.LabelKymaName: runtime}
+		m.Finalizers = []string{strings.Clone(v1beta2.FinalizerManifest)}
+		m.Spec.Resource = &unstructured.Unstructured{Object: map[string]any{"kind": "Keda", "spec": map[string]any{"replicas": int64(2)}}}
+		m.Status.Synced = []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system", Name: "keda"}}
+		m.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: strings.Clone("all is ready")}}
+		m.Status.LastOperation.Operation = strings.Clone("all is ready")
+	})
+}
+
+// TestSlim: the cache keeps what two Manifests have in common once, and what they say stays what it was.
+func TestSlim(t *testing.T) {
+	slim := Slim()
+	through := func(m *v1beta2.Manifest) *v1beta2.Manifest {
+		out, err := slim(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.(*v1beta2.Manifest)
+	}
+	a, b := through(installed("a")), through(installed("b"))
+	want := installed("b")
+	want.ManagedFields = nil
+	if diff := cmp.Diff(want, b); diff != "" {
+		t.Errorf("a Manifest has changed (-want +got):\n%s", diff)
+	}
+	at := func(text string) any { return unsafe.StringData(text) }
+	cases := map[string]struct {
+		reason string
+		a, b   any
+	}{
+		"Resource":   {"the custom resource of a module", a.Spec.Resource, b.Spec.Resource},
+		"Source":     {"where it comes from", &a.Spec.Install.Source.Raw[0], &b.Spec.Install.Source.Raw[0]},
+		"Synced":     {"the inventory", &a.Status.Synced[0], &b.Status.Synced[0]},
+		"Label":      {"values of labels", at(a.Labels[v1beta2.LabelModuleName]), at(b.Labels[v1beta2.LabelModuleName])},
+		"Finalizer":  {"finalizers", at(a.Finalizers[0]), at(b.Finalizers[0])},
+		"Message":    {"sentences", at(a.Status.Conditions[0].Message), at(b.Status.Conditions[0].Message)},
+		"Operations": {"and the same sentence elsewhere", at(a.Status.Conditions[0].Message), at(b.Status.LastOperation.Operation)},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if c.a != c.b {
+				t.Errorf("%s is kept twice", c.reason)
+			}
+		})
+	}
+}
+
+// TestSlimKeepsApart: what differs anywhere is not shared.
+func TestSlimKeepsApart(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		edit   func(*v1beta2.Manifest)
+	}{
+		"Resource": {"a value deep in the custom resource", func(m *v1beta2.Manifest) {
+			m.Spec.Resource.Object["spec"] = map[string]any{"replicas": int64(3)}
+		}},
+		"NoResource": {"none at all", func(m *v1beta2.Manifest) { m.Spec.Resource = nil }},
+		"Source":     {"another digest", func(m *v1beta2.Manifest) { m.Spec.Install.Source.Raw = []byte(`{"ref":"b"}`) }},
+		"Synced":     {"another name", func(m *v1beta2.Manifest) { m.Status.Synced[0].Name = "other" }},
+		"SyncedMore": {"one more", func(m *v1beta2.Manifest) { m.Status.Synced = append(m.Status.Synced, m.Status.Synced[0]) }},
+		"SyncedKeep": {"one that is kept", func(m *v1beta2.Manifest) { m.Status.Synced[0].Keep = true }},
+		"SyncedParts": {"the same letters in other fields", func(m *v1beta2.Manifest) {
+			m.Status.Synced[0].Kind, m.Status.Synced[0].Namespace = "ConfigMapkyma", "-system"
+		}},
+		"NoSynced": {"nothing installed", func(m *v1beta2.Manifest) { m.Status.Synced = nil }},
+		"NoLabels": {"no labels", func(m *v1beta2.Manifest) { m.Labels = nil }},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			slim, want, other := Slim(), installed("a"), installed("a")
+			c.edit(other)
+			c.edit(want)
+			want.ManagedFields = nil
+			for _, m := range []*v1beta2.Manifest{installed("a"), other} {
+				if _, err := slim(m); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(want, other); diff != "" {
+				t.Errorf("%s: -want +got\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+// TestSlimOthers: other objects lose only what nobody reads.
+func TestSlimOthers(t *testing.T) {
+	in := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}, Data: map[string][]byte{"config": []byte("x")}}
+	out, err := Slim()(in)
+	if diff := cmp.Diff(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string][]byte{"config": []byte("x")}}, out); err != nil || diff != "" {
+		t.Errorf("%v, -want +got\n%s", err, diff)
+	}
+}
+
+// TestShareIsBounded: values of versions that nobody has any more do not stay for ever.
+func TestShareIsBounded(t *testing.T) {
+	var s shared
+	for i := range 3 * mostShared {
+		if got := share(&s, fmt.Sprint(i), i); got != i {
+			t.Fatalf("%d is kept as %d", i, got)
+		}
+		if len(s.values) > mostShared {
+			t.Fatalf("%d values are kept", len(s.values))
+		}
+	}
+	if got := share(&s, fmt.Sprint(3*mostShared-1), -1); got != 3*mostShared-1 {
+		t.Errorf("the newest was forgotten: %d", got)
+	}
+}
+
+func TestSharedInterests(t *testing.T) {
+	var s shared
+	first := s.interests([]runtimes.Interest{{Namespace: "a"}})
+	if again := s.interests([]runtimes.Interest{{Namespace: "a"}}); &again[0] != &first[0] {
+		t.Error("equal interests are kept twice")
+	}
+	if other := s.interests([]runtimes.Interest{{Namespace: "b"}}); other[0].Namespace != "b" {
+		t.Errorf("other interests are taken for the same: %v", other)
+	}
+}
