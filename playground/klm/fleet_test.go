@@ -148,7 +148,7 @@ func measure(t testing.TB, kubeconfig string, args ...string) cost {
 	t.Helper()
 	var out bytes.Buffer
 	c := exec.Command(filepath.Join(bin, "klm"), args...)
-	c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig)
+	c.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "GOGC=100") // as users have it
 	c.Stdout, c.Stderr = &out, os.Stderr
 	begin := time.Now()
 	if err := c.Start(); err != nil {

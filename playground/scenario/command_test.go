@@ -155,7 +155,8 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"enable": command((*scenario).enable),
 	// disable RUNTIME MODULE takes it out again.
 	"disable": command((*scenario).disable),
-	// apply [-expand] CLUSTER FILE creates or changes the objects of a file, in which variables of the script are replaced if asked to.
+	// apply [-expand] [-as=OWNER] CLUSTER FILE creates or changes the objects of a file, in which variables of the script are replaced if asked to. OWNER is
+	// the field manager.
 	"apply": command((*scenario).apply),
 	// manifest RUNTIME NAME FILE creates or changes a Manifest of a runtime. FILE has its spec, in which variables of the script are replaced.
 	"manifest": command((*scenario).manifest),

@@ -395,7 +395,7 @@ func without(modules []v1beta2.Module, name string) []v1beta2.Module {
 }
 
 func (s *scenario) apply(c *call) error {
-	if err := c.want(2, 2, "apply [-expand] CLUSTER FILE"); err != nil {
+	if err := c.want(2, 2, "apply [-expand] [-as=OWNER] CLUSTER FILE"); err != nil {
 		return err
 	}
 	data := []byte(c.script.ReadFile(c.args[1]))
@@ -409,7 +409,7 @@ func (s *scenario) apply(c *call) error {
 	for _, o := range objects {
 		var refused error
 		err := s.poll(func(ctx context.Context) (bool, string) { // a kind that has just come may be served by fits and starts
-			refused = s.land.Clients[c.args[0]].Apply(ctx, client.ApplyConfigurationFromUnstructured((*unstructured.Unstructured)(o)), client.FieldOwner("somebody"), client.ForceOwnership)
+			refused = s.land.Clients[c.args[0]].Apply(ctx, client.ApplyConfigurationFromUnstructured((*unstructured.Unstructured)(o)), client.FieldOwner(cmp.Or(c.flag("as"), "somebody")), client.ForceOwnership)
 			return !apierrors.IsNotFound(refused), fmt.Sprint(refused)
 		})
 		if err := cmp.Or(err, refused); err != nil {
