@@ -15,9 +15,8 @@ docker-push: ## what image does, pushing to IMG
 deploy: ## install or upgrade the manager on the current KUBECONFIG: make deploy IMG=… ARGS="--set=registry.host=HOST"
 	@go run ./cmd/klm install --image=$(img) $(ARGS)
 
-undeploy: bin/kubectl ## remove the manager; definitions, namespace, Kymas and Secrets stay. ARGS as for deploy
-	@go run ./cmd/klm install --print $(ARGS) --set=crds.install=false,namespace.create=false,webhooks.enabled=true \
-	--set=agents.address=any:1 | bin/kubectl delete --ignore-not-found -f -
+undeploy: ## remove the manager; definitions, namespace, Kymas and Secrets stay: make undeploy ARGS="--flavour=in-cluster"
+	@go run ./cmd/klm uninstall --yes $(ARGS)
 
 deploy-files: ## write what is made from deploy/chart: base, in-cluster, components, definitions
 	@go test ./deploy -run TestWritten -update

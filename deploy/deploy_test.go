@@ -176,6 +176,10 @@ func TestKustomize(t *testing.T) {
 		"Webhooks":   {"conversions", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/webhooks]", []string{"webhooks.enabled=true"}},
 		"Agents":     {"agents", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/agents]", []string{"agents.address=" + address}},
 		"Monitoring": {"metrics", ControlPlaneFlavour, "resources: [../base]\ncomponents: [../components/monitoring]", []string{"metrics.serviceMonitor.enabled=true"}},
+		"Dashboards": {
+			"dashboards and alerts", ControlPlaneFlavour, "resources: [../base, ../monitoring]",
+			[]string{"monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true"},
+		},
 		"All": {
 			"everything, in any order", ControlPlaneFlavour,
 			"resources: [../base]\ncomponents: [../components/webhooks, ../components/agents, ../components/monitoring]",
@@ -235,7 +239,7 @@ func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 
 // TestHelmAgrees: what programs of ours make of the chart is what Helm makes of it.
 func TestHelmAgrees(t *testing.T) {
-	set := []string{"webhooks.enabled=true", "agents.address=" + address, "namespace.create=true", "image.repository=registry.example.com/team/lifecycle-manager", "registry.host=http://registry.example.com:5000/modules"}
+	set := []string{"webhooks.enabled=true", "agents.address=" + address, "namespace.create=true", "monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true", "image.repository=registry.example.com/team/lifecycle-manager", "registry.host=http://registry.example.com:5000/modules"}
 	var stream bytes.Buffer
 	for _, text := range template(t, ControlPlaneFlavour, set) {
 		fmt.Fprintf(&stream, "---\n%s", text)
@@ -270,12 +274,58 @@ func TestHelmAgrees(t *testing.T) {
 	}
 }
 
+// TestMonitoring: dashboards and alerts reach the cluster as they are in their files, with the labels that somebody's Grafana and Prometheus want.
+func TestMonitoring(t *testing.T) {
+	objects, err := Objects(t.Context(), Options{Values: []byte(`
+monitoring:
+  dashboards: {enabled: true, namespace: grafana, labels: {grafana_dashboard: null, mine: "true"}, annotations: {grafana_folder: Fleet}}
+  alerts: {enabled: true, labels: {release: prometheus}}
+`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := byName(objects)
+	dashboards := &unstructured.Unstructured{Object: all["ConfigMap lifecycle-manager-dashboards"]}
+	alerts := &unstructured.Unstructured{Object: all["PrometheusRule lifecycle-manager"]}
+	paths, err := filepath.Glob("chart/monitoring/dashboards/*.json")
+	if err != nil || len(paths) == 0 {
+		t.Fatalf("no dashboards: %v", err)
+	}
+	files := map[string]any{}
+	for _, p := range paths {
+		files[filepath.Base(p)] = read(t, p)
+	}
+	var rules map[string]any
+	if err := sigsyaml.Unmarshal([]byte(read(t, "chart/monitoring/alerts.yaml")), &rules); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason    string
+		want, got any
+	}{
+		"Dashboards":  {"not a byte is lost", files, dashboards.Object["data"]},
+		"Namespace":   {"a sidecar may look in one namespace only", "grafana", dashboards.GetNamespace()},
+		"Labels":      {"and for a label of its own", map[string]string{"app.kubernetes.io/name": Release, "mine": "true"}, dashboards.GetLabels()},
+		"Annotations": {"folders are named by annotations", map[string]string{"grafana_folder": "Fleet"}, dashboards.GetAnnotations()},
+		"Alerts":      {"templates in alerts are for Prometheus, not for Helm", rules["spec"], alerts.Object["spec"]},
+		"Selected":    {"Prometheus selects rules by labels", map[string]string{"app.kubernetes.io/name": Release, "release": "prometheus"}, alerts.GetLabels()},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(c.want, c.got); diff != "" {
+				t.Errorf("%s: -want +got\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
 // TestFlavours holds the objects to what a safe installation needs.
 func TestFlavours(t *testing.T) {
 	for _, flavour := range []string{ControlPlaneFlavour, InClusterFlavour} {
 		t.Run(flavour, func(t *testing.T) {
 			objects, err := Objects(t.Context(), Options{
-				Flavour: flavour, Namespace: "somewhere", Set: []string{"namespace.create=true", "webhooks.enabled=true", "agents.address=" + address, "replicas=2"},
+				Flavour: flavour, Namespace: "somewhere", Set: []string{"namespace.create=true", "webhooks.enabled=true", "agents.address=" + address, "replicas=2", "monitoring.dashboards.enabled=true",
+					"monitoring.alerts.enabled=true", "metrics.serviceMonitor.enabled=true", "metrics.readers[0].kind=ServiceAccount,metrics.readers[0].name=lifecycle-manager,metrics.readers[0].namespace=somewhere"},
 			})
 			if err != nil {
 				t.Fatal(err)
@@ -287,6 +337,9 @@ func TestFlavours(t *testing.T) {
 				}
 				if text := fmt.Sprint(o.Object); strings.Contains(text, "kcp-system") || strings.Contains(text, "kyma-system") {
 					t.Errorf("%s knows a namespace that is not its own: %s", id, text)
+				}
+				if o.GetKind() != "Namespace" && o.GetLabels()["app.kubernetes.io/name"] != Release {
+					t.Errorf("%s has no label that says whose it is: klm would never remove it", id)
 				}
 				switch o.GetKind() {
 				case "RoleBinding", "ClusterRoleBinding":

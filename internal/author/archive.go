@@ -11,14 +11,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
-	"net/http"
 	"os"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -32,14 +31,19 @@ const (
 	indexFile  = "artifact-index.json"
 	blobFolder = "blobs"
 	// maxArchive bounds an archive in one file, unpacked, in bytes.
-	maxArchive = 4 << 30
+	maxArchive = 64 << 30
 )
 
-// Archive is a Common Transport Format archive: a folder, or the same as one file (.tar, .tgz, .tar.gz). It keeps blobs in memory.
+// Archive is a Common Transport Format archive: a folder, or the same as one file (.tar, .tgz, .tar.gz). It keeps small blobs in memory, and
+// large ones in files.
 type Archive struct {
-	path    string
-	entries []entry
-	blobs   map[string][]byte // by digest
+	path string
+
+	mu      sync.Mutex      // a client of registries asks several things at a time
+	entries []entry         // guarded by mu while a client asks
+	blobs   map[string]blob // by digest; guarded likewise
+	uploads map[string]blob // that a client has begun, by a number; guarded likewise
+	begun   int             // uploads so far; guarded likewise
 }
 
 // entry is an artifact in the index of an archive.
@@ -57,10 +61,14 @@ type index struct {
 
 var blobName = regexp.MustCompile(`^sha256\.[0-9a-f]{64}$`)
 
+func newArchive(path string) *Archive {
+	return &Archive{path: path, blobs: map[string]blob{}, uploads: map[string]blob{}}
+}
+
 // OpenArchive reads an archive and compares every blob with its digest. What is missing is told, so that half of a copy is never taken for
 // an archive. A path where nothing is gives an error that is [os.ErrNotExist].
 func OpenArchive(path string) (*Archive, error) {
-	a := &Archive{path: path, blobs: map[string][]byte{}}
+	a := newArchive(path)
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening archive %s: %w", path, err)
@@ -108,11 +116,14 @@ func (a *Archive) readFolder() ([]byte, error) {
 		return nil, err
 	}
 	for _, f := range files {
-		data, err := root.ReadFile(path.Join(blobFolder, f.Name()))
-		if err != nil {
-			return nil, err
+		if !blobName.MatchString(f.Name()) {
+			continue // left by a tool, or by a transfer that broke off
 		}
-		if err := a.keep(f.Name(), data); err != nil {
+		b, digest, err := fileBlob(filepath.Join(a.path, blobFolder, f.Name()))
+		if err == nil {
+			err = a.keep(f.Name(), digest, b)
+		}
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -152,15 +163,17 @@ func (a *Archive) readFile() (text []byte, err error) {
 		case h.Typeflag != tar.TypeReg:
 			continue
 		}
-		data, err := io.ReadAll(r)
-		if err != nil {
-			return nil, fmt.Errorf("it is damaged, or was not copied completely: %w", err)
-		}
 		switch folder, name := path.Split(path.Clean(h.Name)); {
 		case name == indexFile && folder == "":
-			text = data
-		case folder == blobFolder+"/":
-			if err := a.keep(name, data); err != nil {
+			if text, err = io.ReadAll(r); err != nil {
+				return nil, fmt.Errorf("it is damaged, or was not copied completely: %w", err)
+			}
+		case folder == blobFolder+"/" && blobName.MatchString(name):
+			b, digest, err := a.receive(r)
+			if err != nil {
+				return nil, fmt.Errorf("it is damaged, or was not copied completely: %w", err)
+			}
+			if err := a.keep(name, digest, b); err != nil {
 				return nil, err
 			}
 		}
@@ -168,91 +181,133 @@ func (a *Archive) readFile() (text []byte, err error) {
 }
 
 // keep takes a blob, if it is what its name says.
-func (a *Archive) keep(name string, data []byte) error {
-	if !blobName.MatchString(name) {
-		return nil // left by a tool, or by a transfer that broke off
-	}
-	digest := digestOf(data)
+func (a *Archive) keep(name, digest string, b blob) error {
 	if named := strings.Replace(name, ".", ":", 1); named != digest {
 		return fmt.Errorf("blob %s is damaged: its digest is %s: copy the archive again", named, digest)
 	}
-	a.blobs[digest] = data
+	a.blobs[digest] = b
 	return nil
 }
 
 // check fails if something is missing that the index or a manifest names.
 func (a *Archive) check() error {
 	for _, e := range a.entries {
-		art := a.artifact(e)
-		if art == nil {
+		if _, ok := a.blobs[e.Digest]; !ok {
 			return fmt.Errorf("it is not complete: the manifest %s of %s:%s is missing: copy it again", e.Digest, e.Repository, e.Tag)
 		}
-		missing, err := art.Missing()
+		named, err := a.namedBy(e)
 		if err != nil {
 			return err
 		}
-		if len(missing) > 0 {
-			return fmt.Errorf("it is not complete: blob %s of %s:%s is missing: copy it again", missing[0], e.Repository, e.Tag)
+		for _, digest := range named {
+			if _, ok := a.blobs[digest]; !ok {
+				return fmt.Errorf("it is not complete: blob %s of %s:%s is missing: copy it again", digest, e.Repository, e.Tag)
+			}
 		}
 	}
 	return nil
 }
 
-// artifact returns what an entry of the index stands for, with the blobs that there are; nil if its manifest is missing.
-func (a *Archive) artifact(e entry) *registry.Artifact {
-	data, ok := a.blobs[e.Digest]
-	if !ok {
-		return nil
-	}
-	art := &registry.Artifact{Repository: e.Repository, Tag: e.Tag, MediaType: e.MediaType, Manifest: data, Blobs: map[string][]byte{}}
-	m, err := v1.ParseManifest(bytes.NewReader(data))
+// namedBy returns the digests of what an entry needs beside its manifest: the blobs of an image, and the manifests of an index, each with an entry
+// of its own. A list of what refers to a manifest needs nothing, and layers that are to be had elsewhere only are not needed.
+func (a *Archive) namedBy(e entry) ([]string, error) {
+	data, err := a.blobs[e.Digest].bytes()
 	if err != nil {
-		return art
+		return nil, err
 	}
-	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
-		if blob, ok := a.blobs[d.Digest.String()]; ok {
-			art.Blobs[d.Digest.String()] = blob
+	var m struct {
+		Config    v1.Descriptor   `json:"config"`
+		Layers    []v1.Descriptor `json:"layers"`
+		Manifests []v1.Descriptor `json:"manifests"`
+	}
+	if err := json.Unmarshal(data, &m); err != nil {
+		return nil, fmt.Errorf("the manifest of %s:%s is not JSON: %w", e.Repository, e.Tag, err)
+	}
+	all := m.Layers
+	if m.Config.Digest.Hex != "" {
+		all = append(all, m.Config)
+	}
+	if !referrersTag.MatchString(e.Tag) {
+		all = append(all, m.Manifests...)
+	}
+	var named []string
+	for _, d := range all {
+		if d.MediaType.IsDistributable() || d.MediaType == "" || !d.MediaType.IsLayer() {
+			named = append(named, d.Digest.String())
 		}
 	}
-	return art
+	return named, nil
 }
 
-// Artifacts returns all that is in the archive.
-func (a *Archive) Artifacts() []*registry.Artifact {
-	var all []*registry.Artifact
-	for _, e := range a.entries {
-		all = append(all, a.artifact(e))
-	}
-	return all
-}
+// referrersTag stands for a list of what refers to a manifest.
+var referrersTag = regexp.MustCompile(`^sha256-[0-9a-f]{64}$`)
 
 // Components returns the component versions in the archive.
-func (a *Archive) Components() []*registry.Artifact {
-	return slices.DeleteFunc(a.Artifacts(), func(art *registry.Artifact) bool { return !art.IsComponent() })
+func (a *Archive) Components() ([]*registry.Artifact, error) {
+	var all []*registry.Artifact
+	for _, e := range a.entries {
+		manifest, err := a.blobs[e.Digest].bytes()
+		if err != nil {
+			return nil, err
+		}
+		art := &registry.Artifact{Repository: e.Repository, Tag: e.Tag, MediaType: e.MediaType, Manifest: manifest, Blobs: map[string][]byte{}}
+		if !art.IsComponent() {
+			continue
+		}
+		named, err := a.namedBy(e)
+		if err != nil {
+			return nil, err
+		}
+		for _, digest := range named {
+			if art.Blobs[digest], err = a.blobs[digest].bytes(); err != nil {
+				return nil, err
+			}
+		}
+		all = append(all, art)
+	}
+	return all, nil
 }
 
 // Add takes artifacts in. A tag that stands for something else is moved only if asked to.
 func (a *Archive) Add(replace bool, artifacts ...*registry.Artifact) error {
 	for _, art := range artifacts {
 		e := entry{art.Repository, art.Tag, art.Digest(), cmp.Or(art.MediaType, string(types.OCIManifestSchema1))}
-		same := func(o entry) bool {
-			return o.Repository == e.Repository && o.Tag == e.Tag && (e.Tag != "" || o.Digest == e.Digest)
+		if i := a.find(e); i >= 0 && a.entries[i].Digest != e.Digest && !replace {
+			return fmt.Errorf("adding %s:%s to archive %s: it has that already, with other content (%s, this is %s): raise the version, or give --overwrite",
+				e.Repository, e.Tag, a.path, a.entries[i].Digest, e.Digest)
 		}
-		if i := slices.IndexFunc(a.entries, same); i >= 0 {
-			if a.entries[i].Digest != e.Digest && !replace {
-				return fmt.Errorf("adding %s:%s to archive %s: it has that already, with other content (%s, this is %s): raise the version, or give --overwrite",
-					e.Repository, e.Tag, a.path, a.entries[i].Digest, e.Digest)
-			}
-			a.entries = slices.Delete(a.entries, i, i+1)
+		a.enter(e)
+		a.put(e.Digest, art.Manifest)
+		for digest, data := range art.Blobs {
+			a.put(digest, data)
 		}
-		a.entries = append(a.entries, e)
-		a.blobs[e.Digest] = art.Manifest
-		maps.Copy(a.blobs, art.Blobs)
 	}
+	return nil
+}
+
+// find returns where the index has what an entry names, -1 if it does not.
+func (a *Archive) find(e entry) int {
+	return slices.IndexFunc(a.entries, func(o entry) bool {
+		return o.Repository == e.Repository && o.Tag == e.Tag && (e.Tag != "" || o.Digest == e.Digest)
+	})
+}
+
+// enter puts an entry into the index, in place of one of the same name.
+func (a *Archive) enter(e entry) {
+	if i := a.find(e); i >= 0 {
+		a.entries = slices.Delete(a.entries, i, i+1)
+	}
+	a.entries = append(a.entries, e)
 	slices.SortFunc(a.entries, func(x, y entry) int {
 		return cmp.Or(strings.Compare(x.Repository, y.Repository), strings.Compare(x.Tag, y.Tag), strings.Compare(x.Digest, y.Digest))
 	})
-	return nil
+}
+
+// put keeps a blob, unless it is there.
+func (a *Archive) put(digest string, data []byte) {
+	if _, there := a.blobs[digest]; !there {
+		a.blobs[digest] = blob{data: data, size: int64(len(data))}
+	}
 }
 
 // Save writes the archive where it came from: blobs first and the index last, or the whole beside and then in its place, so that a reader
@@ -262,7 +317,9 @@ func (a *Archive) Save() error {
 	if err != nil {
 		return fmt.Errorf("encoding the index: %w", err)
 	}
-	a.drop()
+	if err := a.drop(); err != nil {
+		return fmt.Errorf("writing archive %s: %w", a.path, err)
+	}
 	if isFile(a.path) {
 		err = a.saveFile(text)
 	} else {
@@ -275,13 +332,22 @@ func (a *Archive) Save() error {
 }
 
 // drop forgets blobs that nothing names any more.
-func (a *Archive) drop() {
-	needed := map[string][]byte{}
+func (a *Archive) drop() error {
+	needed := map[string]blob{}
 	for _, e := range a.entries {
 		needed[e.Digest] = a.blobs[e.Digest]
-		maps.Copy(needed, a.artifact(e).Blobs)
+		named, err := a.namedBy(e)
+		if err != nil {
+			return err
+		}
+		for _, digest := range named {
+			if b, ok := a.blobs[digest]; ok {
+				needed[digest] = b
+			}
+		}
 	}
 	a.blobs = needed
+	return nil
 }
 
 // isFile tells by its name whether an archive is one file.
@@ -294,12 +360,18 @@ func (a *Archive) saveFolder(text []byte) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // others may read it
 		return err
 	}
-	for digest, data := range a.blobs {
-		if err := replaceFile(filepath.Join(folder, strings.Replace(digest, ":", ".", 1)), data); err != nil {
+	for digest, b := range a.blobs {
+		if b.stored {
+			continue
+		}
+		file := filepath.Join(folder, strings.Replace(digest, ":", ".", 1))
+		if err := replaceFile(file, b.copyTo); err != nil {
 			return err
 		}
+		b.stored = true
+		a.blobs[digest] = b
 	}
-	if err := replaceFile(filepath.Join(a.path, indexFile), text); err != nil {
+	if err := replaceFile(filepath.Join(a.path, indexFile), blob{data: text}.copyTo); err != nil {
 		return err
 	}
 	files, err := os.ReadDir(folder)
@@ -317,13 +389,13 @@ func (a *Archive) saveFolder(text []byte) error {
 }
 
 // replaceFile writes a file beside and then in the place of the one that is there.
-func replaceFile(path string, data []byte) error {
+func replaceFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return err
 	}
 	defer os.Remove(f.Name()) //nolint:errcheck // it is gone unless something failed
-	_, err = f.Write(data)
+	err = write(f)
 	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return err
 	}
@@ -332,81 +404,47 @@ func replaceFile(path string, data []byte) error {
 
 // saveFile writes the archive as one file, the same bytes for the same content.
 func (a *Archive) saveFile(text []byte) error {
-	var b bytes.Buffer
-	var out io.WriteCloser = nopCloser{&b}
-	if !strings.HasSuffix(a.path, ".tar") {
-		out = gzip.NewWriter(&b)
-	}
-	w := tar.NewWriter(out)
-	put := func(name string, data []byte) error {
-		h := &tar.Header{Name: name, Mode: 0o644, Size: int64(len(data)), Typeflag: tar.TypeReg, Format: tar.FormatUSTAR, ModTime: time.Unix(0, 0)}
-		if err := w.WriteHeader(h); err != nil {
-			return err
-		}
-		_, err := w.Write(data)
-		return err
-	}
-	err := put(indexFile, text)
-	for _, digest := range sortedKeys(a.blobs) {
-		err = errors.Join(err, put(path.Join(blobFolder, strings.Replace(digest, ":", ".", 1)), a.blobs[digest]))
-	}
-	if err = errors.Join(err, w.Close(), out.Close()); err != nil {
-		return err
-	}
 	if err := os.MkdirAll(filepath.Dir(a.path), 0o755); err != nil { //nolint:gosec // others may read it
 		return err
 	}
-	return replaceFile(a.path, b.Bytes())
-}
-
-type nopCloser struct{ io.Writer }
-
-// Close does nothing.
-func (nopCloser) Close() error { return nil }
-
-// RoundTrip answers a client of a registry from the archive, whatever host it asks. Writing is not possible so.
-func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
-	answer := func(code int, mediaType string, data []byte) (*http.Response, error) {
-		r := &http.Response{
-			StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: request,
-			Header: http.Header{"Content-Type": {mediaType}}, ContentLength: int64(len(data)), Body: io.NopCloser(bytes.NewReader(data)),
+	return replaceFile(a.path, func(out io.Writer) error {
+		if strings.HasSuffix(a.path, ".tar") {
+			return a.pack(out, text)
 		}
-		if code == http.StatusOK {
-			r.Header.Set("Docker-Content-Digest", digestOf(data))
-		}
-		return r, nil
-	}
-	const text, missing = "application/json", `{"errors":[]}`
-	at := strings.TrimPrefix(request.URL.Path, "/v2/")
-	if at == "" {
-		return answer(http.StatusOK, text, []byte("{}"))
-	}
-	if repository, ok := strings.CutSuffix(at, "/tags/list"); ok {
-		tags := []string{}
-		for _, e := range a.entries {
-			if e.Repository == repository && e.Tag != "" {
-				tags = append(tags, e.Tag)
-			}
-		}
-		data, err := json.Marshal(map[string]any{"name": repository, "tags": tags})
+		zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // layers of images are compressed already
 		if err != nil {
-			return nil, err
+			return err
 		}
-		return answer(http.StatusOK, text, data)
-	}
-	folder, reference := path.Split(at)
-	if repository, ok := strings.CutSuffix(folder, "/manifests/"); ok {
-		for _, e := range a.entries {
-			if e.Repository == repository && (e.Tag == reference || e.Digest == reference) {
-				return answer(http.StatusOK, e.MediaType, a.blobs[e.Digest])
-			}
-		}
-	}
-	if data, ok := a.blobs[reference]; ok && strings.HasSuffix(folder, "/blobs/") {
-		return answer(http.StatusOK, "application/octet-stream", data)
-	}
-	return answer(http.StatusNotFound, text, []byte(missing))
+		return errors.Join(a.pack(zip, text), zip.Close())
+	})
 }
+
+// pack writes the archive as a tar.
+func (a *Archive) pack(out io.Writer, text []byte) error {
+	w := tar.NewWriter(out)
+	put := func(name string, b blob) error {
+		h := &tar.Header{Name: name, Mode: 0o644, Size: b.size, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR, ModTime: time.Unix(0, 0)}
+		if b.size > maxUSTAR {
+			h.Format = tar.FormatGNU
+		}
+		if err := w.WriteHeader(h); err != nil {
+			return err
+		}
+		return b.copyTo(w)
+	}
+	if err := put(indexFile, blob{data: text, size: int64(len(text))}); err != nil {
+		return err
+	}
+	for _, digest := range sortedKeys(a.blobs) {
+		if err := put(path.Join(blobFolder, strings.Replace(digest, ":", ".", 1)), a.blobs[digest]); err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// maxUSTAR is the size of the largest file that the plain form of tar can have.
+const maxUSTAR = 8<<30 - 1
 
 func digestOf(data []byte) string {
 	sum := sha256.Sum256(data)

@@ -7,6 +7,7 @@
 //	err = author.Save(ctx, "sample.ctf", made)                      // a Common Transport Format archive
 //	findings, err := m.Lint(ctx, previous)                          // against the version before
 //	report, err := author.Trial{…}.Run(ctx)                         // on a cluster: install, upgrade, uninstall
+//	copied, err := author.Copy(ctx, from, to, author.Copying{Images: true})
 //
 // # How it works
 //
@@ -14,10 +15,16 @@
 // chart or a Kustomize directory; what package render makes of it becomes one file, since that is what every reader of modules can take.
 // Images are found in it as the component descriptor has to name them.
 //
-// A place is an archive or a registry, see [Open]. An archive is read by the same client as a registry: it answers the client's requests
-// itself, see [Archive.RoundTrip]. So there is one way to read, to verify and to copy.
+// A place is an archive or a registry, see [Open]. An archive is asked by the same client as a registry: it answers the client's requests
+// itself, see [Archive.RoundTrip]. So there is one way to read, to verify and to copy. Large blobs of an archive, such as layers of images, are never
+// in memory as a whole.
+//
+// [Copy] brings images along under names that follow from those that they had. Manifests are not rewritten for that: the descriptor names images where
+// they are, and whoever installs puts these names into workloads. What is left is told.
+//
+// [Preview] renders all layers of a version as the manager does, see [Installation], and asks an API server for a dry run.
 //
 // # What it does not do
 //
-// It changes nothing in a cluster but for a Trial, builds no images, and follows no component references.
+// It changes nothing in a cluster but for a Trial, builds no images, copies no signatures of images, and follows no component references.
 package author

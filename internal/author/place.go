@@ -26,6 +26,7 @@ type Place struct {
 	Component, Version string
 
 	text     string // without component and version
+	access   Access
 	registry *registry.Registry
 	archive  *Archive // nil: it is a registry
 }
@@ -46,7 +47,7 @@ type Access struct {
 // dot or a slash, ends with .ctf, .tgz, .tar.gz or .tar, or is there. The prefixes ctf:: and oci:: say which it is. create makes an archive
 // that is not there an empty one. Nothing is asked of a registry.
 func Open(reference string, access Access, create bool) (*Place, error) {
-	p := &Place{}
+	p := &Place{access: access}
 	place, is, err := p.split(reference)
 	if err != nil {
 		return nil, err
@@ -58,12 +59,12 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 	}
 	if is == "archive" {
 		if p.archive, err = OpenArchive(place); errors.Is(err, os.ErrNotExist) && create {
-			p.archive, err = &Archive{path: place, blobs: map[string][]byte{}}, nil
+			p.archive, err = newArchive(place), nil
 		}
 		if err != nil {
 			return nil, err
 		}
-		options.Host, options.Transport, options.Keychain = "archive.invalid", p.archive, nil
+		options.Host, options.Transport, options.Keychain = archiveHost, p.archive, nil
 	}
 	if p.registry, err = registry.New(options); err != nil {
 		return nil, err
@@ -118,13 +119,21 @@ func (p *Place) Registry() *registry.Registry { return p.registry }
 func (p *Place) Select(ctx context.Context) ([]*registry.Artifact, error) {
 	var found []*registry.Artifact
 	if p.archive != nil {
-		for _, a := range p.archive.Components() {
+		all, err := p.archive.Components()
+		if err != nil {
+			return nil, fmt.Errorf("reading archive %s: %w", p, err)
+		}
+		for _, a := range all {
 			if (p.Component == "" || a.Name() == p.Component) && (p.Version == "" || a.Version() == p.Version) {
 				found = append(found, a)
 			}
 		}
 		if len(found) == 0 {
-			return nil, p.nothing(p.archive.names())
+			var names []string
+			for _, a := range all {
+				names = append(names, a.Name()+":"+a.Version())
+			}
+			return nil, p.nothing(names)
 		}
 		return found, nil
 	}
@@ -172,14 +181,6 @@ func (p *Place) nothing(have []string) error {
 	return &NotFound{fmt.Sprintf("%s does not have %s, but %s", p, what, strings.Join(have, ", "))}
 }
 
-func (a *Archive) names() []string {
-	var names []string
-	for _, art := range a.Components() {
-		names = append(names, art.Name()+":"+art.Version())
-	}
-	return names
-}
-
 // Versions returns the versions of the component, the lowest first.
 func (p *Place) Versions(ctx context.Context) ([]string, error) {
 	versions, err := p.registry.Versions(ctx, p.Component)
@@ -225,55 +226,112 @@ type Copied struct {
 	Signatures int `json:"signatures"`
 	// New tells whether it was not there before.
 	New bool `json:"new"`
+	// Images that came along.
+	Images []CopiedImage `json:"images,omitempty"`
+	// OldNames are what objects will still ask for by the names of before, because nobody puts others in their place.
+	OldNames []OldName `json:"oldNames,omitempty"`
 }
 
-// Copy brings component versions from one place to another, with their signatures, byte for byte. Only a version that states no repository
-// context gets the registry it comes to as one, because without any the reference would find nothing to install; one that cosign has
-// signed is refused then. A version that is there with other content is replaced only if asked to.
-func Copy(ctx context.Context, from, to *Place, replace bool) ([]Copied, error) {
+// Copying says what is copied.
+type Copying struct {
+	// Images come along, and the descriptor names them at their new place then.
+	Images bool
+	// Replace what is there with other content.
+	Replace bool
+	// Say is told of what takes its time; nil for nobody.
+	Say func(string)
+}
+
+// Copy brings component versions from one place to another, with their signatures, byte for byte but for two things. A version that states no
+// repository context gets the registry it comes to as one, because without any the reference would find nothing to install. And in a registry the
+// descriptor names images that came along where they are now; a signature in the descriptor does not cover that. One that cosign has signed stays as
+// it is, or is refused if it has no repository context. A version that is there with other content is replaced only if asked to.
+func Copy(ctx context.Context, from, to *Place, o Copying) (done []Copied, err error) {
 	all, err := from.Select(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var done []Copied
+	if o.Say == nil {
+		o.Say = func(string) {}
+	}
 	for _, a := range all {
-		signatures, err := from.registry.Signatures(ctx, a)
-		if err != nil {
-			return done, err
-		}
-		made := a
-		if to.archive == nil {
-			if made, err = to.registry.At(a); err != nil {
-				return done, err
-			}
-		}
-		c := Copied{Name: a.Name(), Version: a.Version(), Digest: made.Digest(), Signatures: len(signatures)}
-		if made != a {
-			c.Was = a.Digest()
-			if len(signatures) > 0 {
-				return done, fmt.Errorf("copying %s:%s: its descriptor has no repository context, and needs one in a registry; but then its cosign signature is worth nothing: "+
-					"push it before it is signed, or build it with --registry", a.Name(), a.Version())
-			}
-		}
-		if c.New, err = to.write(ctx, replace, append([]*registry.Artifact{made}, signatures...)); err != nil {
-			return done, err
+		var c Copied
+		if c, err = from.copy(ctx, to, a, o); err != nil {
+			break
 		}
 		done = append(done, c)
 	}
-	return done, nil
+	if to.archive != nil && len(done) > 0 {
+		err = errors.Join(err, to.archive.Save())
+	}
+	return done, err
 }
 
-// write brings artifacts to the place; the first is what the others sign. They come last, so that there is never a signature of nothing.
+// copy brings one component version to another place. In an archive it is not saved yet.
+func (p *Place) copy(ctx context.Context, to *Place, a *registry.Artifact, o Copying) (Copied, error) {
+	c := Copied{Name: a.Name(), Version: a.Version()}
+	signatures, err := p.registry.Signatures(ctx, a)
+	if err != nil {
+		return c, err
+	}
+	c.Signatures = len(signatures)
+	if o.Images {
+		if c.Images, err = (courier{p, to, o.Replace, o.Say}).bring(ctx, a); err != nil {
+			return c, err
+		}
+	}
+	made, err := to.adapt(a, c)
+	if err != nil {
+		return c, err
+	}
+	if c.Digest = made.Digest(); made != a {
+		c.Was = a.Digest()
+	}
+	c.New, err = to.add(ctx, o.Replace, append([]*registry.Artifact{made}, signatures...))
+	if err == nil && to.archive == nil && len(c.Images) > 0 {
+		var unknown error
+		if c.OldNames, unknown = to.oldNames(ctx, c); unknown != nil { // the copy is whole
+			o.Say(fmt.Sprintf("%s:%s is copied, but it is not known by which names it asks for its images: %v", c.Name, c.Version, unknown))
+		}
+	}
+	return c, err
+}
+
+// adapt returns a component version as it has to be in the place: an archive takes it as it is.
+func (p *Place) adapt(a *registry.Artifact, c Copied) (*registry.Artifact, error) {
+	if p.archive != nil {
+		return a, nil
+	}
+	made, err := p.registry.At(a)
+	switch {
+	case err != nil:
+		return nil, err
+	case c.Signatures == 0:
+		return rename(made, c.Images)
+	case made != a:
+		return nil, fmt.Errorf("copying %s:%s: its descriptor has no repository context, and needs one in a registry; but then its cosign signature is worth nothing: "+
+			"push it before it is signed, or build it with --registry", a.Name(), a.Version())
+	}
+	return a, nil
+}
+
+// write brings artifacts to the place; the first is what the others sign.
 func (p *Place) write(ctx context.Context, replace bool, artifacts []*registry.Artifact) (isNew bool, err error) {
+	if isNew, err = p.add(ctx, replace, artifacts); err != nil || p.archive == nil {
+		return isNew, err
+	}
+	return isNew, p.archive.Save()
+}
+
+// add brings artifacts to the place; the first is what the others sign. They come last, so that there is never a signature of nothing. An archive
+// has to be saved yet.
+func (p *Place) add(ctx context.Context, replace bool, artifacts []*registry.Artifact) (isNew bool, err error) {
 	if p.archive != nil {
 		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool { return e.Digest == artifacts[0].Digest() && e.Tag == artifacts[0].Tag })
 		if err := p.archive.Add(replace, artifacts[0]); err != nil {
 			return false, err
 		}
-		if err := p.archive.Add(true, artifacts[1:]...); err != nil {
-			return false, err
-		}
-		return isNew, p.archive.Save()
+		return isNew, p.archive.Add(true, artifacts[1:]...)
 	}
 	for i, a := range artifacts {
 		written, err := p.registry.Write(ctx, a, replace || i > 0)

@@ -87,7 +87,7 @@ func TestRound(t *testing.T) {
 		if i%2 == 0 {
 			from += "//example.com/module/widget"
 		}
-		done, err := Copy(t.Context(), place(t, from, Access{}), place(t, at[i], Access{}), false)
+		done, err := Copy(t.Context(), place(t, from, Access{}), place(t, at[i], Access{}), Copying{})
 		if err != nil {
 			t.Fatalf("to %s: %v", at[i], err)
 		}
@@ -100,7 +100,7 @@ func TestRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := Verify(t.Context(), place(t, at[len(at)-1], Access{Trust: trust}))
+	found, err := Verify(t.Context(), place(t, at[len(at)-1], Access{Trust: trust}), false)
 	if err != nil || len(found) != 1 || found[0].Kind != registry.KindCosign {
 		t.Errorf("verified %+v, %v", found, err)
 	}
@@ -128,7 +128,7 @@ func TestSignDescriptor(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := serve(t)
-	done, err := Copy(t.Context(), archive, place(t, to, Access{}), false)
+	done, err := Copy(t.Context(), archive, place(t, to, Access{}), Copying{})
 	if err != nil || done[0].Was == "" {
 		t.Fatalf("copied %+v, %v: want a repository context added", done, err)
 	}
@@ -136,7 +136,7 @@ func TestSignDescriptor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := Verify(t.Context(), place(t, to+"//example.com/module/widget", Access{Trust: trust}))
+	found, err := Verify(t.Context(), place(t, to+"//example.com/module/widget", Access{Trust: trust}), false)
 	if err != nil || found[0].Kind != registry.KindOCM {
 		t.Errorf("verified %+v, %v", found, err)
 	}

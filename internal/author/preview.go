@@ -1,6 +1,7 @@
 package author
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -46,63 +48,186 @@ type FieldChange struct {
 	After  string `json:"after,omitempty"`
 }
 
-// Preview asks the API server of a runtime what installing a module there would change, object by object: a dry run of the server-side apply
-// that the manager does. Nothing is written. name is that of the Manifest; installed, which may be nil, is the one that is there. The number
-// is that of objects that stay as they are.
+// Wish is what the control plane says of an installation besides what the component version holds.
+type Wish struct {
+	// Name of the Manifest.
+	Name client.ObjectKey
+	// Installed is the Manifest that is there; nil if there is none.
+	Installed *v1beta2.Manifest
+	// Manager is the workload that runs the operator; nil if the ModuleTemplate names none.
+	Manager *v1beta2.Manager
+	// Resource is the custom resource that is created if it is not there; nil for none.
+	Resource *unstructured.Unstructured
+}
+
+// Preview asks the API server of a runtime what installing a component version there would change, object by object: a dry run of the server-side
+// apply that the manager does, of what it makes of all layers. Nothing is written. The number is that of objects that stay as they are.
 //
 // What exists only after the installation cannot be asked: objects of new kinds and in new namespaces count as created.
-func Preview(ctx context.Context, config *rest.Config, m *Module, installed *v1beta2.Manifest, name client.ObjectKey) (changes []Change, same int, err error) {
-	runtime, err := client.New(config, client.Options{})
+func Preview(ctx context.Context, config *rest.Config, i *Installation, w Wish) (changes []Change, same int, err error) {
+	p, err := newPreview(config)
+	if err != nil {
+		return nil, 0, err
+	}
+	options, overlay, err := p.options(ctx, i, w)
+	if err != nil {
+		return nil, 0, err
+	}
+	cluster, err := apply.New(config, nil, apply.ClusterOptions{})
 	if err != nil {
 		return nil, 0, fmt.Errorf("connecting to the runtime: %w", err)
 	}
-	p := preview{Client: runtime}
-	options, overlay, err := p.options(ctx, m, installed, name)
-	if err != nil {
-		return nil, 0, err
-	}
-	bundle, err := render.Build(m.Objects, options)
-	if err != nil {
-		return nil, 0, err
-	}
-	var refs []apply.Ref
-	for _, o := range bundle.Objects {
-		ref := apply.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Name: o.Name}
-		mapping, err := runtime.RESTMapper().RESTMapping(o.GVK.GroupKind(), o.GVK.Version)
-		namespaced := err == nil && mapping.Scope.Name() == meta.RESTScopeNameNamespace
-		if meta.IsNoMatchError(err) {
-			namespaced = o.Namespace != "" // its definition comes with the module
-		} else if err != nil {
-			return nil, 0, fmt.Errorf("asking which kinds the runtime serves: %w", err)
+	for _, one := range i.parts {
+		bundle, err := one.bundle(ctx, options, cluster.Capabilities)
+		if err == nil {
+			err = p.set(ctx, apply.Set{Bundle: bundle, Overlay: overlay, Namespace: one.settings.Namespace, Owner: v1beta2.FieldOwnerApplier})
 		}
-		if namespaced {
-			if ref.Namespace = o.Namespace; ref.Namespace == "" {
-				ref.Namespace = v1beta2.RuntimeNamespace
-			}
-		}
-		refs = append(refs, ref)
-		want := &unstructured.Unstructured{}
-		if err := want.UnmarshalJSON(o.AppendJSON(nil, ref.Namespace, overlay)); err != nil {
-			return nil, 0, fmt.Errorf("encoding %s: %w", ref, err)
-		}
-		c, err := p.object(ctx, ref, want, mapping != nil)
 		if err != nil {
 			return nil, 0, err
 		}
-		if c == nil {
-			same++
-			continue
-		}
-		changes = append(changes, *c)
 	}
-	if installed != nil {
-		for _, r := range apply.Removed(recorded(installed), refs) {
-			if !r.Keep {
-				changes = append(changes, Change{Action: ChangeDelete, Object: r.String()})
-			}
+	if w.Resource != nil {
+		if err := p.resource(ctx, w.Resource); err != nil {
+			return nil, 0, err
 		}
 	}
-	return changes, same, nil
+	if w.Installed != nil {
+		p.removed(apply.Removed(recorded(w.Installed), p.refs))
+	}
+	return p.changes, p.same, nil
+}
+
+// PreviewSet is Preview for objects that are no module's: what applying a set to a cluster would change, object by object. old are what was
+// applied before; those that the set does not have any more would be deleted.
+func PreviewSet(ctx context.Context, config *rest.Config, set apply.Set, old []apply.Ref) (changes []Change, same int, err error) {
+	p, err := newPreview(config)
+	if err == nil {
+		err = p.set(ctx, set)
+	}
+	if err != nil {
+		return nil, 0, err
+	}
+	p.removed(apply.Removed(old, p.refs))
+	return p.changes, p.same, nil
+}
+
+// preview is what was found out so far.
+type preview struct {
+	client.Client
+	defined map[schema.GroupKind]bool // kinds that come with the module, and whether they have namespaces
+	refs    []apply.Ref               // of the sets
+	changes []Change
+	same    int // objects that stay as they are
+}
+
+func newPreview(config *rest.Config) (*preview, error) {
+	c, err := client.New(config, client.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	return &preview{Client: c, defined: map[schema.GroupKind]bool{}}, nil
+}
+
+// note adds what would become of an object, nil for nothing.
+func (p *preview) note(c *Change) {
+	if c == nil {
+		p.same++
+	} else {
+		p.changes = append(p.changes, *c)
+	}
+}
+
+func (p *preview) removed(refs []apply.Ref) {
+	for _, r := range refs {
+		if !r.Keep {
+			p.changes = append(p.changes, Change{Action: ChangeDelete, Object: r.String()})
+		}
+	}
+}
+
+// set asks what would become of the objects of a set.
+func (p *preview) set(ctx context.Context, s apply.Set) error {
+	for _, o := range s.Bundle.Objects {
+		if crd, ok := o.CRD(); ok {
+			p.defined[schema.GroupKind{Group: crd.Group, Kind: crd.Kind}] = crd.Namespaced
+		}
+	}
+	for _, o := range s.Bundle.Objects {
+		ref := apply.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Name: o.Name}
+		served, namespaced, err := p.scope(o.GVK)
+		if err != nil {
+			return err
+		}
+		if _, defined := p.defined[o.GVK.GroupKind()]; !served && !defined {
+			namespaced = o.Namespace != ""
+		}
+		if namespaced {
+			ref.Namespace = cmp.Or(o.Namespace, s.Namespace, "default") // as package apply does
+		}
+		want := &unstructured.Unstructured{}
+		if err := want.UnmarshalJSON(o.AppendJSON(nil, ref.Namespace, s.Overlay)); err != nil {
+			return fmt.Errorf("encoding %s: %w", ref, err)
+		}
+		c, err := p.applied(ctx, ref, want, s.Owner, served)
+		if err != nil {
+			return err
+		}
+		p.refs = append(p.refs, ref)
+		p.note(c)
+	}
+	return nil
+}
+
+// scope tells whether the runtime serves a kind, and whether its objects have namespaces.
+func (p *preview) scope(gvk schema.GroupVersionKind) (served, namespaced bool, err error) {
+	mapping, err := p.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+	switch {
+	case meta.IsNoMatchError(err): // its definition comes with the module, or nobody has it
+		return false, p.defined[gvk.GroupKind()], nil
+	case err != nil:
+		return false, false, fmt.Errorf("asking which kinds the runtime serves: %w", err)
+	}
+	return true, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
+}
+
+// resource asks what would become of the module's custom resource. One that is there belongs to the user, and stays.
+func (p *preview) resource(ctx context.Context, cr *unstructured.Unstructured) error {
+	gvk := cr.GroupVersionKind()
+	ref := apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Name: cr.GetName()}
+	served, namespaced, err := p.scope(gvk)
+	if err != nil {
+		return err
+	}
+	cr = cr.DeepCopy()
+	if namespaced {
+		ref.Namespace = cmp.Or(cr.GetNamespace(), v1beta2.RuntimeNamespace)
+	}
+	cr.SetNamespace(ref.Namespace)
+	create := &Change{Action: ChangeCreate, Object: ref.String()}
+	if !served {
+		p.note(create)
+		return nil
+	}
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(gvk)
+	switch err := p.Get(ctx, client.ObjectKeyFromObject(cr), live); {
+	case err == nil:
+		p.note(nil)
+		return nil
+	case client.IgnoreNotFound(err) != nil:
+		return fmt.Errorf("reading %s: %w", ref, err)
+	}
+	if _, defined := p.defined[gvk.GroupKind()]; !defined { // else by a definition that may be another then
+		err = p.Create(ctx, cr, client.DryRunAll)
+	}
+	switch {
+	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
+		create = &Change{Action: ChangeRefuse, Object: ref.String(), Message: err.Error()}
+	case client.IgnoreNotFound(err) != nil: // its namespace comes with the module
+		return fmt.Errorf("asking for a dry run of %s: %w", ref, err)
+	}
+	p.note(create)
+	return nil
 }
 
 // recorded is the inventory of a Manifest.
@@ -114,32 +239,31 @@ func recorded(m *v1beta2.Manifest) []apply.Ref {
 	return refs
 }
 
-type preview struct{ client.Client }
-
 // options are those with which the manager renders. A script test holds the two together: the preview of what is installed is empty.
-func (p preview) options(ctx context.Context, m *Module, installed *v1beta2.Manifest, name client.ObjectKey) (render.Options, render.Overlay, error) {
+func (p *preview) options(ctx context.Context, i *Installation, w Wish) (render.Options, render.Overlay, error) {
 	o := render.Options{
 		Labels:      map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
 		Annotations: map[string]string{v1beta2.AnnotationDisclaimer: v1beta2.Disclaimer},
-		Images:      m.Images,
+		Images:      i.Images,
 	}
-	if installed != nil && installed.Spec.Manager != nil {
-		w := installed.Spec.Manager
-		o.Manager = &render.Manager{Group: w.Group, Version: w.Version, Kind: w.Kind, Namespace: w.Namespace, Name: w.Name}
-		secret, err := p.pullSecret(ctx, w)
+	if m := w.Manager; m != nil {
+		o.Manager = &render.Manager{Group: m.Group, Version: m.Version, Kind: m.Kind, Namespace: m.Namespace, Name: m.Name}
+	}
+	if w.Installed != nil && w.Installed.Spec.Manager != nil {
+		secret, err := p.pullSecret(ctx, w.Installed.Spec.Manager)
 		if err != nil {
 			return o, render.Overlay{}, err
 		}
 		o.PullSecret = secret
 	}
 	return o, render.Overlay{
-		Labels:      map[string]string{v1beta2.LabelAppComponent: name.Name},
-		Annotations: map[string]string{v1beta2.AnnotationOwnedBy: name.Namespace + "/" + name.Name},
+		Labels:      map[string]string{v1beta2.LabelAppComponent: w.Name.Name},
+		Annotations: map[string]string{v1beta2.AnnotationOwnedBy: w.Name.Namespace + "/" + w.Name.Name},
 	}, nil
 }
 
 // pullSecret returns the pull secret that the manager was told to use, which is seen in the workload that it was given to.
-func (p preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, error) {
+func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, error) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(strings.TrimPrefix(w.Group+"/"+w.Version, "/"))
 	o.SetKind(w.Kind)
@@ -159,8 +283,8 @@ func (p preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, er
 	return "", nil
 }
 
-// object asks what would become of one object; nil if nothing would.
-func (p preview) object(ctx context.Context, ref apply.Ref, want *unstructured.Unstructured, served bool) (*Change, error) {
+// applied asks what would become of one object that owner applies; nil if nothing would.
+func (p *preview) applied(ctx context.Context, ref apply.Ref, want *unstructured.Unstructured, owner string, served bool) (*Change, error) {
 	create := &Change{Action: ChangeCreate, Object: ref.String()}
 	if !served {
 		return create, nil
@@ -176,7 +300,7 @@ func (p preview) object(ctx context.Context, ref apply.Ref, want *unstructured.U
 		return nil, nil
 	}
 	would := want.DeepCopy()
-	err = p.Apply(ctx, client.ApplyConfigurationFromUnstructured(would), client.FieldOwner(v1beta2.FieldOwnerApplier), client.ForceOwnership, client.DryRunAll)
+	err = p.Apply(ctx, client.ApplyConfigurationFromUnstructured(would), client.FieldOwner(owner), client.ForceOwnership, client.DryRunAll)
 	switch {
 	case err != nil && !exists && apierrors.IsNotFound(err): // its namespace comes with the module
 		return create, nil

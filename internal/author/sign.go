@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/google/go-containerregistry/pkg/authn"
-	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -23,8 +21,6 @@ type Signing struct {
 	Name string
 	// Key is the private key.
 	Key crypto.Signer
-	// Access is how to ask for the digests of images, which an OCM signature covers.
-	Access Access
 }
 
 // Signed is a component version that was signed.
@@ -36,7 +32,8 @@ type Signed struct {
 	Digest string `json:"digest"`
 }
 
-// Sign signs what the reference of a place names, where it lies. A signature in the descriptor makes another manifest; the tag follows.
+// Sign signs what the reference of a place names, where it lies. A signature in the descriptor makes another manifest; the tag follows. It covers the
+// digests of images; of those that are named by a tag the archive is asked, if the place is one that has them, or the registry that they name.
 func Sign(ctx context.Context, p *Place, s Signing) ([]Signed, error) {
 	rsaKey, isRSA := s.Key.(*rsa.PrivateKey)
 	switch {
@@ -58,7 +55,7 @@ func Sign(ctx context.Context, p *Place, s Signing) ([]Signed, error) {
 			if name == "" {
 				name = "default"
 			}
-			made, err := a.Sign(ctx, name, rsaKey, s.digestOf)
+			made, err := a.Sign(ctx, name, rsaKey, p.imageDigest)
 			if err != nil {
 				return done, fmt.Errorf("signing %s:%s: %w", a.Name(), a.Version(), err)
 			}
@@ -99,21 +96,16 @@ func (p *Place) cosign(ctx context.Context, a *registry.Artifact, k crypto.Signe
 	return err
 }
 
-// digestOf asks a registry for the digest of an image.
-func (s Signing) digestOf(ctx context.Context, image string) (string, error) {
-	ref, err := name.ParseReference(image)
-	if err != nil {
-		return "", fmt.Errorf("image %q: %w", image, err)
+// imageDigest asks for the digest of an image: that of its index, if it is for several platforms.
+func (p *Place) imageDigest(ctx context.Context, image string) (string, error) {
+	l, err := p.locate(registry.Image{Reference: image})
+	if err == nil {
+		var found *remote.Descriptor
+		if found, err = p.findImage(ctx, l); err == nil {
+			return found.Digest.String(), nil
+		}
 	}
-	keychain := s.Access.Keychain
-	if keychain == nil {
-		keychain = authn.DefaultKeychain
-	}
-	d, err := remote.Head(ref, remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain))
-	if err != nil {
-		return "", fmt.Errorf("asking for the digest of image %s, which the signature has to cover: %w: name images by digest in the manifest, or sign as cosign does (--kind cosign)", image, err)
-	}
-	return d.Digest.String(), nil
+	return "", fmt.Errorf("asking for the digest of image %s, which the signature has to cover: %w; push it before, name it by digest in the manifest, or sign as cosign does (--kind cosign)", image, err)
 }
 
 // Verified is a component version and what a trust policy says of it.
@@ -126,11 +118,14 @@ type Verified struct {
 	Key  string `json:"key,omitempty"`
 	// Problem says why nothing could be verified, where the policy only warns.
 	Problem string `json:"problem,omitempty"`
+	// Images that were looked for, each with the digest that it has.
+	Images []string `json:"images,omitempty"`
 }
 
-// Verify does with what the reference names, and all its layers, what the trust policy of the place says. An error says what is not as
-// signed, or incomplete.
-func Verify(ctx context.Context, p *Place) ([]Verified, error) {
+// Verify does with what the reference names, and all its layers, what the trust policy of the place says. With images it also looks for the images of
+// each version: they have to be there, and tags have to stand for the digests that the descriptor states. An error says what is not as signed, or
+// incomplete.
+func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 	all, err := p.Select(ctx)
 	if err != nil {
 		return nil, err
@@ -146,7 +141,50 @@ func Verify(ctx context.Context, p *Place) ([]Verified, error) {
 				return done, err
 			}
 		}
-		done = append(done, Verified{a.Name(), a.Version(), a.Digest(), c.Signature.Kind, c.Signature.Key, c.Signature.Problem})
+		v := Verified{Name: a.Name(), Version: a.Version(), Digest: a.Digest(), Kind: c.Signature.Kind, Key: c.Signature.Key, Problem: c.Signature.Problem}
+		if images {
+			if v.Images, err = p.verifyImages(ctx, a); err != nil {
+				return done, err
+			}
+		}
+		done = append(done, v)
 	}
 	return done, nil
+}
+
+// verifyImages looks for the images of a component version: by what their references say, and by what is stated of them.
+func (p *Place) verifyImages(ctx context.Context, a *registry.Artifact) ([]string, error) {
+	images, err := a.Images()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, i := range images {
+		digest, err := p.verifyImage(ctx, i)
+		if err != nil {
+			return nil, fmt.Errorf("verifying image %s, resource %s of %s:%s: %w", i.Reference, i.Resource, a.Name(), a.Version(), err)
+		}
+		name, _, _ := strings.Cut(i.Reference, "@")
+		found = append(found, name+"@"+digest)
+	}
+	return found, nil
+}
+
+func (p *Place) verifyImage(ctx context.Context, i registry.Image) (digest string, err error) {
+	l, err := p.locate(i)
+	if err != nil {
+		return "", err
+	}
+	found, err := p.findImage(ctx, l)
+	if err != nil {
+		return "", err
+	}
+	if digest = found.Digest.String(); l.digest == "" || strings.Contains(i.Reference, "@") {
+		return digest, nil
+	}
+	l.digest = ""
+	if found, err = p.findImage(ctx, l); err == nil && found.Digest.String() != digest {
+		err = fmt.Errorf("its tag stands for %s, but what is signed is %s: somebody has moved the tag; release a version with the image that is meant", found.Digest, digest)
+	}
+	return digest, err
 }

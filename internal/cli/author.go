@@ -52,7 +52,7 @@ func (a *app) secret(file string) ([]byte, error) {
 	return bytes.TrimRight(data, "\r\n"), err
 }
 
-// oneLogin is a keychain with one login for every registry.
+// oneLogin is a keychain with one login. Who has it asks only the registries that it is for.
 type oneLogin struct{ authn.Authenticator }
 
 // Resolve implements [authn.Keychain].
@@ -141,8 +141,34 @@ func (c copies) show(p *page) {
 		if v.Signatures > 0 {
 			p.line("  with %s of cosign", number(v.Signatures, "artefact"))
 		}
+		for _, i := range v.Images {
+			how := "is there now"
+			if !i.New {
+				how = "was there already"
+			}
+			p.line("  image %s %s: %s", i.Image, how, i.At)
+		}
+		what := "it"
+		if len(v.Images) > 0 {
+			what = "it and its images"
+		}
 		if v.Was != "" {
-			p.line("  its descriptor says now where it lies; before, its digest was %s", v.Was)
+			p.line("  its descriptor says now where to find %s; before, its digest was %s", what, v.Was)
+		}
+		c.showOldNames(p, v)
+	}
+}
+
+// showOldNames tells which objects ask for images by names that lead elsewhere.
+func (copies) showOldNames(p *page, v author.Copied) {
+	for i, old := range v.OldNames {
+		if i == 0 {
+			p.line("  what is installed asks for these by the names of before: let the container runtimes of clusters look for them elsewhere (a registry mirror)")
+		}
+		if old.At == "" {
+			p.line("    %s: %s, which is no resource of the component and was not copied", old.Object, old.Image)
+		} else {
+			p.line("    %s: %s, which is %s now", old.Object, old.Image, old.At)
 		}
 	}
 }

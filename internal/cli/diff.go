@@ -19,7 +19,8 @@ func (a *app) diffCommand() *cobra.Command {
 	var e entrance
 	var o comparing
 	c := a.command("diff RUNTIME MODULE [--to VERSION | --channel CHANNEL]", "what installing a version of a module would change in a runtime, object by object",
-		`The API server of the runtime is asked, by a dry run of what the manager would do; nothing is written. Without --to and --channel it is the
+		`The API server of the runtime is asked, by a dry run of what the manager would do with all layers of the version: manifests, charts and Kustomize
+directories, definitions, and the custom resource, which is created but never changed. Nothing is written. Without --to and --channel it is the
 version of the channel that the runtime follows. The version is read from the registry that the module is installed from, or --registry. For that,
 klm reads the access Secret of the runtime in the control plane, or uses --runtime-context of the kubeconfig.`, `
 klm diff runtime-a sample
@@ -71,8 +72,13 @@ func (d differences) names() []string {
 
 func (d differences) show(p *page) {
 	p.line("%s in %s: %s → %s", d.Module, d.Runtime, or(d.Installed), d.Version)
+	p.changes(d.Changes, d.Unchanged)
+}
+
+// changes shows what would become of objects.
+func (p *page) changes(changes []author.Change, unchanged int) {
 	const most = 20
-	for _, c := range d.Changes {
+	for _, c := range changes {
 		p.line("%-7s  %s", c.Action, c.Object)
 		if c.Message != "" {
 			p.wrap("           ", c.Message)
@@ -88,10 +94,10 @@ func (d differences) show(p *page) {
 			p.line("           and %s more; -o wide shows all", number(more, "field"))
 		}
 	}
-	if len(d.Changes) == 0 {
+	if len(changes) == 0 {
 		p.line("nothing would change")
 	}
-	p.line("%s would stay as they are", number(d.Unchanged, "object"))
+	p.line("%s would stay as they are", number(unchanged, "object"))
 }
 
 func (a *app) diff(ctx context.Context, o comparing) error {
@@ -121,7 +127,7 @@ func (a *app) diff(ctx context.Context, o comparing) error {
 	}
 	f.manifests = manifests.Items
 	there := f.manifest(o.module)
-	m, err := s.load(ctx, o, there, version)
+	i, err := s.load(ctx, o, there, version)
 	if err != nil {
 		return err
 	}
@@ -129,12 +135,11 @@ func (a *app) diff(ctx context.Context, o comparing) error {
 	if err != nil {
 		return err
 	}
-	name := client.ObjectKey{Namespace: c.namespace, Name: o.runtime + "-" + o.module}
 	d := differences{Runtime: o.runtime, Module: o.module, Version: version}
 	if there != nil {
-		name, d.Installed = client.ObjectKeyFromObject(there), installed(there)
+		d.Installed = installed(there)
 	}
-	if d.Changes, d.Unchanged, err = author.Preview(ctx, config, m, there, name); err != nil {
+	if d.Changes, d.Unchanged, err = author.Preview(ctx, config, i, s.wish(k, o.module, i, there)); err != nil {
 		r, broken := clusterOf(config, o.runtime, v1beta2.RuntimeNamespace)
 		if broken != nil {
 			return broken
@@ -168,16 +173,40 @@ func (s *stock) versionFor(k *v1beta2.Kyma, o comparing) (string, error) {
 	return "", fail(exitNotFound, "module %s has no channel %q: %s", o.module, wanted, instead(wanted, s.channels(o.module)))
 }
 
+// wish is what the manager would put into the Manifest of a version, besides where it lies.
+func (s *stock) wish(k *v1beta2.Kyma, module string, i *author.Installation, there *v1beta2.Manifest) author.Wish {
+	w := author.Wish{Name: client.ObjectKey{Namespace: k.Namespace, Name: v1beta2.ManifestName(k.Name, i.Name, module)}, Installed: there}
+	policy := v1beta2.CreateAndDelete
+	if m := k.Module(module); m != nil && m.CustomResourcePolicy != "" {
+		policy = m.CustomResourcePolicy
+	}
+	if there != nil {
+		w.Name, w.Manager, policy = client.ObjectKeyFromObject(there), there.Spec.Manager, there.Spec.CustomResourcePolicy
+	}
+	for _, t := range s.templatesOf(module) {
+		if versionOf(t) != i.Version {
+			continue
+		}
+		if w.Manager = t.Spec.Manager; t.Spec.Data != nil && policy != v1beta2.Ignore {
+			w.Resource = t.Spec.Data.DeepCopy()
+			w.Resource.SetName(cmp.Or(w.Resource.GetName(), w.Name.Name))
+			w.Resource.SetNamespace(cmp.Or(w.Resource.GetNamespace(), v1beta2.RuntimeNamespace))
+		}
+		break
+	}
+	return w
+}
+
 // load reads a version of the module from its registry.
-func (s *stock) load(ctx context.Context, o comparing, there *v1beta2.Manifest, version string) (*author.Module, error) {
+func (s *stock) load(ctx context.Context, o comparing, there *v1beta2.Manifest, version string) (*author.Installation, error) {
 	place, component := o.registry, ""
 	if r := s.releases[o.module]; r != nil {
 		component = r.Spec.OCMComponentName
 	}
 	if there != nil {
-		source, err := v1beta2.DecodeImageSpec(there.Spec.Install.Source)
+		source, err := sourceOf(there)
 		if err != nil {
-			return nil, fail(exitFailed, "Manifest %s is not installed from a component version in a registry: %v", there.Name, err)
+			return nil, err
 		}
 		place, component = cmp.Or(place, source.Repo), cmp.Or(component, source.Name)
 	}
@@ -191,8 +220,21 @@ func (s *stock) load(ctx context.Context, o comparing, there *v1beta2.Manifest, 
 	if err != nil {
 		return nil, explainAuthor(err)
 	}
-	m, err := p.Load(ctx)
-	return m, explainAuthor(err)
+	i, err := p.Installation(ctx)
+	return i, explainAuthor(err)
+}
+
+// sourceOf returns where a Manifest is installed from: all its sources are layers of one component version.
+func sourceOf(m *v1beta2.Manifest) (v1beta2.ImageSpec, error) {
+	sources := m.Sources()
+	if len(sources) == 0 {
+		return v1beta2.ImageSpec{}, fail(exitFailed, "Manifest %s has no source yet: try again later, or give --registry", m.Name)
+	}
+	source, err := v1beta2.DecodeImageSpec(sources[0].Source)
+	if err != nil {
+		return source, fail(exitFailed, "Manifest %s is not installed from a component version in a registry: %v", m.Name, err)
+	}
+	return source, nil
 }
 
 // configOf returns how to reach a runtime.

@@ -21,20 +21,26 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/deploy"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 func (a *app) installCommand() *cobra.Command {
 	o := installing{}
-	c := a.command("install [--flavour=FLAVOUR] [--image=IMAGE] [--print]", "install or upgrade the lifecycle manager itself", `
+	c := a.command("install [--flavour=FLAVOUR] [--image=IMAGE] [--print | --dry-run]", "install or upgrade the lifecycle manager itself", `
 What it installs is what deploy/chart makes of the values: definitions, roles, the manager. It checks first that you may do all of it, then
-applies, and waits until the manager is ready. Upgrading is the same command with the new klm. With --print it writes YAML and asks nothing
-of a cluster, for kubectl apply or a repository.
+applies, and waits until the manager is ready. Upgrading is the same command with the new klm: what the former version had, or former values
+made, and what is not among the objects any more is removed once the new manager is ready. Definitions and namespaces stay in any case. What is
+installed is written down in ConfigMap lifecycle-manager-inventory beside the manager; klm uninstall goes by that.
+
+With --dry-run the cluster is asked what would change, and nothing is written to it. With --print klm writes YAML and asks nothing of a
+cluster, for kubectl apply or a repository.
 
 Flavours: control-plane serves runtimes that are reached by access Secrets, in-cluster installs modules on the cluster itself. The values are
-documented in deploy/chart/values.yaml; one that does not exist is refused. What an older version had and a newer one has not stays.`, `
+documented in deploy/chart/values.yaml; one that does not exist is refused.`, `
 klm install --image=registry.example.com/kyma/lifecycle-manager:0.1.0 --set=registry.host=registry.example.com
 klm install --flavour=in-cluster --image=registry.example.com/kyma/lifecycle-manager:0.1.0 --values=values.yaml
+klm install --image=registry.example.com/kyma/lifecycle-manager:0.1.0 --set=replicas=2 --dry-run
 klm install --print --set=replicas=2 | kubectl diff -f -`,
 		arguments(), func(cmd *cobra.Command, _ []string) error { return a.install(cmd.Context(), o) })
 	f := c.Flags()
@@ -43,6 +49,7 @@ klm install --print --set=replicas=2 | kubectl diff -f -`,
 	f.StringVarP(&o.file, "values", "f", "", "file with values for the chart")
 	f.StringArrayVar(&o.set, "set", nil, "value for the chart, as in Helm: a.b=1; goes over --values")
 	f.BoolVar(&o.print, "print", false, "write the objects as YAML, and install nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "tell what would change in the cluster, and change nothing")
 	o.wait.register(f)
 	err := errors.Join(
 		c.RegisterFlagCompletionFunc("flavour", cobra.FixedCompletions([]string{deploy.ControlPlaneFlavour, deploy.InClusterFlavour}, cobra.ShellCompDirectiveNoFileComp)),
@@ -58,11 +65,14 @@ klm install --print --set=replicas=2 | kubectl diff -f -`,
 type installing struct {
 	flavour, image, file string
 	set                  []string
-	print                bool
+	print, dryRun        bool
 	wait                 waiting
 }
 
 func (a *app) install(ctx context.Context, o installing) error {
+	if o.print && o.dryRun {
+		return fail(exitUsage, "--print and --dry-run exclude each other")
+	}
 	objects, err := o.objects(ctx, a.config.Namespace)
 	if err != nil {
 		return err
@@ -79,12 +89,18 @@ func (a *app) install(ctx context.Context, o installing) error {
 		return err
 	}
 	c.namespace = manager.GetNamespace()
+	if err := c.keepServed(ctx, objects); err != nil {
+		return err
+	}
 	in, err := c.installer(objects)
 	if err != nil {
 		return err
 	}
-	if err := in.permissions(ctx); err != nil {
+	if err := in.prepare(ctx); err != nil {
 		return err
+	}
+	if o.dryRun {
+		return a.previewInstall(ctx, in)
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.wait.timeout)
 	defer cancel()
@@ -92,19 +108,83 @@ func (a *app) install(ctx context.Context, o installing) error {
 	if err := in.apply(ctx, tell); err != nil {
 		return in.late(ctx, err, o.wait.timeout)
 	}
-	missing := in.missing(ctx, manager)
-	for _, m := range missing {
+	for _, m := range in.missing(ctx, manager) {
 		fmt.Fprintf(a.Err, "missing: %s\n", m)
 	}
 	what := fmt.Sprintf("lifecycle manager (%s) in namespace %s", o.flavour, c.namespace)
 	if o.wait.no {
-		return a.print(sentence{"deployment/" + manager.GetName(), what + " is installed; nobody has waited until it is ready"})
+		what += " is installed; nobody has waited until it is ready"
+		if len(in.stale) > 0 {
+			what += ", so this stays until klm install has: " + namesOf(in.stale)
+		}
+		return a.print(sentence{"deployment/" + manager.GetName(), what})
 	}
-	if err := in.ready(ctx, tell); err != nil {
+	if err := in.finish(ctx, tell); err != nil {
 		return in.late(ctx, err, o.wait.timeout)
 	}
 	return a.print(sentence{"deployment/" + manager.GetName(), what + " is ready"})
 }
+
+// keepServed leaves it to the manager whether early versions are served, as the chart does under Helm: what it has switched on stays on while another
+// one starts. Who may not read definitions is told so later, with all that is missing.
+func (c *cluster) keepServed(ctx context.Context, objects []*unstructured.Unstructured) error {
+	args, _ := container(findKind(objects, "Deployment"))["args"].([]any)
+	if !slices.Contains(args, any("--enable-webhooks")) {
+		return nil
+	}
+	for _, o := range objects {
+		if o.GetKind() != "CustomResourceDefinition" {
+			continue
+		}
+		live := &unstructured.Unstructured{}
+		live.SetGroupVersionKind(o.GroupVersionKind())
+		err := c.Get(ctx, client.ObjectKeyFromObject(o), live)
+		switch {
+		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
+		case err != nil:
+			return c.explain(err, "reading definition "+o.GetName())
+		default:
+			serveAs(o, live)
+		}
+	}
+	return nil
+}
+
+// serveAs lets a definition serve the versions that another one serves, too.
+func serveAs(o, live *unstructured.Unstructured) {
+	served := map[any]bool{}
+	versions, _, _ := unstructured.NestedSlice(live.Object, "spec", "versions")
+	for _, v := range versions {
+		v, _ := v.(map[string]any)
+		served[v["name"]] = v["served"] == true
+	}
+	versions, _, _ = unstructured.NestedSlice(o.Object, "spec", "versions") // a copy
+	for _, v := range versions {
+		if v, _ := v.(map[string]any); served[v["name"]] {
+			v["served"] = true
+		}
+	}
+	_ = unstructured.SetNestedSlice(o.Object, versions, "spec", "versions") // it was there
+}
+
+// previewInstall tells what klm install would change.
+func (a *app) previewInstall(ctx context.Context, in *installer) error {
+	changes, unchanged, err := author.PreviewSet(ctx, in.config, in.set, in.stale)
+	if err != nil {
+		return in.explain(err, "asking what would change")
+	}
+	return a.print(prospect{changes, unchanged})
+}
+
+// prospect is what klm install --dry-run has found.
+type prospect struct {
+	Changes   []author.Change `json:"changes"`
+	Unchanged int             `json:"unchanged"`
+}
+
+func (w prospect) names() []string { return differences{Changes: w.Changes}.names() }
+
+func (w prospect) show(p *page) { p.changes(w.Changes, w.Unchanged) }
 
 // objects renders the chart.
 func (o installing) objects(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
@@ -177,6 +257,8 @@ type installer struct {
 	set     apply.Set
 	refs    []apply.Ref
 	done    apply.Progress
+	// stale was installed before, is still there, and is not among the objects any more.
+	stale []apply.Ref
 }
 
 func (c *cluster) installer(objects []*unstructured.Unstructured) (*installer, error) {
@@ -191,8 +273,9 @@ func (c *cluster) installer(objects []*unstructured.Unstructured) (*installer, e
 	return &installer{cluster: c, objects: objects, to: to, set: apply.Set{Bundle: bundle, Namespace: c.namespace, Owner: fieldOwner}}, nil
 }
 
-// permissions finds the kinds of the objects in the cluster, and fails with everything that the user may not do.
-func (in *installer) permissions(ctx context.Context) error {
+// prepare finds the kinds of the objects in the cluster and what was installed before, and fails with everything that the user may not do. It
+// writes nothing.
+func (in *installer) prepare(ctx context.Context) error {
 	var err error
 	if in.refs, err = in.to.Refs(ctx, in.set); err != nil {
 		if len(in.refs) == 0 {
@@ -200,14 +283,35 @@ func (in *installer) permissions(ctx context.Context) error {
 		}
 		return fail(exitCluster, "%s does not have all kinds: %v; switch the value off that asks for it", in, err)
 	}
+	inventory := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: in.namespace, Name: inventoryName}
+	if err := in.permissions(ctx, append(slices.Clone(in.refs), inventory), "create", "patch"); err != nil {
+		return err
+	}
+	if release, err := in.release(ctx); err != nil {
+		return err
+	} else if release != "" {
+		return fail(exitFailed, "the manager in namespace %s was installed by Helm: helm upgrade %s -n %s, or helm uninstall first, which leaves Kymas and definitions", in.namespace, release, in.namespace)
+	}
+	old, _, err := in.recorded(ctx)
+	if err != nil {
+		return err
+	}
+	if in.stale, err = in.removable(ctx, apply.Removed(old, in.refs)); err != nil {
+		return err
+	}
+	return in.permissions(ctx, in.stale, "delete")
+}
+
+// permissions fails with everything that the user may not do with objects.
+func (in *installer) permissions(ctx context.Context, refs []apply.Ref, verbs ...string) error {
 	var missing []string
 	asked := map[authorizationv1.ResourceAttributes]bool{}
-	for _, ref := range in.refs {
+	for _, ref := range refs {
 		resource, _, err := in.to.Resource(ctx, ref)
 		if err != nil {
 			return in.because(err)
 		}
-		for _, verb := range []string{"create", "patch"} {
+		for _, verb := range verbs {
 			question := authorizationv1.ResourceAttributes{Verb: verb, Group: resource.Group, Resource: resource.Resource, Namespace: ref.Namespace}
 			if asked[question] {
 				continue
@@ -228,8 +332,14 @@ func (in *installer) permissions(ctx context.Context) error {
 	return nil
 }
 
-// apply sends the objects until all are accepted.
+// apply writes down what will be installed, and sends the objects until all are accepted.
 func (in *installer) apply(ctx context.Context, tell func(string)) error {
+	if err := in.ensureNamespace(ctx); err != nil {
+		return err
+	}
+	if err := in.record(ctx, append(slices.Clone(in.refs), in.stale...)); err != nil {
+		return err
+	}
 	told := ""
 	for {
 		result, err := in.to.Apply(ctx, in.set, &in.done)
@@ -259,6 +369,18 @@ func (in *installer) apply(ctx context.Context, tell func(string)) error {
 			return late(err, told)
 		}
 	}
+}
+
+// finish waits until everything is ready, and takes away what was installed before and is not needed any more.
+func (in *installer) finish(ctx context.Context, tell func(string)) error {
+	if err := in.ready(ctx, tell); err != nil || len(in.stale) == 0 {
+		return err
+	}
+	if err := in.remove(ctx, in.stale, tell); err != nil {
+		return err
+	}
+	tell("removed, since it is not needed any more: " + namesOf(in.stale))
+	return in.record(ctx, in.refs)
 }
 
 // ready waits until everything is ready. What will not become so by itself ends it.

@@ -33,6 +33,7 @@ klm module build -o json | jq -r .digest`,
 	c.ValidArgsFunction = nil // files
 	c.Flags().StringVar(&o.archive, "archive", "module.ctf", "archive that gets the version: a folder, or a file if it ends with .tgz or .tar")
 	c.Flags().StringVar(&o.template, "template", "template.yaml", "file for the ModuleTemplate")
+	c.Flags().StringVar(&o.constructor, "component-constructor", "", "write a component constructor for ocm add componentversions to this file, too; empty: none")
 	c.Flags().StringVar(&o.source.Commit, "commit", "", "commit of the source code; empty: that of the Git repository of FILE")
 	c.Flags().StringVar(&o.source.Home, "registry", "", "URL of the registry that it is pushed to first, for the descriptor; empty: the first push adds it")
 	return c
@@ -40,8 +41,8 @@ klm module build -o json | jq -r .digest`,
 
 // building is what klm module build is told.
 type building struct {
-	source            author.Source
-	archive, template string
+	source                         author.Source
+	archive, template, constructor string
 }
 
 // built is what klm module build has made.
@@ -88,13 +89,18 @@ func (a *app) build(ctx context.Context, o building) error {
 	if err := os.WriteFile(o.template, m.Template, 0o644); err != nil { //nolint:gosec // others may read it
 		return fail(exitFailed, "writing the ModuleTemplate: %v", err)
 	}
+	if o.constructor != "" {
+		if err := m.WriteConstructor(o.constructor, o.template); err != nil {
+			return explainAuthor(err)
+		}
+	}
 	return a.print(built{m.Name, m.Version, made.Digest(), o.archive, o.template, m.Images, m.Findings})
 }
 
 func (a *app) modulePushCommand() *cobra.Command {
-	return a.copyCommand("push ARCHIVE REGISTRY", "bring the component versions of an archive to a registry",
+	c, _ := a.copying("push ARCHIVE REGISTRY", "bring the component versions of an archive to a registry",
 		`Blobs come first and the tag last, so that a push which breaks off is never seen, and the next one goes on where it was. A version that is
-there with other content is refused.`, `
+there with other content is refused. Images are not pushed: klm module mirror copies those that are somewhere.`, `
 klm module push module.ctf registry.example.com/modules
 klm module push module.ctf//kyma-project.io/module/sample:1.0.0 http://127.0.0.1:5000`,
 		arguments("ARCHIVE", "REGISTRY"), func(from, to *author.Place) error {
@@ -106,11 +112,12 @@ klm module push module.ctf//kyma-project.io/module/sample:1.0.0 http://127.0.0.1
 			}
 			return nil
 		})
+	return c
 }
 
 func (a *app) modulePullCommand() *cobra.Command {
-	return a.copyCommand("pull REGISTRY//COMPONENT[:VERSION] ARCHIVE", "bring component versions from a registry into an archive",
-		"Without VERSION all versions come. The archive is made if it is not there.", `
+	c, _ := a.copying("pull REGISTRY//COMPONENT[:VERSION] ARCHIVE", "bring component versions from a registry into an archive",
+		"Without VERSION all versions come, without their images. The archive is made if it is not there.", `
 klm module pull registry.example.com/modules//kyma-project.io/module/sample:1.0.0 sample.tgz`,
 		arguments("REGISTRY//COMPONENT:VERSION", "ARCHIVE"), func(from, to *author.Place) error {
 			switch {
@@ -121,20 +128,27 @@ klm module pull registry.example.com/modules//kyma-project.io/module/sample:1.0.
 			}
 			return nil
 		})
+	return c
 }
 
 func (a *app) moduleMirrorCommand() *cobra.Command {
-	return a.copyCommand("mirror FROM TO", "copy component versions and their signatures from any place to any other",
-		"Everything is copied byte for byte, so that digests and signatures stay. For an air gap: mirror to an archive, carry it over, mirror it from there.", `
+	c, o := a.copying("mirror FROM TO", "copy component versions, their signatures and their images from any place to any other",
+		`For an air gap: mirror to an archive, carry it over, mirror it from there. Images come by digest, those of all platforms, into the same path as where
+they come from; an image that is there is passed over, one that is missing is an error. In an archive everything stays byte for byte. In a registry
+the descriptor names the images there, unless cosign has signed it; a signature in the descriptor stays worth what it was. The manager puts these names
+into Deployments and StatefulSets; which objects ask for others is told.`, `
 klm module mirror registry.example.com/modules//kyma-project.io/module/sample transfer.tgz
-klm module mirror transfer.tgz registry.inside.example.com/modules`,
+klm module mirror transfer.tgz registry.inside.example.com/modules
+klm module mirror --images=false module.ctf released.ctf`,
 		arguments("FROM", "TO"), func(_, _ *author.Place) error { return nil })
+	c.Flags().BoolVar(&o.Images, "images", true, "copy the images of each version, too")
+	return c
 }
 
-// copyCommand returns a verb that copies from its first argument to its second, if check has nothing against it.
-func (a *app) copyCommand(use, short, long, example string, args cobra.PositionalArgs, check func(from, to *author.Place) error) *cobra.Command {
+// copying returns a verb that copies from its first argument to its second, if check has nothing against it, and what it is told.
+func (a *app) copying(use, short, long, example string, args cobra.PositionalArgs, check func(from, to *author.Place) error) (*cobra.Command, *author.Copying) {
 	var e entrance
-	var overwrite bool
+	o := &author.Copying{Say: func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }}
 	c := a.command(use, short, long+"\n"+aboutPlaces, example, args, func(cmd *cobra.Command, args []string) error {
 		access, err := e.access(a)
 		if err != nil {
@@ -154,7 +168,7 @@ func (a *app) copyCommand(use, short, long, example string, args cobra.Positiona
 		if to.Component != "" {
 			return fail(exitUsage, "%q: where it goes has no component: it keeps its name", args[1])
 		}
-		done, err := author.Copy(cmd.Context(), from, to, overwrite)
+		done, err := author.Copy(cmd.Context(), from, to, *o)
 		if err != nil && len(done) > 0 {
 			fmt.Fprintf(a.Err, "  done before that: %s\n", strings.Join(copies{to.String(), done}.names(), ", "))
 		}
@@ -164,7 +178,7 @@ func (a *app) copyCommand(use, short, long, example string, args cobra.Positiona
 		return a.print(copies{to.String(), done})
 	})
 	c.ValidArgsFunction = nil // files
-	c.Flags().BoolVar(&overwrite, "overwrite", false, "replace versions that are there with other content; those who have them already do not notice")
+	c.Flags().BoolVar(&o.Replace, "overwrite", false, "replace versions and images that are there with other content; those who have them already do not notice")
 	e.register(c.Flags())
-	return c
+	return c, o
 }

@@ -18,7 +18,7 @@ func (a *app) moduleSignCommand() *cobra.Command {
 	var key, password string
 	c := a.command("sign PLACE[//COMPONENT[:VERSION]] --key FILE", "sign component versions where they lie",
 		`An RSA key signs the descriptor (OCM), which covers the digests of all resources and images; for that, registries are asked for the digests of
-images that are named by a tag. Any other key signs the manifest, as cosign does. --key is a private key in PEM, or one of cosign.
+images that are named by a tag, and one that is not there is an error. Any other key signs the manifest, as cosign does. --key is a private key in PEM, or one of cosign.
 `+aboutPlaces, `
 klm module sign module.ctf --key signing.pem
 klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.0 --key cosign.key --key-password-file pass`,
@@ -41,10 +41,11 @@ klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.
 			}); err != nil {
 				return fail(exitUsage, "--key: %v", err)
 			}
-			if s.Access, err = e.access(a); err != nil {
+			access, err := e.access(a)
+			if err != nil {
 				return err
 			}
-			return a.sign(cmd.Context(), args[0], s)
+			return a.sign(cmd.Context(), args[0], access, s)
 		})
 	c.ValidArgsFunction = nil // files
 	c.Flags().StringVar(&key, "key", "", "file with the private key (required)")
@@ -73,8 +74,8 @@ func (s signed) show(p *page) {
 	}
 }
 
-func (a *app) sign(ctx context.Context, reference string, s author.Signing) error {
-	p, err := a.openPlace(reference, s.Access, false)
+func (a *app) sign(ctx context.Context, reference string, access author.Access, s author.Signing) error {
+	p, err := a.openPlace(reference, access, false)
 	if err != nil {
 		return err
 	}
@@ -89,9 +90,11 @@ func (a *app) moduleVerifyCommand() *cobra.Command {
 	var e entrance
 	var keys []string
 	var policy string
+	var images bool
 	c := a.command("verify PLACE[//COMPONENT[:VERSION]] [--key FILE | --trust-policy FILE]", "check component versions and their signatures",
 		`Every blob is read and compared with its digest. With --key, a public key, each version has to be signed by one of these keys; with
 --trust-policy it is judged as the manager would. In an archive only the rule with prefix "" counts. Without both, signatures do not count.
+--images looks for the images, too, in the archive or in the registries that they name: they have to be what is signed.
 `+aboutPlaces, `
 klm module verify module.ctf
 klm module verify registry.example.com/modules//kyma-project.io/module/sample:1.0.0 --key signing.pub
@@ -108,7 +111,7 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 			if err != nil {
 				return err
 			}
-			done, err := author.Verify(cmd.Context(), p)
+			done, err := author.Verify(cmd.Context(), p, images)
 			if err != nil {
 				return explainAuthor(err)
 			}
@@ -116,6 +119,7 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 		})
 	c.ValidArgsFunction = nil // files
 	c.Flags().StringArrayVar(&keys, "key", nil, "file with a public key in PEM; may be repeated")
+	c.Flags().BoolVar(&images, "images", false, "look for the images of each version, too")
 	c.Flags().StringVar(&policy, "trust-policy", "", "file with a trust policy, as the manager has it")
 	e.register(c.Flags())
 	return c
@@ -182,6 +186,9 @@ func (v verified) show(p *page) {
 			p.line("%s:%s is complete, and signed by %s (%s): %s", one.Name, one.Version, one.Key, one.Kind, one.Digest)
 		default:
 			p.line("%s:%s is complete; signatures were not asked for: %s", one.Name, one.Version, one.Digest)
+		}
+		for _, image := range one.Images {
+			p.line("  image %s is there", image)
 		}
 	}
 }

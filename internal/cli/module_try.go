@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -148,7 +150,7 @@ func (a *app) startCluster(ctx context.Context, o trying, t *author.Trial) (stop
 		if !ok {
 			return nil, errors.Join(fail(exitUsage, "--image: %q is not REPOSITORY=PROGRAM", image), os.RemoveAll(dir))
 		}
-		args = append(args, "--image="+image)
+		args = append(args, playedBy(image, t)...)
 		for _, used := range t.Module.Images {
 			t.Simulated = t.Simulated && !isOfRepository(used, repository)
 		}
@@ -191,13 +193,44 @@ func (a *app) startCluster(ctx context.Context, o trying, t *author.Trial) (stop
 	return stop, nil
 }
 
+// playedBy are the flags of the playground for an --image: one for each repository of the versions that are tried, which it wants to be named whole.
+func playedBy(image string, t *author.Trial) []string {
+	repository, program, _ := strings.Cut(image, "=")
+	names := map[string]bool{repository: true}
+	for _, m := range []*author.Module{t.Module, t.Previous} {
+		for _, used := range imagesOf(m) {
+			if isOfRepository(used, repository) {
+				names[repositoryOf(used)] = true
+			}
+		}
+	}
+	var flags []string
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		flags = append(flags, "--image="+name+"="+program)
+	}
+	return flags
+}
+
+func imagesOf(m *author.Module) []string {
+	if m == nil {
+		return nil
+	}
+	return m.Images
+}
+
 // isOfRepository tells whether an image is one of a repository, which may be named without its host and path.
 func isOfRepository(image, repository string) bool {
+	name := repositoryOf(image)
+	return name == repository || strings.HasSuffix(name, "/"+repository)
+}
+
+// repositoryOf is an image without tag and digest.
+func repositoryOf(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
 		image = image[:i]
 	}
-	return image == repository
+	return image
 }
 
 // findPlayground finds the program that starts clusters.

@@ -97,7 +97,7 @@ klm status                                   # the fleet at a glance
 klm why runtime-a                            # what is in the way there
 klm module enable sample --channel fast      # in a runtime: have a module, and wait until it is ready
 klm completion bash > /etc/bash_completion.d/klm`,
-		a.statusCommand(), a.whyCommand(), a.diffCommand(), a.runtimeCommand(), a.channelCommand(), a.catalogCommand(), a.moduleCommand(), a.installCommand(), a.supportDumpCommand(),
+		a.statusCommand(), a.whyCommand(), a.diffCommand(), a.runtimeCommand(), a.channelCommand(), a.catalogCommand(), a.moduleCommand(), a.installCommand(), a.uninstallCommand(), a.supportDumpCommand(),
 	)
 	if a.name != "klm" {
 		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: a.name}

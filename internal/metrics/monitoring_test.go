@@ -148,7 +148,7 @@ func TestWrong(t *testing.T) {
 	}
 }
 
-const monitoring = "../../deploy/monitoring/"
+const monitoring = "../../deploy/chart/monitoring/"
 
 // board is what matters of a Grafana dashboard.
 type board struct {

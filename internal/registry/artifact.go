@@ -433,6 +433,9 @@ func (a *Artifact) Missing() ([]string, error) {
 	return missing, nil
 }
 
+// Fault classes what a client of a registry failed with, as everything here does. doing is "pulling" or "pushing", ref what it was about.
+func Fault(doing, ref string, err error) error { return failed(doing, ref, err) }
+
 // IsReason tells whether an error is an *Error with this reason.
 func IsReason(err error, reason string) bool {
 	e, ok := errors.AsType[*Error](err)

@@ -124,6 +124,9 @@ func (a *Artifact) Sign(ctx context.Context, name string, k *rsa.PrivateKey, res
 	})
 }
 
+// imageDigest is the algorithm of a digest that is that of an image's manifest.
+const imageDigest = "ociArtifactDigest/v1"
+
 // addDigests gives every image resource a digest that has none.
 func addDigests(ctx context.Context, d map[string]any, resolve func(context.Context, string) (string, error)) error {
 	return EachImage(d, func(resource, access map[string]any, image string) error {
@@ -134,11 +137,11 @@ func addDigests(ctx context.Context, d map[string]any, resolve func(context.Cont
 		if !pinned {
 			var err error
 			if digest, err = resolve(ctx, image); err != nil {
-				return err
+				return fmt.Errorf("resource %q: %w", resource["name"], err)
 			}
 		}
 		_, value, _ := strings.Cut(digest, ":")
-		resource["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": "ociArtifactDigest/v1", "value": value}
+		resource["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": imageDigest, "value": value}
 		return nil
 	})
 }
@@ -167,8 +170,18 @@ func EachImage(descriptor map[string]any, visit func(resource, access map[string
 	return nil
 }
 
-// Images returns the references of all images that a component version names, in its order.
-func (a *Artifact) Images() ([]string, error) {
+// Image is a resource of a component version that is an image elsewhere.
+type Image struct {
+	// Resource is its name.
+	Resource string
+	// Reference is where it lies.
+	Reference string
+	// Digest is what the resource states and a signature covers, as "sha256:…"; empty if it states none.
+	Digest string
+}
+
+// Images returns all images that a component version names, in its order.
+func (a *Artifact) Images() ([]Image, error) {
 	text, err := a.Descriptor()
 	if err != nil {
 		return nil, err
@@ -177,9 +190,16 @@ func (a *Artifact) Images() ([]string, error) {
 	if err := yaml.Unmarshal(text, &d); err != nil {
 		return nil, a.invalid("its component descriptor is not YAML: %s", firstLine(err.Error()))
 	}
-	var images []string
-	return images, EachImage(d, func(_, _ map[string]any, image string) error {
-		images = append(images, image)
+	var images []Image
+	return images, EachImage(d, func(resource, _ map[string]any, reference string) error {
+		i := Image{Reference: reference}
+		i.Resource, _ = resource["name"].(string)
+		stated, _ := resource["digest"].(map[string]any)
+		hash, _ := stated["hashAlgorithm"].(string)
+		if value, _ := stated["value"].(string); hashOf(hash) == crypto.SHA256 && stated["normalisationAlgorithm"] == imageDigest {
+			i.Digest = "sha256:" + strings.ToLower(value)
+		}
+		images = append(images, i)
 		return nil
 	})
 }

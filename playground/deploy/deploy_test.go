@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,7 +25,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 	"github.com/kyma-fleet/lifecycle-manager/playground/sample"
-	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
 // image is that of the manager in all tests.
@@ -49,7 +49,7 @@ func run(m *testing.M) int {
 	defer os.RemoveAll(bin) //nolint:errcheck // in the folder for temporary files
 	for _, program := range []struct{ module, folder, name string }{
 		{"../..", "./cmd/klm", "klm"}, {"../..", "./cmd/lifecycle-manager", "lifecycle-manager"},
-		{"../..", "./cmd/runtime-watcher", "runtime-watcher"}, {"..", "./sample/operator", "sample-operator"},
+		{"../..", "./cmd/runtime-watcher", "runtime-watcher"}, {"..", "./sample/operator", "sample-operator"}, {"..", "k8s.io/kubernetes/cmd/kubectl", "kubectl"},
 	} {
 		build := exec.Command("go", "build", "-o", filepath.Join(bin, program.name), program.folder)
 		build.Dir, build.Stdout, build.Stderr = program.module, os.Stderr, os.Stderr
@@ -199,17 +199,26 @@ func TestDeploy(t *testing.T) {
 			return err == nil, fmt.Sprint(err)
 		})
 		awaitModule(t, kcp, l.Namespace(), "runtime-a")
-	})
-	t.Run("Kustomize", func(t *testing.T) {
-		undeploy(t, l)
-		login(t, l)
-		for _, o := range overlay(t) {
-			if err := kcp.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("kubectl"), client.ForceOwnership); err != nil {
-				t.Fatal(err)
-			}
+		out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), "install", "--image="+image, "--set=registry.host="+l.RegistryHost, "--set=replicas=2,shards=64,webhooks.enabled=true", "--dry-run")
+		if code != 0 || !strings.Contains(out, "nothing would change") { // in particular, v1alpha1 stays served
+			t.Errorf("what was just installed would change, %d:\n%s", code, out)
 		}
+	})
+	t.Run("Less", func(t *testing.T) { less(t, l) })
+	t.Run("Kustomize", func(t *testing.T) { // over nothing, and away again by an inventory that nobody has written
+		uninstall(t, l)
+		login(t, l)
+		follow(t, l, "kubectl apply --server-side --force-conflicts -k "+overlay(t))
 		enable(t, l, "runtime-b")
 		awaitModule(t, kcp, l.Namespace(), "runtime-a")
+		for _, args := range [][]string{{"uninstall", "--yes"}, {"install", "--image=" + image}} {
+			follow(t, l, "kubectl -n kcp-system annotate deployment lifecycle-manager meta.helm.sh/release-name=klm --overwrite")
+			if out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), args...); code != 1 || !strings.Contains(out, "was installed by Helm") {
+				t.Errorf("klm %v of a release of Helm ends with %d and says:\n%s", args, code, out)
+			}
+		}
+		follow(t, l, "kubectl -n kcp-system annotate deployment lifecycle-manager meta.helm.sh/release-name-")
+		uninstall(t, l)
 	})
 	t.Run("InCluster", func(t *testing.T) { inCluster(t) })
 }
@@ -242,6 +251,8 @@ func refused(t *testing.T, l *landscape.Landscape) {
 		"Rights":     {"all that is missing is named at once", nobody, []string{"--image=" + image}, 5, "create clusterroles.rbac.authorization.k8s.io, patch clusterroles"},
 		"Kind":       {"a kind that is not there is named", admin, []string{"--image=" + image, "--set=metrics.serviceMonitor.enabled=true"}, 6, "ServiceMonitor"},
 		"Kubeconfig": {"no cluster", filepath.Join(t.TempDir(), "none"), []string{"--image=" + image}, 6, "kubeconfig"},
+		"DryRun":     {"what would come is told", admin, []string{"--image=" + image, "--dry-run"}, 0, "create   Deployment.apps kcp-system/lifecycle-manager"},
+		"Both":       {"one of them asks the cluster, the other does not", admin, []string{"--print", "--dry-run"}, 2, "exclude each other"},
 		"Print":      {"printing needs no cluster", filepath.Join(t.TempDir(), "none"), []string{"--print", "--flavour=in-cluster", "-n=here"}, 0, "namespace: here"},
 	}
 	for name, c := range cases {
@@ -256,32 +267,129 @@ func refused(t *testing.T, l *landscape.Landscape) {
 	if !apierrors.IsNotFound(err) {
 		t.Errorf("something was installed: %v", err)
 	}
+	if out, code := klm(t, admin, "uninstall", "--yes"); code != 4 || !strings.Contains(out, "no lifecycle manager") {
+		t.Errorf("nothing is removed with %d:\n%s", code, out)
+	}
 }
 
-// undeploy does what make undeploy does, and waits until no manager runs.
-func undeploy(t *testing.T, l *landscape.Landscape) {
-	t.Helper()
+// less installs with values that need less: what only the former values made goes, and nothing else. Before that a dry run changes nothing.
+func less(t *testing.T, l *landscape.Landscape) {
 	kcp := l.Clients[landscape.ControlPlane]
-	text, code := klm(t, "", "install", "--print", "--set=crds.install=false,namespace.create=false,webhooks.enabled=true")
-	if code != 0 {
-		t.Fatal(text)
+	configMap := func(name string, labels map[string]string) *corev1.ConfigMap {
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: l.Namespace(), Name: name, Labels: labels}}
 	}
-	objects, err := render.Parse([]byte(text))
-	if err != nil {
+	ofBefore, foreign := configMap("of-before", map[string]string{"app.kubernetes.io/name": "lifecycle-manager"}), configMap("of-somebody", nil)
+	inventory := configMap("lifecycle-manager-inventory", nil)
+	if err := errors.Join(kcp.Create(t.Context(), ofBefore), kcp.Create(t.Context(), foreign), kcp.Get(t.Context(), client.ObjectKeyFromObject(inventory), inventory)); err != nil {
 		t.Fatal(err)
 	}
-	for _, o := range objects {
-		if err := kcp.Delete(t.Context(), o, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
-			t.Fatal(err)
+	for _, more := range []string{ // as a former version would have written it, and as somebody might who wants others to delete things for him
+		`{"version":"v1","kind":"ConfigMap","namespace":"kcp-system","name":"of-before"}`, `{"version":"v1","kind":"ConfigMap","namespace":"kcp-system","name":"of-somebody"}`,
+		`{"version":"v1","kind":"Namespace","name":"kcp-system"}`, `{"group":"example.com","version":"v1","kind":"Gone","namespace":"kcp-system","name":"a"}`,
+	} {
+		inventory.Data["objects"] = "[" + more + "," + strings.TrimPrefix(inventory.Data["objects"], "[")
+	}
+	if err := kcp.Update(t.Context(), inventory); err != nil {
+		t.Fatal(err)
+	}
+	stale := []client.Object{ofBefore}
+	for _, kind := range []string{"Role", "RoleBinding"} {
+		stale = append(stale, named("rbac.authorization.k8s.io/v1", kind, l.Namespace(), "lifecycle-manager-webhooks"))
+	}
+	for _, kind := range []string{"ClusterRole", "ClusterRoleBinding"} {
+		stale = append(stale, named("rbac.authorization.k8s.io/v1", kind, "", "lifecycle-manager-conversion"))
+	}
+	stale = append(stale, named("v1", "Service", l.Namespace(), "lifecycle-manager-webhook"))
+	before := versions(t, l)
+	args := []string{"install", "--image=" + image, "--set=registry.host=" + l.RegistryHost}
+	out, code := klm(t, l.Kubeconfig(landscape.ControlPlane), append(args, "--dry-run")...)
+	for _, want := range []string{"delete   ConfigMap kcp-system/of-before", "delete   ClusterRole.rbac.authorization.k8s.io lifecycle-manager-conversion", "change   Deployment.apps kcp-system/lifecycle-manager", "spec.replicas: 2 → 1"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("the dry run ended with %d and does not say %q:\n%s", code, want, out)
 		}
 	}
-	await(t, "the end of the manager", func(ctx context.Context) (bool, string) {
-		var pods corev1.PodList
-		err := kcp.List(ctx, &pods, client.InNamespace(l.Namespace()))
-		return err == nil && len(pods.Items) == 0, fmt.Sprintf("%d pods, %v", len(pods.Items), err)
-	})
-	if err := kcp.Get(t.Context(), client.ObjectKey{Namespace: l.Namespace(), Name: "runtime-a"}, &v1beta2.Kyma{}); err != nil {
-		t.Errorf("a Kyma went with the manager: %v", err)
+	for _, stays := range []string{"of-somebody", "delete   Namespace", "delete   CustomResourceDefinition"} {
+		if strings.Contains(out, stays) {
+			t.Errorf("the dry run says %q:\n%s", stays, out)
+		}
+	}
+	if diff := cmp.Diff(before, versions(t, l)); diff != "" {
+		t.Errorf("a dry run changes something: -before +after\n%s", diff)
+	}
+	install(t, l)
+	for _, o := range stale {
+		if err := kcp.Get(t.Context(), client.ObjectKeyFromObject(o), o); !apierrors.IsNotFound(err) {
+			t.Errorf("%T %s is still there: %v", o, o.GetName(), err)
+		}
+	}
+	if err := kcp.Get(t.Context(), client.ObjectKeyFromObject(foreign), foreign); err != nil {
+		t.Errorf("something of others went: %v", err)
+	}
+	awaitModule(t, kcp, l.Namespace(), "runtime-a")
+	out, code = klm(t, l.Kubeconfig(landscape.ControlPlane), append(args, "--dry-run")...)
+	if code != 0 || !strings.Contains(out, "nothing would change") {
+		t.Errorf("what was just installed would change, %d:\n%s", code, out)
+	}
+}
+
+// versions are the resource versions of what an installation consists of.
+func versions(t *testing.T, l *landscape.Landscape) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	for _, o := range ours(t, l) {
+		all[o.GetKind()+" "+o.GetName()] = o.GetResourceVersion()
+	}
+	return all
+}
+
+// ours returns what bears the label of the manager; of Deployments only the specification counts, since their status may change at any time.
+func ours(t *testing.T, l *landscape.Landscape) []unstructured.Unstructured {
+	t.Helper()
+	var all []unstructured.Unstructured
+	for _, gvk := range [][2]string{
+		{"v1", "ServiceAccount"}, {"v1", "Service"}, {"v1", "ConfigMap"}, {"apps/v1", "Deployment"}, {"networking.k8s.io/v1", "NetworkPolicy"}, {"policy/v1", "PodDisruptionBudget"},
+		{"rbac.authorization.k8s.io/v1", "Role"}, {"rbac.authorization.k8s.io/v1", "RoleBinding"}, {"rbac.authorization.k8s.io/v1", "ClusterRole"}, {"rbac.authorization.k8s.io/v1", "ClusterRoleBinding"},
+	} {
+		list := &unstructured.UnstructuredList{}
+		list.SetAPIVersion(gvk[0])
+		list.SetKind(gvk[1] + "List")
+		if err := l.Clients[landscape.ControlPlane].List(t.Context(), list, client.MatchingLabels{"app.kubernetes.io/name": "lifecycle-manager"}); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, list.Items...)
+	}
+	for i := range all {
+		if kind := all[i].GetKind(); kind == "Deployment" || kind == "PodDisruptionBudget" {
+			all[i].SetResourceVersion(fmt.Sprint(all[i].GetGeneration()))
+		}
+	}
+	return all
+}
+
+// uninstall removes the manager: all of it, and nothing that is anybody's wish.
+func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
+	t.Helper()
+	kcp, kubeconfig := l.Clients[landscape.ControlPlane], l.Kubeconfig(landscape.ControlPlane)
+	before := len(ours(t, l))
+	if out, code := klm(t, kubeconfig, append([]string{"uninstall", "--dry-run"}, args...)...); code != 0 || !strings.Contains(out, "ServiceAccount") || len(ours(t, l)) != before {
+		t.Errorf("a dry run ended with %d, and of %d objects there are %d left:\n%s", code, before, len(ours(t, l)), out)
+	}
+	if out, code := klm(t, kubeconfig, append([]string{"uninstall", "--yes"}, args...)...); code != 0 || !strings.Contains(out, "is removed") {
+		t.Fatalf("klm uninstall ended with %d and says:\n%s", code, out)
+	}
+	for _, o := range ours(t, l) {
+		t.Errorf("%s %s is left", o.GetKind(), o.GetName())
+	}
+	var pods corev1.PodList
+	if err := kcp.List(t.Context(), &pods, client.InNamespace(l.Namespace()), client.MatchingLabels{"app.kubernetes.io/name": "lifecycle-manager"}); err != nil || len(pods.Items) > 0 {
+		t.Errorf("klm does not wait for the end of the manager: %d pods, %v", len(pods.Items), err)
+	}
+	var kymas v1beta2.KymaList
+	if err := kcp.List(t.Context(), &kymas, client.InNamespace(l.Namespace())); err != nil || len(kymas.Items) == 0 || !kymas.Items[0].DeletionTimestamp.IsZero() {
+		t.Errorf("Kymas went with the manager: %v, %v", kymas.Items, err)
+	}
+	if out, code := klm(t, kubeconfig, append([]string{"uninstall", "--yes"}, args...)...); code != 4 {
+		t.Errorf("where nothing is installed, klm uninstall ends with %d and says:\n%s", code, out)
 	}
 }
 
@@ -299,8 +407,8 @@ func login(t *testing.T, l *landscape.Landscape) {
 	}
 }
 
-// overlay builds the kustomize base with the image that everybody sets.
-func overlay(t *testing.T) []*unstructured.Unstructured {
+// overlay writes a folder that kustomizes the base by the image that everybody sets.
+func overlay(t *testing.T) string {
 	t.Helper()
 	tree := t.TempDir()
 	if err := os.CopyFS(tree, os.DirFS(filepath.Join("..", "..", "deploy"))); err != nil {
@@ -313,19 +421,7 @@ func overlay(t *testing.T) []*unstructured.Unstructured {
 	if err := os.WriteFile(filepath.Join(tree, "overlay", "kustomization.yaml"), []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all, err := render.Open(os.DirFS(tree), render.Limits{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	part, err := all.Sub("overlay")
-	if err != nil {
-		t.Fatal(err)
-	}
-	objects, _, err := part.Objects(t.Context(), render.Settings{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return objects
+	return filepath.Join(tree, "overlay")
 }
 
 // inCluster installs the other flavour on a cluster of its own.
@@ -342,4 +438,5 @@ func inCluster(t *testing.T) {
 	install(t, l, "--flavour=in-cluster")
 	publish(t, l)
 	enable(t, l, "default")
+	uninstall(t, l, "--flavour=in-cluster")
 }

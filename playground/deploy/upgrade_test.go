@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,8 +26,8 @@ import (
 // previousManager is the field manager by which the release before has applied objects of modules.
 const previousManager = "declarative.kyma-project.io/applier"
 
-// TestUpgrade installs the manager where the release before has been: nothing that it has left is lost, changed or made anew, and the runtime
-// goes on.
+// TestUpgrade goes by docs/guide/migration.md where the Kyma project's lifecycle-manager has been, which is the release before: nothing that it has left
+// is lost, changed, restarted or made anew, but for its watcher, and the runtime goes on.
 func TestUpgrade(t *testing.T) {
 	l := up(t, "runtime-a")
 	kcp, runtime := l.Clients[landscape.ControlPlane], l.Clients["runtime-a"]
@@ -41,8 +43,11 @@ func TestUpgrade(t *testing.T) {
 	ensureNamespace(t, runtime, v1beta2.RuntimeNamespace)
 	stored := previous(t, "control-plane.yaml")
 	applyAll(t, kcp, "lifecycle-manager", stored)
+	applyAll(t, kcp, "somebody", previous(t, "old-manager.yaml"))
 	installModule(t, runtime)
 	applyAll(t, runtime, previousManager, previous(t, "runtime.yaml"))
+	watcher := previous(t, "watcher.yaml")
+	applyAll(t, runtime, "lifecycle-manager", watcher)
 	if err := l.SetAccess(t.Context(), "runtime-a", l.Clusters["runtime-a"].Kubeconfig()); err != nil {
 		t.Fatal(err)
 	}
@@ -55,9 +60,13 @@ func TestUpgrade(t *testing.T) {
 			named("apiextensions.k8s.io/v1", "CustomResourceDefinition", "", "kymas.operator.kyma-project.io"),
 		},
 	}
+	pods := awaitPods(t, runtime)
 	before := map[client.WithWatch][]*unstructured.Unstructured{kcp: readAll(t, kcp, watched[kcp]), runtime: readAll(t, runtime, watched[runtime])}
 
-	install(t, l, "--set=webhooks.enabled=true")
+	guide := guideSteps(t, l)
+	for _, step := range guide[:len(guide)-2] {
+		follow(t, l, step)
+	}
 	await(t, "the inventory of the release before", func(ctx context.Context) (bool, string) { // the new manager has applied, and pruned by it
 		err := runtime.Get(ctx, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: "dropped-long-ago"}, &corev1.ConfigMap{})
 		return apierrors.IsNotFound(err), fmt.Sprint(err)
@@ -72,13 +81,23 @@ func TestUpgrade(t *testing.T) {
 				t.Errorf("%s was made anew", id)
 			}
 			switch o.GetKind() {
-			case "ModuleTemplate", "ModuleReleaseMeta", "Watcher", "Kyma":
+			case "ModuleTemplate", "ModuleReleaseMeta", "Watcher", "Kyma", "Deployment", "Sample":
 				if diff := cmp.Diff(o.Object["spec"], now[i].Object["spec"]); diff != "" {
 					t.Errorf("%s has changed: -before +after\n%s", id, diff)
 				}
 			}
 		}
 	}
+	if diff := cmp.Diff(pods, awaitPods(t, runtime)); diff != "" {
+		t.Errorf("pods of the module were restarted: -before +after\n%s", diff)
+	}
+	for _, o := range watcher {
+		awaitGone(t, runtime, o)
+	}
+	for _, step := range guide[len(guide)-2:] {
+		follow(t, l, step)
+	}
+	awaitGone(t, kcp, named("apps/v1", "Deployment", l.Namespace(), "klm-controller-manager"))
 	old := named("operator.kyma-project.io/v1alpha1", "Kyma", l.Namespace(), "runtime-a")
 	await(t, "the Kyma as its first version", func(ctx context.Context) (bool, string) {
 		err := kcp.Get(ctx, client.ObjectKeyFromObject(old), old)
@@ -86,6 +105,69 @@ func TestUpgrade(t *testing.T) {
 		return err == nil && channel == "regular", fmt.Sprint(err, channel)
 	})
 	disableModule(t, l)
+}
+
+// guideSteps returns the commands of docs/guide/migration.md, by step, for this landscape.
+func guideSteps(t *testing.T, l *landscape.Landscape) []string {
+	t.Helper()
+	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "guide", "migration.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var steps []string
+	for i, part := range strings.Split(string(page), "```") {
+		if commands, is := strings.CutPrefix(part, "sh\n"); i%2 == 1 && is {
+			steps = append(steps, strings.ReplaceAll(commands, "registry.host=registry.example.com", "registry.host="+l.RegistryHost+",webhooks.enabled=true"))
+		}
+	}
+	if len(steps) != 5 {
+		t.Fatalf("the page has %d blocks of commands, this test is for 5", len(steps))
+	}
+	return steps
+}
+
+// follow runs commands as somebody who reads the page does.
+func follow(t *testing.T, l *landscape.Landscape, commands string) {
+	t.Helper()
+	shell := exec.CommandContext(t.Context(), "bash", "-s")
+	shell.Dir, shell.Stdin = t.TempDir(), strings.NewReader("set -euo pipefail\nexport PATH="+bin+":$PATH KUBECONFIG="+l.Kubeconfig(landscape.ControlPlane)+"\nset -v\n"+commands)
+	out, err := shell.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, out)
+	}
+	t.Logf("%s", out)
+}
+
+// awaitPods returns the pods of the module's operator, once they are ready.
+func awaitPods(t *testing.T, c client.Client) []string {
+	t.Helper()
+	var names []string
+	await(t, "the operator of the module", func(ctx context.Context) (bool, string) {
+		var pods corev1.PodList
+		err := c.List(ctx, &pods, client.InNamespace(sample.Namespace))
+		ready := true
+		names = nil
+		for _, p := range pods.Items {
+			if !strings.HasPrefix(p.Name, sample.Operator) {
+				continue
+			}
+			names = append(names, p.Name+" "+string(p.UID))
+			isReady := func(c corev1.PodCondition) bool { return c.Type == corev1.PodReady && c.Status == corev1.ConditionTrue }
+			ready = ready && slices.ContainsFunc(p.Status.Conditions, isReady)
+		}
+		return ready && len(names) > 0, fmt.Sprint(names, err)
+	})
+	slices.Sort(names)
+	return names
+}
+
+// awaitGone waits until an object does not exist any more.
+func awaitGone(t *testing.T, c client.Client, o *unstructured.Unstructured) {
+	t.Helper()
+	await(t, "the end of "+o.GetKind()+" "+o.GetName(), func(ctx context.Context) (bool, string) {
+		err := c.Get(ctx, client.ObjectKeyFromObject(o), named(o.GetAPIVersion(), o.GetKind(), o.GetNamespace(), o.GetName()))
+		return apierrors.IsNotFound(err), fmt.Sprint(err)
+	})
 }
 
 // disableModule takes the module away again: the inventory of before is enough for that.

@@ -14,6 +14,6 @@
 //
 // # What it does not do
 //
-// docs/guide/klm.md has a test in package klm, and pages about images and clusters of your own where these are tested. What commands do is tested by scenarios; here it matters that
+// docs/guide/klm.md and author.md have tests in package klm, and pages about images and clusters of your own where these are tested. What commands do is tested by scenarios; here it matters that
 // they are written right.
 package docs

@@ -225,9 +225,10 @@ func TestGuides(t *testing.T) {
 
 // elsewhere are pages whose commands are run by other tests, and where.
 var elsewhere = map[string]string{
-	"klm.md":     "playground/klm",
-	"install.md": "where images and deployments are tested",
-	"author.md":  "where modules are built",
+	"klm.md":       "playground/klm",
+	"install.md":   "where images and deployments are tested",
+	"migration.md": "playground/deploy",
+	"author.md":    "where modules are built",
 }
 
 // notRun are commands in blocks that are not run, and why.

@@ -153,11 +153,11 @@ func scrape(t *testing.T, accept string) string {
 func TestForeignMetrics(t *testing.T) {
 	theLandscape(t)
 	served, all := scrape(t, "text/plain"), ""
-	files, err := filepath.Glob("../../deploy/monitoring/dashboards/*.json")
+	files, err := filepath.Glob("../../deploy/chart/monitoring/dashboards/*.json")
 	if err != nil || len(files) == 0 {
 		t.Fatalf("found %q, %v", files, err)
 	}
-	for _, file := range append(files, "../../deploy/monitoring/alerts.yaml") {
+	for _, file := range append(files, "../../deploy/chart/monitoring/alerts.yaml") {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -6,14 +6,20 @@ import (
 	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
+	"crypto/sha256"
 	"crypto/x509"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
 // buildOperator builds the operator of a skeleton as if it were a folder here: that has all modules it needs, so none has to be fetched.
@@ -59,4 +65,45 @@ func writeKeys(path, kind string) error {
 		os.WriteFile(path+".pem", pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private}), 0o600),
 		os.WriteFile(path+".pub", pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), 0o600),
 	)
+}
+
+// publishLayers publishes a component version with layers of any name, the first of them raw-manifest.
+func publishLayers(component string, layers []string, path func(string) string) error {
+	name, version, _ := strings.Cut(component, ":")
+	content := map[string][]byte{}
+	for _, layer := range layers {
+		resource, file, _ := strings.Cut(layer, "=")
+		data, err := os.ReadFile(path(file))
+		if err != nil { // a folder
+			data, err = landscape.Pack(os.DirFS(path(file)), "", true)
+		}
+		if err != nil {
+			return err
+		}
+		content[resource] = data
+	}
+	made, err := registry.Pack(registry.Archive{Name: name, Version: version, RawManifest: content["raw-manifest"], RepositoryContext: land.up.RegistryHost})
+	if err != nil {
+		return err
+	}
+	delete(content, "raw-manifest")
+	blobs := map[string][]byte{}
+	made, err = made.Edit(func(d map[string]any) error {
+		component := d["component"].(map[string]any)
+		for resource, data := range content {
+			digest := fmt.Sprintf("sha256:%x", sha256.Sum256(data))
+			blobs[digest] = data
+			component["resources"] = append(component["resources"].([]any), map[string]any{
+				"name": resource, "version": version, "type": "plainText", "relation": "local",
+				"access": map[string]any{"type": "localBlob", "localReference": digest, "mediaType": "application/octet-stream"},
+			})
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	maps.Copy(made.Blobs, blobs)
+	_, err = land.up.Registry.Write(life, made, true)
+	return err
 }

@@ -37,8 +37,15 @@ import (
 var bin string
 
 func TestMain(m *testing.M) {
-	flag.Parse()
 	ctrl.SetLogger(logr.Discard()) // of our own clients
+	if filepath.Base(os.Args[0]) == "kubectl" {
+		if err := kubectl(os.Args[1:]); err != nil {
+			fmt.Fprintln(os.Stderr, "error:", err)
+			os.Exit(1)
+		}
+		return
+	}
+	flag.Parse()
 	os.Exit(run(m))
 }
 
@@ -189,7 +196,8 @@ const deadline = 90 * time.Second
 //	delete CLUSTER KIND NAME      delete an object
 //	gone CLUSTER KIND NAME        wait until there is no such object
 //	keypair rsa|ec                make keys for signing: rsa.pem and rsa.pub, ec.pem and ec.pub
-//	operator FOLDER PROGRAM       build the operator of a skeleton, with the modules that the playground has
+//	component NAME:VERSION RESOURCE=PATH…  publish a component version with these layers; a folder becomes an archive
+//	image REFERENCE               push an image for two platforms to a registry without login
 var commands = map[string]func(ts *testscript.TestScript, neg bool, args []string){
 	"klm": func(ts *testscript.TestScript, _ bool, args []string) {
 		code, args := exitCode(ts, args)
@@ -239,8 +247,11 @@ var commands = map[string]func(ts *testscript.TestScript, neg bool, args []strin
 			<-time.After(100 * time.Millisecond)
 		}
 	},
-	"operator": func(ts *testscript.TestScript, _ bool, args []string) {
-		ts.Check(buildOperator(ts.MkAbs(args[0]), ts.MkAbs(args[1])))
+	"component": func(ts *testscript.TestScript, _ bool, args []string) {
+		ts.Check(publishLayers(args[0], args[1:], ts.MkAbs))
+	},
+	"image": func(ts *testscript.TestScript, _ bool, args []string) {
+		ts.Check(pushIndex(strings.TrimPrefix(args[0], "http://")))
 	},
 	"keypair": func(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Check(writeKeys(ts.MkAbs(args[0]), args[0]))

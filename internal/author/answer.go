@@ -1,0 +1,154 @@
+package author
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+)
+
+// RoundTrip answers a client of a registry from the archive, whatever host it asks, and takes in what it writes. What was written is in the
+// archive, but not on the disk before [Archive.Save].
+//
+// The answers are those of the distribution specification, as far as clients of registries here ask; nothing can be deleted.
+func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
+	if request.Body != nil {
+		defer request.Body.Close()
+	}
+	at := strings.TrimPrefix(request.URL.Path, "/v2/")
+	folder, reference := path.Split(at)
+	repository, isManifest := strings.CutSuffix(folder, "/manifests/")
+	switch {
+	case at == "":
+		return reply(request, http.StatusOK, jsonType, memory("{}"))
+	case strings.HasSuffix(at, "/tags/list"):
+		return a.tags(request, strings.TrimSuffix(at, "/tags/list"))
+	case isManifest && request.Method == http.MethodPut:
+		return a.takeManifest(request, repository, reference)
+	case isManifest:
+		return a.manifest(request, repository, reference)
+	case strings.HasSuffix(folder, "/blobs/uploads/"):
+		return a.takeBlob(request, reference)
+	case strings.HasSuffix(folder, "/blobs/"):
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if b, ok := a.blobs[reference]; ok {
+			return reply(request, http.StatusOK, "application/octet-stream", b, "Docker-Content-Digest", reference)
+		}
+	}
+	return absent(request)
+}
+
+const jsonType = "application/json"
+
+func memory(text string) blob { return blob{data: []byte(text), size: int64(len(text))} }
+
+func absent(request *http.Request) (*http.Response, error) {
+	return reply(request, http.StatusNotFound, jsonType, memory(`{"errors":[]}`))
+}
+
+// reply is an answer; header are names and values.
+func reply(to *http.Request, code int, mediaType string, b blob, header ...string) (*http.Response, error) {
+	r := &http.Response{
+		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: to,
+		Header: http.Header{"Content-Type": {mediaType}}, ContentLength: b.size, Body: http.NoBody,
+	}
+	for i := 0; i+1 < len(header); i += 2 {
+		r.Header.Set(header[i], header[i+1])
+	}
+	if to.Method == http.MethodHead {
+		return r, nil
+	}
+	var err error
+	r.Body, err = b.reader()
+	return r, err
+}
+
+func (a *Archive) tags(request *http.Request, repository string) (*http.Response, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	tags := []string{}
+	for _, e := range a.entries {
+		if e.Repository == repository && e.Tag != "" {
+			tags = append(tags, e.Tag)
+		}
+	}
+	data, err := json.Marshal(map[string]any{"name": repository, "tags": tags})
+	if err != nil {
+		return nil, err
+	}
+	return reply(request, http.StatusOK, jsonType, memory(string(data)))
+}
+
+func (a *Archive) manifest(request *http.Request, repository, reference string) (*http.Response, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, e := range a.entries {
+		if e.Repository == repository && (e.Tag == reference || e.Digest == reference) {
+			return reply(request, http.StatusOK, e.MediaType, a.blobs[e.Digest], "Docker-Content-Digest", e.Digest)
+		}
+	}
+	return absent(request)
+}
+
+// takeManifest takes a manifest in. What it names has to be there.
+func (a *Archive) takeManifest(request *http.Request, repository, reference string) (*http.Response, error) {
+	const most = 4 << 20 // bytes; what the distribution specification asks registries to accept
+	data, err := io.ReadAll(io.LimitReader(request.Body, most+1))
+	if err != nil {
+		return nil, err
+	}
+	e := entry{Repository: repository, Tag: reference, Digest: digestOf(data), MediaType: request.Header.Get("Content-Type")}
+	if strings.Contains(reference, ":") {
+		e.Tag = ""
+	}
+	if len(data) > most || e.Tag == "" && e.Digest != reference {
+		return reply(request, http.StatusBadRequest, jsonType, memory(`{"errors":[{"code":"MANIFEST_INVALID"}]}`))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.put(e.Digest, data)
+	named, err := a.namedBy(e)
+	if err != nil {
+		return nil, err
+	}
+	for _, digest := range named {
+		if _, ok := a.blobs[digest]; !ok {
+			return reply(request, http.StatusBadRequest, jsonType, memory(`{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"`+digest+`"}]}`))
+		}
+	}
+	a.enter(e)
+	return reply(request, http.StatusCreated, jsonType, blob{}, "Docker-Content-Digest", e.Digest)
+}
+
+// takeBlob takes a blob in, in three steps: POST begins, PATCH brings the content, and PUT says what its digest has to be.
+func (a *Archive) takeBlob(request *http.Request, upload string) (*http.Response, error) {
+	if request.Method == http.MethodPatch {
+		b, digest, err := a.receive(request.Body)
+		if err != nil {
+			return nil, err
+		}
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.uploads[upload+" "+digest] = b
+		return reply(request, http.StatusAccepted, jsonType, blob{}, "Location", request.URL.Path)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if request.Method == http.MethodPost {
+		a.begun++
+		return reply(request, http.StatusAccepted, jsonType, blob{}, "Location", fmt.Sprintf("%s%d", request.URL.Path, a.begun))
+	}
+	digest := request.URL.Query().Get("digest")
+	b, ok := a.uploads[upload+" "+digest]
+	if !ok {
+		return reply(request, http.StatusBadRequest, jsonType, memory(`{"errors":[{"code":"DIGEST_INVALID","message":"the content is another"}]}`))
+	}
+	delete(a.uploads, upload+" "+digest)
+	if _, there := a.blobs[digest]; !there {
+		a.blobs[digest] = b
+	}
+	return reply(request, http.StatusCreated, jsonType, blob{}, "Docker-Content-Digest", digest)
+}

@@ -1,0 +1,115 @@
+package author
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+// WriteConstructor writes a component constructor: what modulectl writes, and of what the command line of OCM makes the same component version
+// (ocm add componentversions). Paths in it are relative to it; template is that of the ModuleTemplate. What the config names by a URL or as a folder is
+// written beside it, as one file.
+func (m *Module) WriteConstructor(file, template string) error {
+	made, err := registry.Pack(m.Archive())
+	if err != nil {
+		return err
+	}
+	text, err := made.Descriptor()
+	if err != nil {
+		return err
+	}
+	var d struct {
+		Component struct {
+			Name, Version string
+			Provider      string
+			Labels        []any
+			Sources       []any
+			Resources     []map[string]any
+		}
+	}
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		return fmt.Errorf("reading the component descriptor: %w", err)
+	}
+	c := d.Component
+	var provider map[string]any
+	if err := yaml.Unmarshal([]byte(c.Provider), &provider); err != nil {
+		return fmt.Errorf("reading the provider in the component descriptor: %w", err)
+	}
+	var resources []any
+	for _, r := range c.Resources {
+		one := fields{{"name", r["name"]}, {"type", r["type"]}, {"version", r["version"]}}
+		if r["relation"] == "external" {
+			resources = append(resources, append(one, field{"relation", r["relation"]}, field{"labels", r["labels"]}, field{"access", r["access"]}))
+			continue
+		}
+		input, err := m.input(fmt.Sprint(r["name"]), file, template)
+		if err != nil {
+			return err
+		}
+		resources = append(resources, append(one, field{"input", input}))
+	}
+	component := fields{{"name", c.Name}, {"version", c.Version}, {"provider", fields{{"name", provider["name"]}, {"labels", provider["labels"]}}},
+		{"labels", c.Labels}, {"resources", resources}}
+	if len(c.Sources) > 0 {
+		component = append(component, field{"sources", c.Sources})
+	}
+	if text, err = encode(fields{{"components", []any{component}}}); err != nil {
+		return err
+	}
+	return writeBeside(file, text)
+}
+
+// input says where the content of a local resource is.
+func (m *Module) input(resource, file, template string) (fields, error) {
+	path, text := template, m.Template
+	switch resource {
+	case v1beta2.RawManifest:
+		path, text = m.Config.path(m.Config.Manifest), m.Manifest
+	case v1beta2.LayerDefaultCR:
+		path, text = m.Config.path(m.Config.DefaultCR), m.defaultCR
+	}
+	if there, err := os.ReadFile(path); err != nil || !bytes.Equal(there, text) { //nolint:gosec // the user's config names it
+		path = strings.TrimSuffix(file, filepath.Ext(file)) + "-" + resource + ".yaml"
+		if err := writeBeside(path, text); err != nil {
+			return nil, err
+		}
+	}
+	path, err := relative(file, path)
+	if err != nil {
+		return nil, err
+	}
+	if resource != v1beta2.RawManifest && resource != v1beta2.LayerDefaultCR {
+		return fields{{"type", "file"}, {"path", path}}, nil
+	}
+	folder, name := filepath.Split(path)
+	return fields{{"type", "dir"}, {"path", filepath.ToSlash(filepath.Clean(folder))}, {"includeFiles", []string{name}}}, nil
+}
+
+// relative is a path as a file says it that lies elsewhere.
+func relative(file, path string) (string, error) {
+	folder, err := filepath.Abs(filepath.Dir(file))
+	if err == nil {
+		path, err = filepath.Abs(path)
+	}
+	if err == nil {
+		path, err = filepath.Rel(folder, path)
+	}
+	if err != nil {
+		return "", fmt.Errorf("naming %s in %s: %w", path, file, err)
+	}
+	return filepath.ToSlash(path), nil
+}
+
+func writeBeside(path string, text []byte) error {
+	if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // others may read it
+		return fmt.Errorf("writing the component constructor: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,329 @@
+package author
+
+import (
+	"crypto/rand"
+	"crypto/rsa"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/google/go-containerregistry/pkg/name"
+	fake "github.com/google/go-containerregistry/pkg/registry"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/random"
+	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"github.com/google/go-containerregistry/pkg/v1/validate"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+// gallery is a registry with images that wants a login: that of the Docker config.
+type gallery struct {
+	*httptest.Server
+	host string
+}
+
+func images(t *testing.T) gallery {
+	t.Helper()
+	inside := fake.New(fake.Logger(log.New(io.Discard, "", 0)))
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "robot" || password != "sesame" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="images"`)
+			http.Error(w, `{"errors":[{"code":"UNAUTHORIZED"}]}`, http.StatusUnauthorized)
+			return
+		}
+		inside.ServeHTTP(w, r)
+	}))
+	t.Cleanup(s.Close)
+	g := gallery{s, strings.TrimPrefix(s.URL, "http://")}
+	dir := t.TempDir()
+	t.Setenv("DOCKER_CONFIG", dir)
+	config := fmt.Sprintf(`{"auths":{%q:{"username":"robot","password":"sesame"}}}`, g.host)
+	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+// The images of a gallery: one by its tag, and one by its digest.
+const (
+	tagged   = "team/widget:2.0.1"
+	untagged = "team/agent"
+)
+
+// index pushes an image for two platforms, whose layers are too large for memory, and returns its digest.
+func (g gallery) index(t *testing.T) string {
+	t.Helper()
+	made, err := random.Index(maxInMemory+5, 2, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tag, err := name.NewTag(g.host + "/" + tagged)
+	if err == nil {
+		err = remote.WriteIndex(tag, made, remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digestOfImage(t, made)
+}
+
+// image pushes an image by its digest and returns that.
+func (g gallery) image(t *testing.T) string {
+	t.Helper()
+	made, err := random.Image(64, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	digest := digestOfImage(t, made)
+	ref, err := name.NewDigest(g.host + "/" + untagged + "@" + digest)
+	if err == nil {
+		err = remote.Write(ref, made, remote.WithAuthFromKeychain(authn.DefaultKeychain))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return digest
+}
+
+func digestOfImage(t *testing.T, of interface{ Digest() (v1.Hash, error) }) string {
+	t.Helper()
+	d, err := of.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.String()
+}
+
+// withImages builds the good module with an image in its Deployment and one in a DaemonSet, into an archive.
+func withImages(t *testing.T, deployment, daemonSet string) *Place {
+	t.Helper()
+	config := write(t, good, deployment, "")
+	manifest := strings.ReplaceAll(workload, "IMAGE", deployment) + "---\n" +
+		strings.NewReplacer("Deployment", "DaemonSet", "name: widget", "name: agent", "IMAGE", daemonSet).Replace(workload)
+	if err := os.WriteFile(filepath.Join(filepath.Dir(config), "manifest.yaml"), []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := Build(t.Context(), Source{File: config, Commit: "0123"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	made, err := registry.Pack(m.Archive())
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := place(t, filepath.Join(t.TempDir(), "built.ctf"), Access{})
+	if _, err := p.Write(t.Context(), false, made); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestMirrorImages carries a signed version with its images over an air gap: there is no way back to where they come from.
+func TestMirrorImages(t *testing.T) {
+	from := images(t)
+	index, single := from.index(t), from.image(t)
+	built := withImages(t, from.host+"/team/widget:2.0.1", from.host+"/team/agent@"+single)
+	k, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Sign(t.Context(), built, Signing{Key: k}); err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	inside := serve(t) + "/modules"
+	for _, step := range []struct {
+		reason, from, to string
+		isNew            bool
+		want             string // where the first image is then
+	}{
+		{"images come from where they lie", built.String(), filepath.Join(dir, "carried.tgz"), true, "team/widget:2.0.1@"},
+		{"an archive has all of it", filepath.Join(dir, "carried.tgz"), filepath.Join(dir, "folder"), true, "team/widget:2.0.1@"},
+		{"below the path of the place", filepath.Join(dir, "folder"), inside, true, strings.TrimPrefix(inside, "http://") + "/team/widget:2.0.1@"},
+		{"what is there is passed over", filepath.Join(dir, "carried.tgz"), inside, false, strings.TrimPrefix(inside, "http://") + "/team/widget:2.0.1@"},
+		{"the path of the place is not a part of that of the image", inside + "//example.com/module/widget", filepath.Join(dir, "again.tar"), true, "team/widget:2.0.1@"},
+		{"an archive that has it", inside + "//example.com/module/widget", filepath.Join(dir, "again.tar"), false, "team/widget:2.0.1@"},
+	} {
+		done, err := Copy(t.Context(), place(t, step.from, Access{}), place(t, step.to, Access{}), Copying{Images: true})
+		if err != nil || len(done) != 1 || len(done[0].Images) != 2 {
+			t.Fatalf("%s: to %s: %+v, %v", step.reason, step.to, done, err)
+		}
+		i := slices.IndexFunc(done[0].Images, func(i CopiedImage) bool { return i.Digest == index })
+		if i < 0 || done[0].Images[i].At != step.want+index || done[0].Images[i].New != step.isNew || done[0].New != step.isNew {
+			t.Errorf("%s: to %s: %+v", step.reason, step.to, done[0])
+		}
+		if step.to == filepath.Join(dir, "carried.tgz") {
+			from.Close()
+		}
+		if old := done[0].OldNames; step.to == inside && (len(old) != 1 || old[0].Object != "DaemonSet kyma-system/agent" || !strings.HasSuffix(old[0].At, "/team/agent@"+single)) {
+			t.Errorf("%s: old names %+v, want that of the DaemonSet", step.reason, old)
+		}
+	}
+
+	public, err := registry.PublicPEM(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trust, err := registry.ParseTrust(fmt.Appendf(nil, "rules: [{prefix: '', mode: enforce, keys: [%q]}]", public))
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := place(t, inside+"//example.com/module/widget", Access{Trust: trust})
+	if found, err := Verify(t.Context(), there, true); err != nil || found[0].Kind != registry.KindOCM {
+		t.Errorf("verified %+v, %v: the signature does not cover where images are", found, err)
+	}
+	ref, err := name.ParseReference(strings.TrimPrefix(inside, "http://") + "/team/widget:2.0.1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := remote.Index(ref)
+	if err == nil {
+		err = validate.Index(whole)
+	}
+	if err != nil {
+		t.Errorf("the index is not whole: %v", err)
+	}
+	for _, left := range must(filepath.Glob(filepath.Join(dir, ".*"))) {
+		t.Errorf("%s is left", left)
+	}
+}
+
+func must(found []string, err error) []string {
+	if err != nil {
+		panic(err)
+	}
+	return found
+}
+
+// TestHalfOfImages: an archive that lacks a part of an image is never taken for one, whichever part it is.
+func TestHalfOfImages(t *testing.T) {
+	from := images(t)
+	from.index(t)
+	built := withImages(t, from.host+"/"+tagged, from.host+"/"+untagged+"@"+from.image(t))
+	dir := filepath.Join(t.TempDir(), "a.ctf")
+	if _, err := Copy(t.Context(), built, place(t, dir, Access{}), Copying{Images: true}); err != nil {
+		t.Fatal(err)
+	}
+	for _, blob := range must(filepath.Glob(filepath.Join(dir, blobFolder, "*"))) {
+		away := filepath.Join(t.TempDir(), "away")
+		if err := os.Rename(blob, away); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := OpenArchive(dir); err == nil || !strings.Contains(err.Error(), "it is not complete") {
+			t.Errorf("without %s: got %v", filepath.Base(blob), err)
+		}
+		if err := os.Rename(away, blob); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := OpenArchive(dir); err != nil {
+		t.Errorf("whole again: %v", err)
+	}
+}
+
+// TestMirrorRefused: what keeps images from being copied, and that nothing of the version is copied then.
+func TestMirrorRefused(t *testing.T) {
+	from := images(t)
+	single := from.image(t)
+	from.index(t)
+	agent := from.host + "/team/agent@" + single
+	cases := map[string]struct {
+		reason string
+		image  string
+		want   []string
+	}{
+		"Missing":  {"names image and resource", from.host + "/team/gone:1.0.0", []string{"/team/gone:1.0.0, resource gone of example.com/module/widget:2.0.1", "not found", "--images=false"}},
+		"Login":    {"another registry than that of the login", strings.Replace(from.host, "127.0.0.1", "localhost", 1) + "/team/widget:2.0.1", []string{"401 Unauthorized"}},
+		"Reserved": {"an image that would be a component version", from.host + "/component-descriptors/example.com/module/widget:2.0.1", []string{"one of component versions"}},
+		"Taken":    {"another image has this name there", from.host + "/team/widget:2.0.1", []string{"is there with other content", "--overwrite"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			to := serve(t)
+			if name == "Taken" {
+				g := gallery{host: strings.TrimPrefix(to, "http://")}
+				g.index(t)
+			}
+			_, err := Copy(t.Context(), withImages(t, c.image, agent), place(t, to, Access{}), Copying{Images: true})
+			for _, want := range c.want {
+				if err == nil || !strings.Contains(err.Error(), want) {
+					t.Errorf("%s: got %v, want %q", c.reason, err, want)
+				}
+			}
+			if _, err := place(t, to+"//example.com/module/widget", Access{}).Select(t.Context()); err == nil {
+				t.Errorf("%s: the version is there", c.reason)
+			}
+		})
+	}
+}
+
+// spy is a keychain that notes for which registries it is asked.
+type spy map[string]bool
+
+func (s spy) Resolve(r authn.Resource) (authn.Authenticator, error) {
+	s[r.RegistryStr()] = true
+	return authn.Anonymous, nil
+}
+
+// TestLoginStaysHome: the login that was given for a place is not shown to the registries of images.
+func TestLoginStaysHome(t *testing.T) {
+	from := images(t)
+	from.index(t)
+	built := withImages(t, from.host+"/team/widget:2.0.1", from.host+"/team/agent@"+from.image(t))
+	asked, to := spy{}, serve(t)
+	if _, err := Copy(t.Context(), place(t, built.String(), Access{Keychain: asked}), place(t, to, Access{Keychain: asked}), Copying{Images: true}); err != nil {
+		t.Fatal(err)
+	}
+	if asked[from.host] || !asked[strings.TrimPrefix(to, "http://")] {
+		t.Errorf("the login was looked for by %v", asked)
+	}
+}
+
+// TestSignTags: a signature in the descriptor covers the digest that the tag of an image stands for, or is refused.
+func TestSignTags(t *testing.T) {
+	from := images(t)
+	index, single := from.index(t), from.image(t)
+	k, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := withImages(t, from.host+"/team/widget:2.0.1", from.host+"/team/agent@"+single)
+	if _, err := Sign(t.Context(), p, Signing{Key: k}); err != nil {
+		t.Fatal(err)
+	}
+	signed, err := place(t, p.String(), Access{}).One(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	found, err := signed.Images()
+	if err != nil || len(found) != 2 || !slices.ContainsFunc(found, func(i registry.Image) bool { return i.Resource == "widget" && i.Digest == index }) {
+		t.Errorf("signed %+v, %v, want the digest of the index", found, err)
+	}
+	from.index(t) // the tag moves
+	if _, err := Copy(t.Context(), p, place(t, serve(t), Access{}), Copying{Images: true}); err != nil {
+		t.Errorf("got %v, want that what was signed is copied", err)
+	}
+	if _, err := Verify(t.Context(), p, false); err != nil {
+		t.Errorf("got %v, want that images are not looked for", err)
+	}
+	if _, err := Verify(t.Context(), p, true); err == nil || !strings.Contains(err.Error(), "somebody has moved the tag") {
+		t.Errorf("got %v, want that the tag has moved", err)
+	}
+
+	p = withImages(t, from.host+"/team/gone:1.0.0", from.host+"/team/agent@"+single)
+	_, err = Sign(t.Context(), p, Signing{Key: k})
+	for _, want := range []string{`resource "gone"`, "/team/gone:1.0.0", "not found", "push it before", "--kind cosign"} {
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %q", err, want)
+		}
+	}
+}
