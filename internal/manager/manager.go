@@ -70,6 +70,8 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if c.K8sClientQPS == 0 {
 		cfg.QPS = -1
 	}
+	limit := newPace()
+	cfg.Wrap(limit.wrap)
 	options, err := managerOptions(c)
 	if err != nil {
 		return nil, err
@@ -102,6 +104,7 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if err != nil {
 		return nil, err
 	}
+	limit.pool = pool
 	if c.EnableWebhooks {
 		if err := addConversion(c, mgr, cfg); err != nil {
 			return nil, err
@@ -164,7 +167,7 @@ func managerOptions(c *config.Manager) (ctrl.Options, error) {
 	consistent, release := true, true
 	stop := 10 * time.Second
 	options := ctrl.Options{
-		Scheme: s,
+		Scheme: s, MapperProvider: newMapper,
 		Cache: cache.Options{
 			DefaultNamespaces: map[string]cache.Config{c.Namespace: {}},
 			DefaultTransform:  manifest.Slim(),
@@ -268,7 +271,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, Namespace: c.Namespace,
 		InCluster: c.Mode == config.ModeInCluster, Base: base, PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
 		Agents: back.agents(), AuditInterval: c.AuditInterval,
-		Events: mgr.GetEventRecorder("lifecycle-manager"), Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread,
+		Events: newTeller(mgr), Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread,
 		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, LeastWindow: c.MinMaintenanceWindowSize,
 		DeletionDeadline: c.DeletionDeadline, Live: live, Concurrency: c.MaxConcurrentKymaReconciles, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
 		Shards: keeper, Certain: mgr.GetAPIReader(), After: exitAfter(c.ExitAfterStep, "kyma"),
@@ -281,7 +284,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	}
 	m, err := manifest.New(manifest.Options{
 		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval, HeardAuditInterval: c.HeardAuditInterval,
-		Secrets: mgr.GetAPIReader(), Events: mgr.GetEventRecorder("lifecycle-manager"),
+		Secrets: mgr.GetAPIReader(), Events: newTeller(mgr),
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck, BundleBytes: int(c.BundleCacheBytes),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: backoff(),
 		Shards: keeper, After: exitAfter(c.ExitAfterStep, "manifest"),
@@ -299,7 +302,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 		return err
 	}
 	w, err := watcher.New(watcher.Options{
-		Client: mgr.GetClient(), Events: mgr.GetEventRecorder("lifecycle-manager"), Namespace: c.Namespace, RateLimiter: backoff(),
+		Client: mgr.GetClient(), Events: newTeller(mgr), Namespace: c.Namespace, RateLimiter: backoff(),
 		GatewayNamespace: c.IstioGatewayNamespace, Concurrency: c.MaxConcurrentWatcherReconciles,
 	})
 	if err != nil {
@@ -318,7 +321,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 // addPurge registers the controllers that end what a deletion cannot: while its Kyma is there, and when it was given up.
 func addPurge(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, backoff func() workqueue.TypedRateLimiter[reconcile.Request], keeper *shard.Keeper, live client.Client) error {
 	o := purge.Options{
-		Client: mgr.GetClient(), Runtimes: pool, Events: mgr.GetEventRecorder("lifecycle-manager"),
+		Client: mgr.GetClient(), Runtimes: pool, Events: newTeller(mgr),
 		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, Shards: keeper, RateLimiter: backoff(),
 	}
 	p, err := purge.New(o)
@@ -369,7 +372,7 @@ func addOrphans(c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, keeper
 		return nil
 	}
 	o, err := orphan.New(orphan.Options{
-		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: pool, Events: mgr.GetEventRecorder("lifecycle-manager"),
+		Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Runtimes: pool, Events: newTeller(mgr),
 		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
 		Interval: c.OrphanSweepInterval, Cleanup: c.OrphanCleanup, Shards: keeper, RateLimiter: backoff,
 	})

@@ -8,9 +8,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // A runtime is listened to in one of three ways: by watches of the pool, by an agent that runs there and tells us, or not at all. Followers
@@ -238,39 +235,4 @@ func (p *Pool) unheard() int {
 		}
 	}
 	return p.lookers
-}
-
-// hurry is how long somebody counts as waiting for a runtime.
-const hurry = 30 * time.Second
-
-// Hurry says that somebody has just changed what a runtime is to have, and waits for it: its turn comes before that of others.
-func (p *Pool) Hurry(kyma string) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.linkLocked(kyma).hurried = time.Now()
-}
-
-// Hurries tells whether somebody waits for a runtime.
-func (p *Pool) Hurries(kyma string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	l := p.links[kyma]
-	return l != nil && time.Since(l.hurried) < hurry
-}
-
-// Priorities of passes, for queues that know such a thing. What a program finds when it starts has less than any.
-const (
-	// PriorityPerson is for what a person waits for.
-	PriorityPerson = 10
-	// PriorityFleet is for what concerns many runtimes at once, such as a new version.
-	PriorityFleet = -50
-)
-
-// Enqueue puts an item into the queue of a controller with a priority. An item that is there already keeps the higher one.
-func Enqueue(q workqueue.TypedRateLimitingInterface[reconcile.Request], priority int, after time.Duration, item reconcile.Request) {
-	if prioritised, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {
-		prioritised.AddWithOpts(priorityqueue.AddOpts{Priority: &priority, After: after}, item)
-		return
-	}
-	q.AddAfter(item, after)
 }

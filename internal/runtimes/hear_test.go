@@ -259,8 +259,18 @@ func TestDeclaredAndHurried(t *testing.T) {
 		if !p.Declared("a", key) || !p.Hurries("a") || p.Hurries("b") {
 			t.Errorf("declared %v, hurries %v, want both, and nobody else", p.Declared("a", key), p.Hurries("a"))
 		}
-		time.Sleep(hurry)
-		if p.Hurries("a") {
+		p.Rest("a")
+		if p.Hurries("a") || p.HurriesAny() {
+			t.Error("somebody waits for what has ended")
+		}
+		p.Hurry("a")
+		time.Sleep(hurry / 2)
+		p.Hurry("a") // is no new wish
+		if !p.Hurries("a") || !p.HurriesAny() {
+			t.Error("nobody waits")
+		}
+		time.Sleep(hurry / 2)
+		if p.Hurries("a") || p.HurriesAny() {
 			t.Error("somebody waits for ever")
 		}
 	})

@@ -83,6 +83,7 @@ type Pool struct {
 	shared    map[string][]Interest // guarded by mu; see Share
 	lookers   int                   // guarded by mu: followers who have to look, as counted at countedAt
 	countedAt time.Time             // guarded by mu
+	hurried   map[string]time.Time  // guarded by mu: since when somebody waits for a runtime, by name of the Kyma
 }
 
 // Runtime is an open connection.
@@ -102,10 +103,9 @@ type Runtime struct {
 type link struct {
 	followers map[string]Follower
 	runtime   *Runtime
-	unheard   bool      // its agent, if there are agents, was said not to be heard
-	hurried   time.Time // when somebody began to wait for it
-	refused   bool      // somebody was told that there is no connection, and waits for one
-	gathered  []Seen    // what followers are to be told; somebody will
+	unheard   bool   // its agent, if there are agents, was said not to be heard
+	refused   bool   // somebody was told that there is no connection, and waits for one
+	gathered  []Seen // what followers are to be told; somebody will
 }
 
 // New returns an empty Pool. The end of ctx ends its watches.

@@ -67,6 +67,9 @@ func runAll(ctx context.Context, o *options, clusters int, list []scenario) (run
 	if err := r.recruit(ctx, r.replicaNames()...); err != nil {
 		return run, err
 	}
+	if err := r.settle(ctx, &Scenario{Values: map[string]float64{}}); err != nil {
+		return run, err
+	}
 	if r.empty, err = r.collected(ctx); err != nil {
 		return run, err
 	}

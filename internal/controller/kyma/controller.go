@@ -252,6 +252,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	defer leave()
+	ctx = r.Runtimes.Hurried(ctx, req.Name)
 	kyma := &v1beta2.Kyma{}
 	if err := r.Client.Get(ctx, req.NamespacedName, kyma); err != nil {
 		if apierrors.IsNotFound(err) {

@@ -273,6 +273,9 @@ func (n *run) markRemote(ctx context.Context) (*v1beta2.Kyma, error) {
 
 // publish copies the status to the Kyma in the runtime if it differs from what is there: without what only the control plane knows.
 func (n *run) publish(ctx context.Context) error {
+	if n.kyma.Status.State != v1beta2.StateProcessing {
+		n.Runtimes.Rest(n.kyma.Name)
+	}
 	if n.remote == nil || n.InCluster || n.runtime == nil {
 		return nil
 	}

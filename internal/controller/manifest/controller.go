@@ -198,6 +198,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	kyma := m.Labels[v1beta2.LabelKymaName]
 	ctx, leave, ours := r.Shards.Enter(ctx, kyma)
 	defer leave()
+	ctx = r.Runtimes.Hurried(ctx, kyma)
 	if !ours || !r.Shards.IsLabelled(m, kyma) {
 		r.forget(req.NamespacedName)
 		return reconcile.Result{}, nil

@@ -1,0 +1,57 @@
+package manager
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+const (
+	// abreast is how many writes to the control plane are under way at the same time.
+	abreast = 16
+	// behind is the same while a person waits for something else.
+	behind = 2
+	// leases is what paths of Leases begin with.
+	leases = "/apis/coordination.k8s.io/"
+)
+
+// pace lets few writes to the control plane be under way at the same time. In a roll-out there are as many passes as workers, and all want to write. More at
+// a time would not make them faster, but everything wait behind them in the API server: the edit of a person most of all, which takes half a dozen
+// writes one after the other. What a person waits for does not wait here, nor do Leases, and while there is such a thing, the others almost stand still.
+type pace struct {
+	pool *runtimes.Pool // set before the first write
+	all  chan struct{}
+	slow chan struct{}
+}
+
+func newPace() *pace {
+	return &pace{all: make(chan struct{}, abreast), slow: make(chan struct{}, behind)}
+}
+
+// wrap returns a transport that keeps the pace.
+func (p *pace) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, leases) || runtimes.IsHurried(r.Context()) {
+			return next.RoundTrip(r)
+		}
+		for _, slots := range []chan struct{}{p.all, p.slow} {
+			if slots == p.slow && (p.pool == nil || !p.pool.HurriesAny()) {
+				break
+			}
+			select {
+			case slots <- struct{}{}:
+				defer func() { <-slots }()
+			case <-r.Context().Done():
+				return nil, r.Context().Err()
+			}
+		}
+		return next.RoundTrip(r)
+	})
+}
+
+// roundTripper is a function as an [http.RoundTripper].
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements [http.RoundTripper].
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
