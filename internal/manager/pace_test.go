@@ -110,6 +110,7 @@ func TestPaceEnds(t *testing.T) {
 			t.Errorf("it waited for %s", took)
 		}
 		time.Sleep(time.Minute)
+		synctest.Wait()
 		if s.under != 0 {
 			t.Errorf("%d have not ended", s.under)
 		}
