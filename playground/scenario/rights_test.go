@@ -27,7 +27,6 @@ var unasked = map[string]string{
 	"update kymas.operator.kyma-project.io/finalizers": "is never a request: an owner reference that blocks deletion needs it where OwnerReferencesPermissionEnforcement is on",
 	"get modulereleasemetas.operator.kyma-project.io":  "the orphan sweep makes sure that one is gone, when the cache has lost it",
 	"update configmaps": "a tombstone may be there already, from a try that was interrupted",
-	"patch events":      "what happens again within minutes is counted in the event that is there",
 }
 
 // rights is what was asked for in all scripts so far.
