@@ -25,6 +25,9 @@ const (
 	BlackHole
 )
 
+// portPatience is how long a port that somebody else has is waited for.
+const portPatience = 10 * time.Second
+
 // proxy stands between clients and an API server on one TCP port that stays the same.
 type proxy struct {
 	port int
@@ -167,9 +170,17 @@ func (p *proxy) listenLocked() error {
 	if p.listener != nil {
 		return nil
 	}
-	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", p.port))
-	if err != nil {
-		return fmt.Errorf("opening the cluster's address: %w", err)
+	// A connection that somebody opens may have got the port for its own end, in spite of hold; most are short.
+	var listener net.Listener
+	for end := time.Now().Add(portPatience); ; {
+		var err error
+		if listener, err = net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", p.port)); err == nil {
+			break
+		}
+		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
+			return fmt.Errorf("opening the cluster's address: %w", err)
+		}
+		time.Sleep(pollInterval)
 	}
 	p.listener = listener
 	p.wg.Go(func() { p.accept(listener) })

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	_ "istio.io/api/label" // so that the module, with the definitions in it, is one of ours
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	_ "sigs.k8s.io/gateway-api/pkg/consts" // as above
@@ -103,9 +104,19 @@ func (s *scenario) uninstall(c *call) error {
 	if err != nil {
 		return err
 	}
+	from := s.land.Clients[c.args[0]]
 	for _, o := range all {
-		if err := s.land.Clients[c.args[0]].Delete(s.ctx, o); err != nil {
+		if err := from.Delete(s.ctx, o); err != nil {
 			return fmt.Errorf("uninstalling %s: %w", o.GetName(), err)
+		}
+	}
+	for _, o := range all { // who installs them while they go has nothing in the end
+		err := s.poll(func(ctx context.Context) (bool, string) {
+			err := from.Get(ctx, client.ObjectKeyFromObject(o), o.DeepCopy())
+			return apierrors.IsNotFound(err), fmt.Sprint("it is there: ", err)
+		})
+		if err != nil {
+			return fmt.Errorf("waiting until %s is gone: %w", o.GetName(), err)
 		}
 	}
 	return nil
