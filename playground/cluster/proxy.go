@@ -180,7 +180,7 @@ func (p *proxy) listenLocked() error {
 		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(end) {
 			return fmt.Errorf("opening the cluster's address: %w", err)
 		}
-		time.Sleep(pollInterval)
+		<-time.After(pollInterval)
 	}
 	p.listener = listener
 	p.wg.Go(func() { p.accept(listener) })
