@@ -79,6 +79,9 @@ func (p *Pool) Declared(kyma, key string) bool {
 // who are interested in the Resource of the Interest are told, a moment later: see Options.Together; if that is empty, all, at once. Whoever
 // calls it for one runtime calls it for one thing after the other: they are told in that order.
 func (p *Pool) Hear(kyma string, s Seen) {
+	p.mu.Lock()
+	p.linkLocked(kyma).heard = true
+	p.mu.Unlock()
 	if (s.Missed || s.Listed) && !s.Interest.Resource.Empty() && p.opts.Together > 0 {
 		p.gather(kyma, s)
 		return

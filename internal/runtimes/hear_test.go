@@ -36,6 +36,44 @@ func object(namespace, name string, labels map[string]string) *metav1.PartialObj
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
 }
 
+// TestFollowBehind checks that what is told before anybody follows is not lost for who relies on what was known before.
+func TestFollowBehind(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		early  bool // something is heard first
+		behind bool
+		want   []string
+	}{
+		"Behind":  {"it may have been about what is relied on", true, true, []string{"Deployment", "ConfigMap"}},
+		"Current": {"whoever has just looked has missed nothing", true, false, nil},
+		"Silence": {"nothing was told", false, true, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := newListeningPool(t, Options{Agents: true})
+			if c.early {
+				p.Hear("a", Seen{Interest: deployments, Object: object("n", "x", nil)})
+			}
+			var told []string
+			f := Follower{Key: "first", Behind: c.behind, Wake: func(s Seen) {
+				if s.Missed {
+					told = append(told, s.Interest.Kind)
+				}
+			}}
+			p.Follow("a", f)
+			if len(told) > 0 {
+				t.Errorf("%s: told %v without interests", c.reason, told)
+			}
+			f.Interests = []Interest{deployments, oneMap}
+			p.Follow("a", f)
+			p.Follow("a", f)
+			if diff := cmp.Diff(c.want, told); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
 func TestHear(t *testing.T) {
 	mine := map[string]string{"mine": "yes"}
 	in := func(resource, version string) Interest {

@@ -103,6 +103,7 @@ type Runtime struct {
 type link struct {
 	followers map[string]Follower
 	runtime   *Runtime
+	heard     bool   // something was heard of it, which followers that come later have missed
 	unheard   bool   // its agent, if there are agents, was said not to be heard
 	refused   bool   // somebody was told that there is no connection, and waits for one
 	gathered  []Seen // what followers are to be told; somebody will

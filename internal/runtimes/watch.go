@@ -24,6 +24,9 @@ type Follower struct {
 	Key string
 	// Interests are what it wants to hear of; the connection itself always.
 	Interests []Interest
+	// Behind says that it relies on what was known before this program ran: when it first has interests, and something was heard before that, it
+	// is told that it has missed changes of each.
+	Behind bool
 	// Wake is told. It must not block and may be called at any time from any goroutine.
 	Wake func(Seen)
 }
@@ -64,12 +67,19 @@ type Seen struct {
 func (p *Pool) Follow(kyma string, f Follower) {
 	p.mu.Lock()
 	l := p.linkLocked(kyma)
-	news := !slices.Equal(l.followers[f.Key].Interests, f.Interests)
+	former := l.followers[f.Key].Interests
+	news := !slices.Equal(former, f.Interests)
+	missed := f.Behind && l.heard && len(former) == 0 && len(f.Interests) > 0
 	l.followers[f.Key] = f
 	if l.runtime != nil {
 		l.runtime.follow(f)
 	}
 	p.mu.Unlock()
+	for _, i := range f.Interests {
+		if missed {
+			f.Wake(Seen{Missed: true, Interest: i})
+		}
+	}
 	p.tellInterests(kyma, news)
 }
 

@@ -37,6 +37,10 @@ func (n *run) catalogFollower() runtimes.Follower {
 		})
 	}
 	f.Interests = n.Runtimes.Share(f.Interests)
+	m := n.memory(n.kyma.Name, n.runtime)
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f.Behind = m.catalog.seen.IsZero()
 	return f
 }
 

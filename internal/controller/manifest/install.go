@@ -34,10 +34,10 @@ func (n *run) decide(ctx context.Context) error {
 	n.plan.drifted = n.inst.drifted(n.news)
 	n.plan.audit = time.Since(n.inst.audited) >= n.auditInterval()*7/8
 	// What was compared a moment ago, such as while it was installed, need not be again.
-	n.plan.audit = n.plan.audit || n.missed && time.Since(n.inst.audited) > time.Minute
+	n.plan.audit = n.plan.audit || n.missed && time.Since(n.inst.compared) > time.Minute
 	switch {
 	case reportsDrift(n.manifest):
-		n.plan.audit = n.plan.audit || !n.inst.compared // what was reported before a restart still has to be
+		n.plan.audit = n.plan.audit || n.inst.compared.IsZero() // what was reported before a restart still has to be
 	case n.inst.drift != "": // it was reported, and now has to be put right
 		n.plan.audit = true
 	}
@@ -207,7 +207,8 @@ func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 		found = append(found, drifted...)
 	}
 	if only == nil {
-		n.inst.audited, n.inst.compared = time.Now(), true
+		n.inst.compared = time.Now()
+		n.inst.audited = n.inst.compared
 	}
 	return found, nil
 }
@@ -296,6 +297,7 @@ func (n *run) prune(ctx context.Context) error {
 	}
 	n.inst.deletion = apply.Deletion{}
 	if n.plan.whole {
+		n.inst.compared = time.Now()
 		n.tellLeftOut()
 	}
 	n.applied = true

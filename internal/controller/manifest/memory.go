@@ -28,7 +28,7 @@ type installation struct {
 	judged   string                 // by which readiness was judged last; "" if not yet
 	unsaved  unsaved                // what was applied completely, if the status does not say so yet
 	drift    string                 // what was found to differ and is only reported; "" if nothing
-	compared bool                   // all objects were compared since the program learnt of this Manifest
+	compared time.Time              // when all objects were last sent or compared; zero if not since the program learnt of this Manifest
 	audited  time.Time              // when all objects were last compared, or when the program learnt of this Manifest
 	runtime  atomic.Pointer[string] // the Kyma that is followed
 
@@ -75,7 +75,9 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 func (n *run) follow() {
 	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
 	n.inst.runtime.Store(new(strings.Clone(n.kyma))) // a pointer into n would keep all of it
-	n.Runtimes.Follow(n.kyma, runtimes.Follower{Key: followKey(key), Interests: n.inst.kinds, Wake: n.wakeOn(key, n.inst, n.resourceRef())})
+	n.Runtimes.Follow(n.kyma, runtimes.Follower{
+		Key: followKey(key), Interests: n.inst.kinds, Behind: n.inst.compared.IsZero(), Wake: n.wakeOn(key, n.inst, n.resourceRef()),
+	})
 }
 
 // wakeOn returns what the pool calls when something happened in the runtime. What is not of this Manifest is passed over; the rest is noted and
