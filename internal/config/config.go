@@ -108,6 +108,10 @@ type Manager struct {
 	FailureMaxDelay  time.Duration
 	// K8sClientQPS limits requests per second to the control plane; 0 is no limit but the server's own. Default 0.
 	K8sClientQPS float32
+	// MaxControlPlaneWrites is the number of writes to the control plane that are under way at the same time, beside those that a person waits for. Default 16.
+	MaxControlPlaneWrites int
+	// MaxControlPlaneWritesBehind is the same while a person waits for something, at most MaxControlPlaneWrites. Default 2.
+	MaxControlPlaneWritesBehind int
 
 	// OCIRegistryHost is the registry of modules: host[:port], http:// in front of it for plain HTTP.
 	OCIRegistryHost string
@@ -242,6 +246,8 @@ func NewManager() *Manager {
 		MaxConcurrentKymaReconciles:     64,
 		MaxConcurrentManifestReconciles: 128,
 		MaxConcurrentWatcherReconciles:  4,
+		MaxControlPlaneWrites:           16,
+		MaxControlPlaneWritesBehind:     2,
 		FailureBaseDelay:                250 * time.Millisecond,
 		FailureMaxDelay:                 5 * time.Minute,
 		RegistryCacheBytes:              256 << 20,
@@ -302,6 +308,8 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.FailureBaseDelay, "failure-base-delay", m.FailureBaseDelay, "first delay after an error; it doubles")
 	f.DurationVar(&m.FailureMaxDelay, "failure-max-delay", m.FailureMaxDelay, "longest delay after an error")
 	f.Float32Var(&m.K8sClientQPS, "k8s-client-qps", m.K8sClientQPS, "requests per second to the control plane; 0 is no limit but the server's own")
+	f.IntVar(&m.MaxControlPlaneWrites, "max-control-plane-writes", m.MaxControlPlaneWrites, "writes to the control plane that are under way at the same time, beside those that a person waits for")
+	f.IntVar(&m.MaxControlPlaneWritesBehind, "max-control-plane-writes-behind", m.MaxControlPlaneWritesBehind, "the same while a person waits for something")
 	f.StringVar(&m.OCIRegistryHost, "oci-registry-host", m.OCIRegistryHost, "registry of modules, host[:port]; http:// in front for plain HTTP")
 	f.StringVar(&m.OCIRegistryCredSecret, "oci-registry-cred-secret", m.OCIRegistryCredSecret, "Secret of type kubernetes.io/dockerconfigjson that names registry and login")
 	f.StringVar(&m.ModulesRepositorySubpath, "modules-repository-subpath", m.ModulesRepositorySubpath, "path in the registry before component-descriptors")
@@ -376,6 +384,8 @@ func (m *Manager) Validate() error {
 	check(m.MaxConcurrentWatcherReconciles > 0, "max-concurrent-watcher-reconciles", "must be at least 1")
 	check(m.FailureBaseDelay > 0 && m.FailureBaseDelay <= m.FailureMaxDelay, "failure-base-delay", "must be positive and at most --failure-max-delay")
 	check(m.K8sClientQPS >= 0, "k8s-client-qps", "must not be negative")
+	check(m.MaxControlPlaneWrites > 0, "max-control-plane-writes", "must be at least 1")
+	check(m.MaxControlPlaneWritesBehind > 0 && m.MaxControlPlaneWritesBehind <= m.MaxControlPlaneWrites, "max-control-plane-writes-behind", "must be at least 1 and at most --max-control-plane-writes")
 	check(m.RegistryCacheBytes > 0, "registry-cache-bytes", "must be positive")
 	for _, name := range m.RestrictedDefaultModules {
 		check(moduleName.MatchString(name), "restricted-default-modules", "%q is no name of a module", name)

@@ -70,7 +70,7 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if c.K8sClientQPS == 0 {
 		cfg.QPS = -1
 	}
-	limit := newPace()
+	limit := newPace(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesBehind)
 	cfg.Wrap(limit.wrap)
 	options, err := managerOptions(c)
 	if err != nil {

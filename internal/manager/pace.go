@@ -7,14 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-const (
-	// abreast is how many writes to the control plane are under way at the same time.
-	abreast = 16
-	// behind is the same while a person waits for something else.
-	behind = 2
-	// leases is what paths of Leases begin with.
-	leases = "/apis/coordination.k8s.io/"
-)
+// leases is what paths of Leases begin with.
+const leases = "/apis/coordination.k8s.io/"
 
 // pace lets few writes to the control plane be under way at the same time. In a roll-out there are as many passes as workers, and all want to write. More at
 // a time would not make them faster, but everything wait behind them in the API server: the edit of a person most of all, which takes half a dozen
@@ -25,7 +19,8 @@ type pace struct {
 	slow chan struct{}
 }
 
-func newPace() *pace {
+// newPace returns a pace of so many writes at the same time, and so many while a person waits for something.
+func newPace(abreast, behind int) *pace {
 	return &pace{all: make(chan struct{}, abreast), slow: make(chan struct{}, behind)}
 }
 

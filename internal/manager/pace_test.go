@@ -13,6 +13,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
+// Writes at the same time: at all, and while a person waits for something.
+const abreast, behind = 16, 2
+
 // answering answers each request after a second, and knows how many were under way at most.
 type answering struct {
 	mu          sync.Mutex
@@ -60,7 +63,7 @@ func TestPace(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, s := newPace(), &answering{}
+				p, s := newPace(abreast, behind), &answering{}
 				var err error
 				if p.pool, err = runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}}); err != nil {
 					t.Fatal(err)
@@ -91,7 +94,7 @@ func TestPace(t *testing.T) {
 func TestPaceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &answering{}
-		over := newPace().wrap(s)
+		over := newPace(abreast, behind).wrap(s)
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
 		request := func(ctx context.Context) *http.Request {
