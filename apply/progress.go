@@ -85,6 +85,34 @@ func (p *Progress) Ours(ref Ref, uid types.UID, generation int64, resourceVersio
 	return generation != 0 && generation == r.generation
 }
 
+// Read notes that an object was read. Events about it that are older tell nothing, see Known.
+func (p *Progress) Read(ref Ref, uid types.UID, generation int64, resourceVersion string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.objects == nil {
+		p.objects = map[uint64]record{}
+	}
+	key := ref.key()
+	r := p.objects[key]
+	switch {
+	case r.content == 0: // somebody else's, or from before this program ran
+		r.uid, r.version = hashText(string(uid)), number(resourceVersion)
+	case r.uid == hashText(string(uid)) && r.generation == generation:
+		r.version = max(r.version, number(resourceVersion))
+	default:
+		return // changed since it was applied, which its event will tell
+	}
+	p.objects[key] = r
+}
+
+// Known reports whether an event about an object tells of a version that was written or read here already, or of an older one.
+func (p *Progress) Known(ref Ref, uid types.UID, resourceVersion string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	r, version := p.objects[ref.key()], number(resourceVersion)
+	return version != 0 && version <= r.version && hashText(string(uid)) == r.uid
+}
+
 // Forget makes the next Apply send these objects again, because they were changed or deleted by somebody else.
 func (p *Progress) Forget(refs ...Ref) {
 	p.mu.Lock()

@@ -52,6 +52,47 @@ func TestOurs(t *testing.T) {
 	}
 }
 
+func TestKnown(t *testing.T) {
+	ref := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "a", Name: "b"}
+	tests := map[string]struct {
+		reason  string
+		applied bool // at version 100, generation 3
+		read    *metadata
+		uid     types.UID
+		version string
+		want    bool
+	}{
+		"Nothing":     {"it was neither written nor read", false, nil, "u", "100", false},
+		"Written":     {"our own write", true, nil, "u", "100", true},
+		"Newer":       {"written by somebody since", true, nil, "u", "101", false},
+		"Read":        {"read as it is told", false, &metadata{UID: "u", ResourceVersion: "120", Generation: 3}, "u", "120", true},
+		"Older":       {"told late", false, &metadata{UID: "u", ResourceVersion: "120", Generation: 3}, "u", "110", true},
+		"ReadSince":   {"its status, after our write", true, &metadata{UID: "u", ResourceVersion: "120", Generation: 3}, "u", "120", true},
+		"SpecChanged": {"read, but not compared", true, &metadata{UID: "u", ResourceVersion: "120", Generation: 4}, "u", "120", false},
+		"Recreated":   {"another object of that name", false, &metadata{UID: "u", ResourceVersion: "120", Generation: 1}, "v", "110", false},
+		"Replaced":    {"what was read is not what was written", true, &metadata{UID: "v", ResourceVersion: "120", Generation: 3}, "v", "120", false},
+		"Opaque":      {"a version that is no number says nothing", false, &metadata{UID: "u", ResourceVersion: "abc", Generation: 1}, "u", "abc", false},
+	}
+	for name, tc := range tests {
+		t.Run(name, func(t *testing.T) {
+			var p Progress
+			if tc.applied {
+				p.begin(ref)
+				p.applied(ref, 1, &metadata{UID: "u", ResourceVersion: "100", Generation: 3}, 1, true)
+			}
+			if r := tc.read; r != nil {
+				p.Read(ref, types.UID(r.UID), r.Generation, r.ResourceVersion)
+			}
+			if got := p.Known(ref, tc.uid, tc.version); got != tc.want {
+				t.Errorf("%s: got %t, want %t", tc.reason, got, tc.want)
+			}
+			if p.Applied(ref) != tc.applied {
+				t.Error("what was only read counts as applied, or the other way round")
+			}
+		})
+	}
+}
+
 // TestOursUnderWay: events that come while an object is being applied are judged by the answer.
 func TestOursUnderWay(t *testing.T) {
 	deployment := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "default", Name: "d"}

@@ -46,7 +46,7 @@ var judged = map[schema.GroupKind]bool{
 // the order of refs. The rules are those of kstatus, but that a Job counts once it is complete. Where a workload is not
 // ready, a look at its newest pods finds the reason.
 //
-// p may be nil; with it, a CustomResourceDefinition that was established once is not read again. The error says that the
+// p may be nil; with it, a CustomResourceDefinition that was established once is not read again, and it knows the versions that were read. The error says that the
 // cluster as a whole cannot be worked with now.
 func (c *Cluster) Ready(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.ready(ctx, refs, p, c.explain)
@@ -73,7 +73,7 @@ func (c *Cluster) ready(ctx context.Context, refs []Ref, p *Progress, explain ex
 		if ask[i].groupKind() == definitionKind {
 			found[i], err = c.judgeDefinition(ctx, ask[i], p)
 		} else {
-			found[i], err = c.judge(ctx, ask[i], explain)
+			found[i], err = c.judge(ctx, ask[i], p, explain)
 		}
 		if e, ok := errors.AsType[*Error](err); ok && !stops(err) {
 			found[i], err = &NotReady{Ref: ask[i], Failed: e.reason != ObjectNotFound, Message: e.Error()}, nil
@@ -125,10 +125,13 @@ func (c *Cluster) judgeDefinition(ctx context.Context, ref Ref, p *Progress) (*N
 }
 
 // judge reads an object and returns nil if it is ready.
-func (c *Cluster) judge(ctx context.Context, ref Ref, explain explainer) (*NotReady, error) {
+func (c *Cluster) judge(ctx context.Context, ref Ref, p *Progress, explain explainer) (*NotReady, error) {
 	u, err := c.Get(ctx, ref)
 	if err != nil {
 		return nil, err
+	}
+	if p != nil {
+		p.Read(ref, u.GetUID(), u.GetGeneration(), u.GetResourceVersion())
 	}
 	verdict, err := status.Compute(u)
 	if err != nil {

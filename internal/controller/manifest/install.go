@@ -264,6 +264,9 @@ func (n *run) readResource(ctx context.Context) error {
 		cr, err = nil, nil
 	}
 	n.cr, n.looked = cr, err == nil
+	if n.cr != nil {
+		n.inst.progress.Read(n.resourceRef(), cr.GetUID(), cr.GetGeneration(), cr.GetResourceVersion())
+	}
 	return err
 }
 
@@ -395,10 +398,9 @@ type observed struct {
 // observe finds out whether what was applied works: workloads first, then the module's custom resource.
 func (n *run) observe(ctx context.Context) error {
 	rules := judgingBy(n.manifest, n.CustomStateCheck)
-	quiet := !n.rendered && !n.stirred && len(n.news) == 0 && n.manifest.Status.ObservedGeneration == n.manifest.Generation &&
-		(n.inst.judged == rules || n.inst.judged == "")
+	quiet := n.isQuiet(rules)
 	n.inst.judged = rules
-	if quiet && n.manifest.Status.State == v1beta2.StateReady {
+	if quiet {
 		n.seen = observed{state: v1beta2.StateReady}
 		return nil
 	}
@@ -428,6 +430,15 @@ func (n *run) observe(ctx context.Context) error {
 		return nil
 	}
 	return loop.Look(loop.Wait(time.Now(), n.since()))
+}
+
+// isQuiet tells whether the module is Ready and nothing has happened that could change that. What the status says does not count if the last pass
+// said something else: then it could not be saved.
+func (n *run) isQuiet(rules string) bool {
+	said := n.manifest.Status.State
+	return said == v1beta2.StateReady && (n.inst.reported == said || n.inst.reported == "") &&
+		!n.rendered && !n.stirred && len(n.news) == 0 && n.manifest.Status.ObservedGeneration == n.manifest.Generation &&
+		(n.inst.judged == rules || n.inst.judged == "")
 }
 
 // judgeResource reads the state that the module's operator reports.

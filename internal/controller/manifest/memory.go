@@ -26,6 +26,7 @@ type installation struct {
 	uid      types.UID              // of the Manifest; another of the same name is another installation
 	released bool                   // the Manifest was let go; the cache may still show it for a moment
 	judged   string                 // by which readiness was judged last; "" if not yet
+	reported v1beta2.State          // by the last pass, whether or not that could be saved; "" if not yet
 	unsaved  unsaved                // what was applied completely, if the status does not say so yet
 	drift    string                 // what was found to differ and is only reported; "" if nothing
 	compared time.Time              // when all objects were last sent or compared; zero if not since the program learnt of this Manifest
@@ -124,11 +125,12 @@ func (i *installation) noteMissedLocked(in runtimes.Interest, resource apply.Ref
 // noteOneLocked records what was seen of one object. The caller holds mu.
 func (i *installation) noteOneLocked(s runtimes.Seen, o *metav1.PartialObjectMetadata, owner string, resource apply.Ref) bool {
 	ref := refIn(s.Interest, o.Namespace, o.Name)
+	known := !s.Deleted && i.progress.Known(ref, o.UID, o.ResourceVersion) // it was judged as it is
 	if ref.SameObject(resource) {
-		i.stir = true
-		return true
+		i.stir = i.stir || !known
+		return !known
 	}
-	if o.Annotations[v1beta2.AnnotationOwnedBy] != owner {
+	if known || o.Annotations[v1beta2.AnnotationOwnedBy] != owner {
 		return false
 	}
 	if !s.Deleted && !statusCounts(ref) && i.progress.Ours(ref, o.UID, o.Generation, o.ResourceVersion) {

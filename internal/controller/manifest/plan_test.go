@@ -213,6 +213,10 @@ func TestNoteConcernsOnlyItsOwn(t *testing.T) {
 	object := func(name, owner string) *metav1.PartialObjectMetadata {
 		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner}}}
 	}
+	at := func(o *metav1.PartialObjectMetadata, version string) *metav1.PartialObjectMetadata {
+		o.UID, o.ResourceVersion = "u", version
+		return o
+	}
 	cases := map[string]struct {
 		reason string
 		seen   runtimes.Seen
@@ -224,10 +228,14 @@ func TestNoteConcernsOnlyItsOwn(t *testing.T) {
 		"Ours":           {"an object that names the Manifest", runtimes.Seen{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/m")}, true},
 		"Theirs":         {"an object of another Manifest", runtimes.Seen{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/other")}, false},
 		"CustomResource": {"the custom resource carries no mark", runtimes.Seen{Interest: interestOf(cr), Object: object("default", "")}, true},
+		"AsItWasRead":    {"the custom resource as it was judged", runtimes.Seen{Interest: interestOf(cr), Object: at(object("default", ""), "7")}, false},
+		"SinceItWasRead": {"the custom resource after that", runtimes.Seen{Interest: interestOf(cr), Object: at(object("default", ""), "8")}, true},
+		"ReadAndGone":    {"what was judged is gone", runtimes.Seen{Interest: interestOf(cr), Object: at(object("default", ""), "7"), Deleted: true}, true},
 		"UsersOwn":       {"another of its kind is the user's", runtimes.Seen{Interest: interestOf(cr), Object: object("mine", "")}, false},
 	}
 	for name, c := range cases {
 		inst := &installation{inventory: []apply.Ref{{Kind: "ConfigMap", Namespace: "n", Name: "a"}}}
+		inst.progress.Read(cr, "u", 1, "7")
 		if got := inst.note(c.seen, "kcp-system/m", cr); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}

@@ -53,7 +53,7 @@ func (n *run) report(out loop.Outcome) {
 	if s.State != state || s.LastOperation.Operation != operation {
 		s.LastOperation = v1beta2.LastOperation{Operation: operation, LastUpdateTime: metav1.Now()}
 	}
-	s.State = state
+	s.State, n.inst.reported = state, state
 	n.reportConditions(state, reason, operation)
 	if state == v1beta2.StateReady && before == v1beta2.StateProcessing {
 		metrics.Ready.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(time.Since(since).Seconds())

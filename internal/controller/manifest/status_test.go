@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
 // TestIsMinor: a new installation that goes well costs two writes of its status; whatever somebody may wait for, or a restart needs, is saved.
@@ -85,6 +86,34 @@ func TestUnsaved(t *testing.T) {
 			m := manifestWith(func(m *v1beta2.Manifest) { m.ResourceVersion = "7" })
 			if got := c.unsaved.is(m, "d"); got != c.want {
 				t.Errorf("%s: got %t, want %t", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+func TestIsQuiet(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		change func(*run)
+		want   bool
+	}{
+		"Nothing":    {"nothing has happened", func(*run) {}, true},
+		"Restarted":  {"what the status says is relied on", func(n *run) { n.inst.judged, n.inst.reported = "", "" }, true},
+		"Unsaved":    {"the last pass found an error, and could not say so", func(n *run) { n.inst.reported = v1beta2.StateError }, false},
+		"NotReady":   {"it may have become Ready", func(n *run) { n.manifest.Status.State = v1beta2.StateWarning }, false},
+		"Stirred":    {"something happened", func(n *run) { n.stirred = true }, false},
+		"News":       {"an object changed", func(n *run) { n.news = map[apply.Ref]sighting{{Kind: "Pod"}: {}} }, false},
+		"Rendered":   {"objects were sent", func(n *run) { n.rendered = true }, false},
+		"Generation": {"the spec changed", func(n *run) { n.manifest.Generation++ }, false},
+		"Rules":      {"it is judged in another way", func(n *run) { n.inst.judged = "others" }, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			n := &run{manifest: &v1beta2.Manifest{}, inst: &installation{judged: "rules", reported: v1beta2.StateReady}}
+			n.manifest.Status.State = v1beta2.StateReady
+			c.change(n)
+			if got := n.isQuiet("rules"); got != c.want {
+				t.Errorf("%s: isQuiet() = %t, want %t", c.reason, got, c.want)
 			}
 		})
 	}
