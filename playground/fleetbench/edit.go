@@ -12,8 +12,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
-// editInterval is the time between two edits: far more than one takes of the manager.
-const editInterval = 100 * time.Millisecond
+// slowest is how long an edit may take before that is an error.
+const slowest = 10 * time.Minute
 
 // edit lets admins add a module to the Kyma in their cluster, one after the other: first while all is quiet, and, when they have taken it away
 // again, while a version of another module goes through the whole fleet.
@@ -25,7 +25,7 @@ func edit(ctx context.Context, r *rig, s *Scenario) error {
 	for i := range before {
 		before[i] = r.fleet.Cluster(i).Counts()
 	}
-	quiet, err := r.editMany(ctx, "quiet")
+	quiet, err := r.editMany(ctx, "quiet", func() bool { return false })
 	if err != nil {
 		return err
 	}
@@ -58,12 +58,14 @@ func edit(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	defer o.stop()
-	busy, err := r.editMany(ctx, "during "+o.module.name+" "+o.version)
+	through := func() bool {
+		all, done := o.appliedAt.count()
+		return done == all
+	}
+	busy, err := r.editMany(ctx, "during "+o.module.name+" "+o.version, through)
 	if err != nil {
 		return err
 	}
-	all, done := o.readyAt.count()
-	s.Values["rollout done when the last edit was Ready, %"] = 100 * float64(done) / float64(all)
 	s.Latencies[editsApplied], s.Latencies["ready during upgrade"] = summary(busy.appliedAt.times()), summary(busy.readyAt.times())
 	r.stage.set(o.String)
 	if err := r.finish(ctx, o); err != nil {
@@ -73,7 +75,8 @@ func edit(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	edits, _ := quiet.appliedAt.count()
-	s.Clusters, s.Installs = r.clusters, r.clusters+4*edits // each edit is an installation and a removal
+	more, _ := busy.appliedAt.count()
+	s.Clusters, s.Installs = r.clusters, r.clusters+2*(edits+more) // each edit is an installation and a removal
 	return nil
 }
 
@@ -95,8 +98,9 @@ func moduleWrites(counts map[string]int) int {
 	return writes(own)
 }
 
-// editMany lets the admins of some clusters, spread over the fleet, add the extra module, and waits until it is Ready there.
-func (r *rig) editMany(ctx context.Context, when string) (*rollout, error) {
+// editMany lets the admins of some clusters, spread over the fleet, add the extra module: the first, and each next one when that of the former was
+// applied, until it is over. It waits until the module is Ready there.
+func (r *rig) editMany(ctx context.Context, when string, over func() bool) (*rollout, error) {
 	n := min(r.Edits, r.clusters)
 	o := &rollout{module: r.extra, version: first, appliedAt: newRace(r.clusters), readyAt: newRace(r.clusters)}
 	r.stage.set(func() string { return fmt.Sprintf("edits, %s: %s", when, o) })
@@ -112,9 +116,10 @@ func (r *rig) editMany(ctx context.Context, when string) (*rollout, error) {
 		}
 	})
 	defer stopKymas()
-	tick := time.NewTicker(editInterval)
-	defer tick.Stop()
 	for k := range n {
+		if k > 0 && over() {
+			break
+		}
 		i := spread(k, n, r.clusters)
 		o.appliedAt.start(i)
 		o.readyAt.start(i)
@@ -125,10 +130,8 @@ func (r *rig) editMany(ctx context.Context, when string) (*rollout, error) {
 		if err != nil {
 			return o, err
 		}
-		select {
-		case <-tick.C:
-		case <-ctx.Done():
-			return o, context.Cause(ctx)
+		if err := until(ctx, slowest, "the extra module to be applied", func() (bool, error) { return !o.appliedAt.running(i), nil }); err != nil {
+			return o, err
 		}
 	}
 	if err := r.await(ctx, o.readyAt, "the extra module to be Ready"); err != nil {

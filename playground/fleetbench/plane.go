@@ -44,17 +44,18 @@ type planeReady struct {
 	Version    string
 }
 
-// How the garbage collector of API server and simulator works, which are no part of what is measured: less often, as long as there is memory.
+// How the garbage collector of the API server works, which is no part of what is measured: less often, as long as there is memory.
 const (
-	collectAt   = 300 // per cent
-	collectFrom = 6 << 30
+	collectAt   = 300     // per cent
+	collectFrom = 6 << 30 // bytes; or planeShare, if that is more
+	planeShare  = 45      // per cent of the machine's memory
 )
 
 // servePlane is the process of the control plane. It ends when its input does. Each line of the input is a file that its processor profile goes
 // to from now on; an empty one ends that.
 func servePlane(ctx context.Context, dir string, in io.Reader, out io.Writer) (err error) {
 	debug.SetGCPercent(collectAt)
-	debug.SetMemoryLimit(collectFrom)
+	debug.SetMemoryLimit(max(collectFrom, thisMachine(time.Now()).Memory/100*planeShare))
 	host, err := cluster.Open(ctx, cluster.Options{Dir: dir, Bare: true})
 	if err != nil {
 		return fmt.Errorf("starting etcd: %w", err)
