@@ -115,7 +115,11 @@ func (s *server) run(ctx context.Context, one step) (answer, error) {
 		if err != nil {
 			return answer{}, err
 		}
-		if !strings.Contains(string(data), one.until) && (one.until != "404" || a.Code != http.StatusNotFound) {
+		reached := strings.Contains(string(data), one.until)
+		if one.until == "404" { // which may also be a part of a UID
+			reached = a.Code == http.StatusNotFound
+		}
+		if !reached {
 			select {
 			case <-time.After(50 * time.Millisecond):
 				continue
