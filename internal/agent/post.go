@@ -65,11 +65,14 @@ func (p *poster) post(ctx context.Context, manager, what string, body []byte) (s
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
 	target := url.URL{Scheme: "https", Host: p.address, Path: "/" + p.contract + "/" + manager + "/" + what}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), http.NoBody)
 	if err != nil {
 		p.metrics.failed.WithLabelValues(reasonSetup).Inc()
 		return 0, 0, fmt.Errorf("posting to %s: %w", p.address, err)
 	}
+	request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(&pieces{bytes.NewReader(body)}), nil }
+	request.Body, _ = request.GetBody() // it never fails
+	request.ContentLength = int64(len(body))
 	request.Header.Set("Content-Type", "application/json")
 	response, err := client.Do(request)
 	if err != nil {
@@ -84,6 +87,16 @@ func (p *poster) post(ctx context.Context, manager, what string, body []byte) (s
 		p.heard(response.Header.Get(protocol.HeaderInstance))
 	}
 	return response.StatusCode, wait, nil
+}
+
+// pieces is a body that is read, and so sent, in small pieces. The listener's end of a connection keeps a buffer as large as the largest record of TLS
+// that ever came: for ten thousand agents that matters.
+type pieces struct{ of *bytes.Reader }
+
+// Read implements [io.Reader].
+func (p *pieces) Read(into []byte) (int, error) {
+	const size = 1 << 10
+	return p.of.Read(into[:min(len(into), size)])
 }
 
 // deliver makes one attempt to deliver an event.

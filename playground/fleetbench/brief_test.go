@@ -40,7 +40,7 @@ type limit struct {
 // whatever its modules (catalog, agent) is a good part. What is 0 is 0 at any time; what counts as work has a margin for passes that a busy
 // machine splits in two, and processor time one for caches that others use too. Who makes something cheaper lowers the usual.
 var limits = []limit{
-	{"install: requests to runtimes for a module", 37, 0.3, of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
+	{"install: requests to runtimes for a module", 30, 0.3, of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
 	{"install: writes to runtimes for a module", 21.5, 0.15, of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.RuntimeWrites)) })},
 	{"install: writes to the control plane for a module", 5.6, 0.25, of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},
 	{"install: manager's CPU for a module, by the reference work", 2.4, 0.75, of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
@@ -48,10 +48,10 @@ var limits = []limit{
 	{"idle: writes to runtimes", 0, 0, valueOf("idle", idleWrites)},
 	{"idle: writes to the control plane", 0, 0, valueOf("idle", idlePlaneWrites)},
 	{"idle: requests to a runtime in five minutes", 1, 2, valueOf("idle", requestsPerFive)},
-	{"idle: live heap for a runtime, kB", 155, 0.3, valueOf("idle", heapPerRuntime)},
-	{"idle: goroutines for a runtime", 8.9, 0.4, valueOf("idle", goroutinesPerRuntime)},
+	{"idle: live heap for a runtime, kB", 195, 0.25, valueOf("idle", heapPerRuntime)},
+	{"idle: goroutines for a runtime", 1.5, 0.4, valueOf("idle", goroutinesPerRuntime)},
 	{"idle: lines of the manager's metrics", 1600, 0.3, valueOf("idle", metricLines)},
-	{"edit: requests to the runtime for one more module", 30.6, 0.3, valueOf("edit", installRequests)},
+	{"edit: requests to the runtime for one more module", 27.5, 0.3, valueOf("edit", installRequests)},
 	{"edit: writes to the runtime for one more module", 15, 0.2, valueOf("edit", installPatches)},
 	{"edit: of these, to objects of the module", 13, 0, valueOf("edit", installModuleWrites)},
 	{"upgrade: requests to runtimes for a module", 28.6, 0.4, of("upgrade", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -21,6 +22,9 @@ type wire struct {
 	conn    *tls.Conn
 	answers *bufio.Reader
 }
+
+// pieceSize is the largest record of TLS that is sent, in bytes. The real agent's are about as large.
+const pieceSize = 2 << 10
 
 // answerTimeout bounds one request, and a handshake.
 const answerTimeout = 15 * time.Second
@@ -51,8 +55,10 @@ func (w *wire) post(path string, body []byte) (a answer, err error) {
 	}
 	request := make([]byte, 0, 256+len(body))
 	request = fmt.Appendf(request, "POST %s HTTP/1.1\r\nHost: %s\r\nUser-Agent: fleetbench\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", path, listenerName, len(body), body)
-	if _, err := w.conn.Write(request); err != nil {
-		return a, fmt.Errorf("posting to the listener: %w", err)
+	for piece := range slices.Chunk(request, pieceSize) {
+		if _, err := w.conn.Write(piece); err != nil {
+			return a, fmt.Errorf("posting to the listener: %w", err)
+		}
 	}
 	line, err := w.answers.ReadSlice('\n')
 	if err != nil || len(line) < 12 {

@@ -325,7 +325,7 @@ func (n *run) listen(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.inst.expect(n.refs)
+	n.inst.expect(n.refs, &n.shared)
 	if !slices.Equal(kinds, n.inst.kinds) {
 		n.inst.kinds = n.shared.interests(kinds)
 		n.follow()

@@ -194,12 +194,12 @@ func refIn(i runtimes.Interest, namespace, name string) apply.Ref {
 	return apply.Ref{Group: i.Resource.Group, Version: i.Resource.Version, Kind: i.Kind, Namespace: namespace, Name: name}
 }
 
-// expect says what should be in the runtime, so that it is noticed when it is not.
-func (i *installation) expect(refs []apply.Ref) {
+// expect says what should be in the runtime, so that it is noticed when it is not. It is kept once for all runtimes that should have the same.
+func (i *installation) expect(refs []apply.Ref, s *shared) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if !slices.Equal(i.inventory, refs) {
-		i.inventory = refs
+		i.inventory = share(s, "expected "+keyOf(syncedOf(refs)), refs)
 	}
 }
 
