@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -130,78 +129,55 @@ func (c *cluster) members(ctx context.Context, selector string, each func(*membe
 	return list(ctx, c, "kymas", selector, each)
 }
 
-// list calls each for every object of a resource of ours; T is the part of an object that is wanted. No more than three chunks are in memory: one
-// is decoded and two are on their way, because the API server uses one processor for each. It returns the version of the whole list, from which
-// it can be watched.
+// list calls each for every object of a resource of ours; T is the part of an object that is wanted. No more than two chunks are in memory: while
+// one is decoded, the next is on its way. It returns the version of the whole list, from which it can be watched.
 func list[T any](ctx context.Context, c *cluster, resource, selector string, each func(*T)) (version string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	ask := func(next string) *chunkOnItsWay {
-		path := c.pathOf(resource, url.Values{"limit": {strconv.Itoa(chunk)}, "continue": {next}, "labelSelector": {selector}})
-		w := &chunkOnItsWay{next: make(chan string, 1), slice: make(chan slice, 1)}
-		go func() {
-			defer close(w.slice)
-			defer close(w.next)
-			var s slice
-			if s, w.err = c.slice(ctx, path, w.next); w.err == nil {
-				w.slice <- s
-			}
-		}()
-		return w
+	type answer struct {
+		slice
+		err error
 	}
-	for w := ask(""); w != nil; {
-		var following *chunkOnItsWay
-		if next := <-w.next; next != "" {
-			following = ask(next)
-		}
-		s, ok := <-w.slice
+	ask := func(next string) <-chan answer {
+		answers := make(chan answer, 1)
+		path := c.pathOf(resource, url.Values{"limit": {strconv.Itoa(chunk)}, "continue": {next}, "labelSelector": {selector}})
+		go func() {
+			s, err := c.slice(ctx, path)
+			answers <- answer{s, err}
+		}()
+		return answers
+	}
+	for answers := ask(""); answers != nil; {
+		a := <-answers
 		switch {
-		case ok:
-		case apierrors.IsResourceExpired(w.err):
+		case apierrors.IsResourceExpired(a.err):
 			return "", fail(exitFailed, "listing %s: they changed for too long while they were read: try again", resource)
-		default:
-			return "", c.explain(w.err, "listing "+resource)
+		case a.err != nil:
+			return "", c.explain(a.err, "listing "+resource)
 		}
-		if err := decodeAll(s.items, each); err != nil {
+		version, answers = a.version, nil
+		if a.next != "" {
+			answers = ask(a.next)
+		}
+		if err := decodeAll(a.items, each); err != nil {
 			return "", fail(exitFailed, "listing %s: %v", resource, err)
 		}
-		version, w = s.version, following
 	}
 	return version, nil
 }
 
-// chunkOnItsWay is a chunk that was asked for.
-type chunkOnItsWay struct {
-	next  chan string // the token that asks for the chunk after it, which may come before the chunk; nothing if this is the last
-	slice chan slice  // nothing if it failed
-	err   error       // may be read once slice is closed
-}
-
-// slice reads one chunk. The token that asks for what comes then is sent to next as soon as it is known.
-func (c *cluster) slice(ctx context.Context, path string, next chan<- string) (slice, error) {
+// slice reads one chunk.
+func (c *cluster) slice(ctx context.Context, path string) (slice, error) {
 	body, err := c.stream(ctx, path)
 	if err != nil {
 		return slice{}, err
 	}
 	defer body.Close()
-	const head = 4 << 10 // that of a list has less
-	data, err := io.ReadAll(io.LimitReader(body, head))
+	data, err := io.ReadAll(body)
 	if err != nil {
 		return slice{}, err
 	}
-	early, told := splitHead(data)
-	if told && early != "" {
-		next <- early
-	}
-	rest := bytes.NewBuffer(data)
-	if _, err := rest.ReadFrom(body); err != nil {
-		return slice{}, err
-	}
-	s, err := split(rest.Bytes())
-	if err == nil && !told && s.next != "" {
-		next <- s.next
-	}
-	return s, err
+	return split(data)
 }
 
 // decodeAll decodes the objects of a chunk on all processors, and calls each for one after the other, in any order.

@@ -55,34 +55,6 @@ func split(data []byte) (s slice, err error) {
 	}
 }
 
-// splitHead finds the token that asks for what comes after a list, if that is in the first part of it, before the objects.
-func splitHead(data []byte) (next string, found bool) {
-	i := space(data, 0)
-	if i == len(data) || data[i] != '{' {
-		return "", false
-	}
-	for i++; ; {
-		key, at, ok := field(data, i)
-		if !ok || key == nil || string(key) == `"items"` {
-			return next, found
-		}
-		end := skip(data, at)
-		if end < 0 {
-			return "", false
-		}
-		if string(key) == `"metadata"` {
-			var meta struct {
-				Continue string `json:"continue"`
-			}
-			if json.Unmarshal(data[at:end], &meta) != nil {
-				return "", false
-			}
-			next, found = meta.Continue, true
-		}
-		i = end
-	}
-}
-
 // field finds the next key of a JSON object after i, with its quotes, and where its value begins; nil at the end of the object.
 func field(data []byte, i int) (key []byte, value int, ok bool) {
 	if i = space(data, i); i < len(data) && data[i] == ',' {

@@ -46,30 +46,6 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-func TestSplitHead(t *testing.T) {
-	cases := map[string]struct {
-		reason string
-		head   string
-		next   string
-		found  bool
-	}{
-		"Streamed": {"the metadata is there before the objects", `{"kind":"L","metadata":{"continue":"c","resourceVersion":"7"},"items":[{"a":`, "c", true},
-		"Last":     {"nothing comes then", `{"metadata":{"resourceVersion":"7"},"items":[{`, "", true},
-		"CutAfter": {"the objects have not begun", `{"metadata":{"continue":"c"},"it`, "c", true},
-		"CutIn":    {"the metadata is not complete", `{"kind":"L","metadata":{"continue":"c`, "", false},
-		"Behind":   {"the metadata comes after the objects", `{"kind":"L","items":[],"metadata":{"continue":"c"}}`, "", false},
-		"HTML":     {"a proxy answers with a page", `<html>`, "", false},
-		"Empty":    {"nothing came yet", ``, "", false},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			if next, found := splitHead([]byte(c.head)); next != c.next || found != c.found {
-				t.Errorf("%s: got %q, %t", c.reason, next, found)
-			}
-		})
-	}
-}
-
 func TestLean(t *testing.T) {
 	cases := map[string]struct{ reason, object, want string }{
 		"Object": {"the usual case", `{"metadata":{"managedFields":[{"a":"]"}],"name":"x"}}`, `{"metadata":{"managedFields":[],"name":"x"}}`},
