@@ -98,16 +98,17 @@ func (m *manager) collect(ctx context.Context) error {
 }
 
 const (
-	calmFor   = 3 * time.Second
-	calmShare = 0.10 // of a core
+	calmFor    = 3 * time.Second
+	calmShare  = 0.10    // of a core
+	heardShare = 0.00001 // of a core, for the heartbeats of a cluster
 )
 
-// settle waits until the manager is quiet: for three seconds it used less than a tenth of a core and had nothing in its queues. What was
-// needed is noted.
+// settle waits until the manager is quiet: for three seconds it used less than a tenth of a core, and what heartbeats need. How long that took is noted.
 func (r *rig) settle(ctx context.Context, s *Scenario) error {
 	begin := time.Now()
 	r.stage.set(func() string { return "waiting until the manager is quiet" })
 	calm, last, lastAt := time.Now(), time.Duration(-1), time.Now()
+	share := calmShare + heardShare*float64(r.clusters)
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	for time.Since(calm) < calmFor {
@@ -120,7 +121,7 @@ func (r *rig) settle(ctx context.Context, s *Scenario) error {
 		if err != nil {
 			return err
 		}
-		busy := last < 0 || float64(u.cpu-last)/float64(time.Since(lastAt)) > calmShare
+		busy := last < 0 || float64(u.cpu-last)/float64(time.Since(lastAt)) > share
 		last, lastAt = u.cpu, time.Now()
 		if busy {
 			calm = time.Now()
