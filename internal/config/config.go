@@ -101,6 +101,9 @@ type Manager struct {
 	MaxConcurrentKymaReconciles int
 	// MaxConcurrentManifestReconciles is the number of Manifests worked on at the same time. Default 128.
 	MaxConcurrentManifestReconciles int
+	// MaxConcurrentBeginnings is the number of runtimes that get their modules for the first time at the same time; others wait for their turn. One that
+	// takes longer than a minute counts no more. Default 128.
+	MaxConcurrentBeginnings int
 	// MaxConcurrentWatcherReconciles is the number of Watchers worked on at the same time. Default 4.
 	MaxConcurrentWatcherReconciles int
 	// FailureBaseDelay and FailureMaxDelay bound the back-off after an error. Defaults 250 ms, 5 m.
@@ -245,6 +248,7 @@ func NewManager() *Manager {
 		ShardLeaseDuration:              12 * time.Second,
 		MaxConcurrentKymaReconciles:     64,
 		MaxConcurrentManifestReconciles: 128,
+		MaxConcurrentBeginnings:         128,
 		MaxConcurrentWatcherReconciles:  4,
 		MaxControlPlaneWrites:           16,
 		MaxControlPlaneWritesBehind:     2,
@@ -304,6 +308,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.ShardLeaseDuration, "shard-lease-duration", m.ShardLeaseDuration, "how long other replicas wait for one that was killed, with --shards")
 	f.IntVar(&m.MaxConcurrentKymaReconciles, "max-concurrent-kyma-reconciles", m.MaxConcurrentKymaReconciles, "Kymas worked on at the same time")
 	f.IntVar(&m.MaxConcurrentManifestReconciles, "max-concurrent-manifest-reconciles", m.MaxConcurrentManifestReconciles, "Manifests worked on at the same time")
+	f.IntVar(&m.MaxConcurrentBeginnings, "max-concurrent-beginnings", m.MaxConcurrentBeginnings, "runtimes that get their modules for the first time at the same time; others wait for their turn")
 	f.IntVar(&m.MaxConcurrentWatcherReconciles, "max-concurrent-watcher-reconciles", m.MaxConcurrentWatcherReconciles, "Watchers worked on at the same time")
 	f.DurationVar(&m.FailureBaseDelay, "failure-base-delay", m.FailureBaseDelay, "first delay after an error; it doubles")
 	f.DurationVar(&m.FailureMaxDelay, "failure-max-delay", m.FailureMaxDelay, "longest delay after an error")
@@ -381,6 +386,7 @@ func (m *Manager) Validate() error {
 	check(m.ShardLeaseDuration >= 3*time.Second, "shard-lease-duration", "must be at least 3s")
 	check(m.MaxConcurrentKymaReconciles > 0, "max-concurrent-kyma-reconciles", "must be at least 1")
 	check(m.MaxConcurrentManifestReconciles > 0, "max-concurrent-manifest-reconciles", "must be at least 1")
+	check(m.MaxConcurrentBeginnings > 0, "max-concurrent-beginnings", "must be at least 1")
 	check(m.MaxConcurrentWatcherReconciles > 0, "max-concurrent-watcher-reconciles", "must be at least 1")
 	check(m.FailureBaseDelay > 0 && m.FailureBaseDelay <= m.FailureMaxDelay, "failure-base-delay", "must be positive and at most --failure-max-delay")
 	check(m.K8sClientQPS >= 0, "k8s-client-qps", "must not be negative")

@@ -273,7 +273,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 		Agents: back.agents(), AuditInterval: c.AuditInterval,
 		Events: newTeller(mgr), Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread,
 		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, LeastWindow: c.MinMaintenanceWindowSize,
-		DeletionDeadline: c.DeletionDeadline, Live: live, Concurrency: c.MaxConcurrentKymaReconciles, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
+		DeletionDeadline: c.DeletionDeadline, Live: live, Concurrency: c.MaxConcurrentKymaReconciles, Beginnings: c.MaxConcurrentBeginnings, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
 		Shards: keeper, Certain: mgr.GetAPIReader(), After: exitAfter(c.ExitAfterStep, "kyma"),
 	})
 	if err != nil {

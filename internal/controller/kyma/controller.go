@@ -19,10 +19,12 @@
 package kyma
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -98,6 +100,8 @@ type Options struct {
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 	// Agents say how runtimes get the agents that tell what happens there. The zero value is for runtimes without.
 	Agents Agents
+	// Beginnings is the number of runtimes that get their modules for the first time at the same time; 0 is no limit.
+	Beginnings int
 	// Shards say which runtimes are worked on here. nil: all.
 	Shards *shard.Keeper
 	// Certain reads from the API server. Needed with Shards.
@@ -115,6 +119,7 @@ type Reconciler struct {
 	reviews  workqueue.TypedDelayingInterface[string] // of agents, by name of the Kyma
 	views    views
 	policies policies
+	begin    beginnings
 
 	mu         sync.Mutex
 	known      map[string]*memory // guarded by mu; by name of the Kyma
@@ -157,10 +162,12 @@ func New(o Options) (*Reconciler, error) {
 	if o.Base != nil {
 		o.Runtimes.Teach(o.Base)
 	}
-	return &Reconciler{
+	r := &Reconciler{
 		Options: o, known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)},
 		reviews: workqueue.NewTypedDelayingQueue[string](), series: map[string]*series{},
-	}, nil
+	}
+	r.begin = beginnings{most: cmp.Or(o.Beginnings, math.MaxInt), next: r.Wake}
+	return r, nil
 }
 
 // Register adds the controller and its indexes to a manager.
@@ -249,6 +256,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !ours {
 		r.Runtimes.Close(req.Name)
 		r.forget(req.Name)
+		r.begin.done(req.Name)
 		return reconcile.Result{}, nil
 	}
 	defer leave()
@@ -259,6 +267,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			r.Runtimes.Unfollow(req.Name, followKey(req.Name))
 			r.Runtimes.Unfollow(req.Name, catalogKey(req.Name))
 			r.forget(req.Name)
+			r.begin.done(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -266,6 +275,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
 	}
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), new: kyma.Status.State == ""}
+	defer func() {
+		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {
+			r.begin.done(req.Name)
+		}
+	}()
 	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Minor: n.isMinor, Publish: n.publish, After: r.After}
 	if !kyma.DeletionTimestamp.IsZero() {
 		return loop.Run(ctx, pass,
@@ -277,6 +291,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	if kyma.SkipsReconciliation() {
 		return loop.Run(ctx, loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.reportSkipped})
+	}
+	if n.new && !r.begin.may(req.Name) {
+		return reconcile.Result{}, nil // its turn wakes us
 	}
 	return loop.Run(ctx, pass,
 		loop.Step{Name: "adopt", Do: n.adopt},
