@@ -46,8 +46,8 @@ var judged = map[schema.GroupKind]bool{
 // the order of refs. The rules are those of kstatus, but that a Job counts once it is complete. Where a workload is not
 // ready, a look at its newest pods finds the reason.
 //
-// p may be nil; with it, a CustomResourceDefinition that was established once is not read again, and it knows the versions that were read. The error says that the
-// cluster as a whole cannot be worked with now.
+// p may be nil; with it, a CustomResourceDefinition that was established once is not read again, and it knows the versions that were
+// read. The error says that the cluster as a whole cannot be worked with now.
 func (c *Cluster) Ready(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.ready(ctx, refs, p, c.explain)
 }
