@@ -27,6 +27,8 @@ type scenario struct {
 	dir  string
 	land *landscape.Landscape // set by up
 
+	failed string // the command that failed, and why
+
 	signer *ecdsa.PrivateKey // set by trust
 
 	others map[string]*landscape.Process // set by replicas: further replicas of the manager, by name
@@ -255,19 +257,22 @@ func (c *call) output() []string {
 // command makes a command of a script out of a method. Arguments that begin with a dash, before all others, are flags.
 func command(do func(*scenario, *call) error) func(*testscript.TestScript, bool, []string) {
 	return func(ts *testscript.TestScript, negated bool, args []string) {
+		said := strings.Join(args, " ")
 		c := &call{script: ts, flags: map[string][]string{}}
 		for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 			name, v, _ := strings.Cut(args[0][1:], "=")
 			c.flags[name], args = append(c.flags[name], v), args[1:]
 		}
 		c.args = args
-		err := do(ts.Value(key{}).(*scenario), c)
+		s := ts.Value(key{}).(*scenario)
+		err := do(s, c)
 		switch {
 		case negated && err == nil:
 			ts.Fatalf("this was to fail")
 		case negated:
 			c.print(err.Error())
 		case err != nil:
+			s.failed = fmt.Sprintf("%s: %v", said, err)
 			ts.Fatalf("%v", err)
 		}
 	}

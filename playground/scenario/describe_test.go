@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -16,11 +17,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// logLines is how much of the manager's log a failure shows.
-const logLines = 60
+// logLines is how much of the manager's log a failure shows, without what is said again and again.
+const logLines = 40
 
-// describe returns what there is to see when a scenario has failed: Kymas, Manifests, what each cluster's pods say, and the end of the
-// manager's log.
+// describe returns what there is to see when a scenario has failed: Kymas, Manifests, the end of the manager's log, and at last the command
+// that failed.
 func (s *scenario) describe() string {
 	if s.land == nil {
 		return ""
@@ -50,9 +51,34 @@ func (s *scenario) describe() string {
 	if err != nil {
 		fmt.Fprintf(&b, "%v\n", err)
 	}
-	lines := strings.Split(strings.TrimSpace(string(log)), "\n")
-	fmt.Fprintf(&b, "--- the manager's log, %d lines, the last of them\n%s\n", len(lines), strings.Join(lines[max(0, len(lines)-logLines):], "\n"))
+	lines := condense(string(log))
+	fmt.Fprintf(&b, "--- the manager's log, %d kinds of lines, the last of them\n%s\n", len(lines), strings.Join(lines[max(0, len(lines)-logLines):], "\n"))
+	fmt.Fprintf(&b, "--- what failed\n%s", s.failed)
 	return b.String()
+}
+
+// condense makes lines for a reader of a log in JSON: time, message, and what of the rest tells one object from another. What was said of the
+// same object before is left out, but for the last time, with the number of times.
+func condense(log string) []string {
+	var said []string
+	var times, last = map[string]int{}, map[string]string{}
+	for line := range strings.Lines(log) {
+		var entry struct{ Time, Msg, Namespace, Name, Module, Problem, Error string }
+		if err := json.Unmarshal([]byte(line), &entry); err != nil {
+			entry.Msg = strings.TrimSpace(line)
+		}
+		what := strings.Join(slices.DeleteFunc([]string{entry.Msg, entry.Name, entry.Module, entry.Problem, entry.Error}, func(s string) bool { return s == "" }), " · ")
+		if i := slices.Index(said, what); i >= 0 {
+			said = slices.Delete(said, i, i+1)
+		}
+		said = append(said, what)
+		times[what]++
+		last[what] = entry.Time
+	}
+	for i, what := range said {
+		said[i] = fmt.Sprintf("%s %dx %s", last[what], times[what], what[:min(len(what), 400)])
+	}
+	return said
 }
 
 // text returns v as YAML.

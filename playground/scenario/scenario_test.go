@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -15,6 +16,12 @@ import (
 )
 
 var update = flag.Bool("update", false, "write what was seen into the expectations of the scripts")
+
+// failures are said once more at the end, where they are found: what failed scenarios print is long.
+var failures struct {
+	sync.Mutex
+	said []string
+}
 
 // bin is the folder with the programs under test; set by TestMain.
 var bin string
@@ -52,7 +59,11 @@ func run(m *testing.M) int {
 			return 1
 		}
 	}
-	return m.Run()
+	code := m.Run()
+	for _, failure := range failures.said {
+		fmt.Fprintln(os.Stderr, failure)
+	}
+	return code
 }
 
 // TestScenarios runs the scripts of testdata.
@@ -71,6 +82,9 @@ func TestScenarios(t *testing.T) {
 			env.Defer(func() {
 				if t.Failed() {
 					seen = s.describe()
+					failures.Lock()
+					failures.said = append(failures.said, fmt.Sprintf("--- failed: %s %s", t.Name(), s.failed))
+					failures.Unlock()
 				}
 				if err := s.recordRights(); err != nil {
 					t.Error(err)
