@@ -72,6 +72,7 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	}
 	limit := newPace(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesBehind)
 	cfg.Wrap(limit.wrap)
+	cfg.Wrap((&outage{log: log.Log.WithName("control-plane")}).wrap)
 	options, err := managerOptions(c)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,100 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+)
+
+// failing answers as it is told, again and again with the last thing.
+type failing struct {
+	answers []any // an error, or a status
+	asked   int
+}
+
+func (f *failing) RoundTrip(*http.Request) (*http.Response, error) {
+	answer := f.answers[min(f.asked, len(f.answers)-1)]
+	f.asked++
+	if err, is := answer.(error); is {
+		return nil, err
+	}
+	return &http.Response{StatusCode: answer.(int), Body: io.NopCloser(strings.NewReader(""))}, nil
+}
+
+func TestOutage(t *testing.T) {
+	refused := errors.New("connection refused")
+	cases := map[string]struct {
+		reason string
+		method string
+		query  string
+		after  []any
+		asked  int
+		status int // 0: the error
+		lines  int // in the log
+	}{
+		"Well":        {"it answers", http.MethodGet, "?watch=true", []any{200}, 1, 200, 0},
+		"Watch":       {"it asks until somebody answers, and says so once", http.MethodGet, "?watch=true", []any{refused, refused, refused, 200}, 4, 200, 2},
+		"List":        {"as a watch", http.MethodGet, "?limit=500&resourceVersion=0", []any{refused, 502, 503, 504, 200}, 5, 200, 2},
+		"Live list":   {"who asked says that it failed", http.MethodGet, "?limit=500", []any{refused, 200}, 1, 0, 0},
+		"Get":         {"as a list", http.MethodGet, "", []any{refused, 200}, 1, 0, 0},
+		"Write":       {"it may have been done", http.MethodPatch, "?resourceVersion=1", []any{refused, 200}, 1, 0, 0},
+		"Not allowed": {"somebody answers", http.MethodGet, "?watch=true", []any{refused, 403, 200}, 2, 403, 2},
+		"Too old":     {"the cache has to list", http.MethodGet, "?watch=true", []any{410, 200}, 1, 410, 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var lines []string
+				o := &outage{log: funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})}
+				f := &failing{answers: tc.after}
+				r, err := http.NewRequestWithContext(t.Context(), tc.method, "https://a.example.com/api/v1/pods"+tc.query, http.NoBody)
+				if err != nil {
+					t.Fatal(err)
+				}
+				begin := time.Now()
+				resp, err := o.wrap(f).RoundTrip(r)
+				status := 0
+				if err == nil {
+					status = resp.StatusCode
+					_ = resp.Body.Close()
+				} else if !errors.Is(err, refused) {
+					t.Error(err)
+				}
+				if f.asked != tc.asked || status != tc.status || len(lines) != tc.lines {
+					t.Errorf("%s: asked %d times, want %d; status %d, want %d; said %q", tc.reason, f.asked, tc.asked, status, tc.status, lines)
+				}
+				if took := time.Since(begin); took > 10*time.Second {
+					t.Errorf("it took %s", took)
+				}
+			})
+		})
+	}
+}
+
+// TestOutageOfHours: after a long time, it still asks every few seconds; and it ends when nobody wants to know any more.
+func TestOutageOfHours(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &failing{answers: []any{errors.New("connection refused")}}
+		o := &outage{log: logr.Discard()}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://a.example.com/api/v1/pods?watch=true", http.NoBody)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := send(o.wrap(f), r); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it ended with %v", err)
+		}
+		if f.asked < 3600/5 || f.asked > 3600/4+5 {
+			t.Errorf("it asked %d times in an hour, want once in 4 to 5 s", f.asked)
+		}
+	})
+}
