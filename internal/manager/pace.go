@@ -1,6 +1,7 @@
 package manager
 
 import (
+	"context"
 	"net/http"
 	"strings"
 
@@ -27,22 +28,44 @@ func newPace(abreast, behind int) *pace {
 // wrap returns a transport that keeps the pace.
 func (p *pace) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, leases) || runtimes.IsHurried(r.Context()) {
+		if r.Method == http.MethodGet || strings.HasPrefix(r.URL.Path, leases) {
 			return next.RoundTrip(r)
 		}
 		for _, slots := range []chan struct{}{p.all, p.slow} {
 			if slots == p.slow && (p.pool == nil || !p.pool.HurriesAny()) {
 				break
 			}
-			select {
-			case slots <- struct{}{}:
+			had, err := p.wait(r.Context(), slots)
+			if err != nil {
+				return nil, err
+			}
+			if had {
 				defer func() { <-slots }()
-			case <-r.Context().Done():
-				return nil, r.Context().Err()
 			}
 		}
 		return next.RoundTrip(r)
 	})
+}
+
+// wait waits for a slot, but not while a person waits for this very write: a pass that was begun for the fleet may have to end before that of the
+// person can begin. It tells whether it has the slot.
+func (p *pace) wait(ctx context.Context, slots chan<- struct{}) (had bool, err error) {
+	for {
+		var others <-chan struct{}
+		if p.pool != nil {
+			others = p.pool.Hurrying() // before it is asked
+		}
+		if runtimes.IsHurried(ctx) {
+			return false, nil
+		}
+		select {
+		case slots <- struct{}{}:
+			return true, nil
+		case <-others:
+		case <-ctx.Done():
+			return false, ctx.Err()
+		}
+	}
 }
 
 // roundTripper is a function as an [http.RoundTripper].

@@ -90,6 +90,46 @@ func TestPace(t *testing.T) {
 	}
 }
 
+// TestPaceOvertakes: a write that waits goes at once when a person begins to wait for its runtime.
+func TestPaceOvertakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, s := newPace(abreast, behind), &answering{}
+		var err error
+		if p.pool, err = runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}}); err != nil {
+			t.Fatal(err)
+		}
+		over := p.wrap(s)
+		write := func(kyma string) {
+			r, _ := http.NewRequestWithContext(p.pool.Hurried(t.Context(), kyma), http.MethodPatch, "https://a.example.com", http.NoBody)
+			if err := send(over, r); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 10 * abreast {
+			go write("others")
+		}
+		synctest.Wait()
+		var took time.Duration
+		go func() {
+			begin := time.Now()
+			write("a")
+			took = time.Since(begin)
+		}()
+		time.Sleep(100 * time.Millisecond)
+		p.pool.Hurry("b") // which is none of its business
+		time.Sleep(100 * time.Millisecond)
+		p.pool.Hurry("a")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if took != 1200*time.Millisecond { // 200 ms in vain, and a second for the answer
+			t.Errorf("it took %s", took)
+		}
+		if s.under != 0 {
+			t.Errorf("%d have not ended", s.under)
+		}
+	})
+}
+
 // TestPaceEnds: who has given up does not wait for its turn.
 func TestPaceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -25,7 +25,16 @@ func (p *Pool) Hurry(kyma string) {
 	}
 	if since, already := p.hurried[kyma]; !already || time.Since(since) >= hurry {
 		p.hurried[kyma] = time.Now()
+		close(p.hurrying)
+		p.hurrying = make(chan struct{})
 	}
+}
+
+// Hurrying returns a channel that is closed when somebody begins to wait for another runtime.
+func (p *Pool) Hurrying() <-chan struct{} {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.hurrying
 }
 
 // Rest says that there is nothing to wait for any more.

@@ -84,6 +84,7 @@ type Pool struct {
 	lookers   int                   // guarded by mu: followers who have to look, as counted at countedAt
 	countedAt time.Time             // guarded by mu
 	hurried   map[string]time.Time  // guarded by mu: since when somebody waits for a runtime, by name of the Kyma
+	hurrying  chan struct{}         // guarded by mu: closed, and another one made, when there is one more
 }
 
 // Runtime is an open connection.
@@ -129,7 +130,7 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 	if opts.Together == 0 {
 		opts.Together = 300 * time.Millisecond
 	}
-	return &Pool{base: ctx, opts: opts, links: map[string]*link{}}, nil
+	return &Pool{base: ctx, opts: opts, links: map[string]*link{}, hurrying: make(chan struct{})}, nil
 }
 
 // Get returns the connection to the runtime of the named Kyma. It makes no request to the runtime. While the runtime is known

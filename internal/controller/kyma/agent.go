@@ -238,7 +238,7 @@ func (r *Reconciler) agentRequest(ctx context.Context, k *v1beta2.Kyma, server s
 		request.Watchlist.Watches = append(request.Watchlist.Watches, watchOf(i))
 	}
 	var watchers v1beta2.WatcherList
-	if err := r.Client.List(ctx, &watchers, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+	if err := r.Client.List(ctx, &watchers, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return request, fmt.Errorf("listing Watchers: %w", err)
 	}
 	slices.SortFunc(watchers.Items, func(a, b v1beta2.Watcher) int { return strings.Compare(a.Name, b.Name) })

@@ -443,7 +443,7 @@ func (r *Reconciler) wakeOutdated(ctx context.Context) error {
 		return nil
 	}
 	var kymas v1beta2.KymaList
-	if err := r.Client.List(ctx, &kymas, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+	if err := r.Client.List(ctx, &kymas, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("listing Kymas: %w", err)
 	}
 	var outdated []types.NamespacedName

@@ -433,6 +433,7 @@ func (r *Reconciler) wakeOn(key types.NamespacedName) func(runtimes.Seen) {
 				return
 			}
 			priority = runtimes.PriorityPerson
+			r.Runtimes.Hurry(key.Name) // a pass that is under way for the fleet has to end first
 		}
 		if q := r.queue.Load(); q != nil {
 			runtimes.Enqueue(*q, priority, 0, reconcile.Request{NamespacedName: key})

@@ -86,7 +86,7 @@ func shownState(m *v1beta2.Manifest) v1beta2.State {
 func (r *Reconciler) othersProcessing(ctx context.Context, m *v1beta2.Manifest) bool {
 	var list v1beta2.ManifestList
 	err := r.Client.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{manifestIndex: m.Labels[v1beta2.LabelKymaName]},
-		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+		client.UnsafeDisableDeepCopy)
 	for i := range list.Items {
 		if o := &list.Items[i]; err == nil && o.Name != m.Name && o.DeletionTimestamp.IsZero() && shownState(o) == v1beta2.StateProcessing {
 			return true

@@ -89,12 +89,11 @@ func (n *run) resolve(ctx context.Context) error {
 	return nil
 }
 
-// listManifests reads all Manifests of this Kyma. It waits until the cache has seen what was written to these, but not to those of others,
-// of which many may be on their way.
+// listManifests reads all Manifests of this Kyma, one by one, because a list need not have what was written to them a moment ago.
 func (n *run) listManifests(ctx context.Context) error {
 	list := &v1beta2.ManifestList{}
 	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name},
-		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency)
+		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)
 	}

@@ -156,7 +156,7 @@ func (r *Reconciler) onWatcher() handler.EventHandler {
 func (r *Reconciler) wakeIndexed(ctx context.Context, q queue, index, key string) {
 	var list v1beta2.KymaList
 	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{index: key},
-		client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+		client.UnsafeDisableDeepCopy); err != nil {
 		return // the cache answers as long as the program lives
 	}
 	for i := range list.Items {
@@ -167,7 +167,7 @@ func (r *Reconciler) wakeIndexed(ctx context.Context, q queue, index, key string
 // wakeFleet puts all Kymas into the queue, spread.
 func (r *Reconciler) wakeFleet(ctx context.Context, q queue) {
 	var list v1beta2.KymaList
-	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy, client.DisableReadYourWritesConsistency); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return // the cache answers as long as the program lives
 	}
 	keys := make([]types.NamespacedName, len(list.Items))
