@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Of runtimes that get their modules for the first time, a few are worked on at a time, and when one is done the next one begins. All at once would
-// take as long, but none would be done before the end, and each would have its connection and its memory meanwhile.
+// Of runtimes that get their modules for the first time, a few are worked on at a time, and when all was applied to one the next one begins. All at
+// once would take as long, but none would be done before the end, and each would have its connection and its memory meanwhile.
 
 // beginning is how long a runtime may keep others from beginning. What takes longer waits for something else than for us.
 const beginning = time.Minute
@@ -43,6 +43,14 @@ func (b *beginnings) may(kyma string) bool {
 	}
 	b.tickLocked()
 	return false
+}
+
+// has tells whether a runtime has begun and is not done.
+func (b *beginnings) has(kyma string) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	_, has := b.begun[kyma]
+	return has
 }
 
 // done says that a runtime is done, or fails, or is gone: its place is free. It may be said of any runtime at any time.

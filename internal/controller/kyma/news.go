@@ -43,6 +43,7 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 			}
 		},
 		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) {
+			r.noteApplied(ctx, e)
 			if after, concerns := r.manifestNews(ctx, e); concerns {
 				wake(q, e.ObjectNew, after)
 			}
@@ -93,4 +94,24 @@ func (r *Reconciler) othersProcessing(ctx context.Context, m *v1beta2.Manifest) 
 		}
 	}
 	return false
+}
+
+// noteApplied lets the next runtime begin when all that this one gets was applied: whether it becomes Ready, and how long that takes, is up to the
+// runtime.
+func (r *Reconciler) noteApplied(ctx context.Context, e event.UpdateEvent) {
+	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
+	kyma := now.Labels[v1beta2.LabelKymaName]
+	if before.Status.AppliedDigest != "" || now.Status.AppliedDigest == "" || !r.begin.has(kyma) {
+		return
+	}
+	var list v1beta2.ManifestList
+	if err := r.Client.List(ctx, &list, client.InNamespace(now.Namespace), client.MatchingFields{manifestIndex: kyma}, client.UnsafeDisableDeepCopy); err != nil {
+		return // the Kyma's own state will tell
+	}
+	for i := range list.Items {
+		if m := &list.Items[i]; m.Name != now.Name && m.Status.AppliedDigest == "" {
+			return
+		}
+	}
+	r.begin.done(kyma)
 }

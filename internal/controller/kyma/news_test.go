@@ -143,3 +143,42 @@ func TestShownState(t *testing.T) {
 		})
 	}
 }
+
+// TestNoteApplied: the next runtime begins when all was applied to one that has begun, before it is Ready.
+func TestNoteApplied(t *testing.T) {
+	kinds := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(kinds); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason string
+		was    string // digests of what was applied
+		is     string
+		other  string
+		begun  string // who has begun
+		next   bool
+	}{
+		"Last":      {"that was all", "", "x", "y", "runtime-a", true},
+		"NotYet":    {"the other is still to come", "", "x", "", "runtime-a", false},
+		"Nothing":   {"it was not applied", "", "", "y", "runtime-a", false},
+		"Installed": {"it was there before: its place was given back then", "w", "x", "y", "runtime-a", false},
+		"Stranger":  {"it has no place", "", "x", "y", "runtime-b", false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			before, after, other := ofRuntime("a", v1beta2.StateProcessing, time.Now()), ofRuntime("a", v1beta2.StateProcessing, time.Now()), ofRuntime("b", v1beta2.StateProcessing, time.Now())
+			before.Status.AppliedDigest, after.Status.AppliedDigest, other.Status.AppliedDigest = c.was, c.is, c.other
+			next := ""
+			r := &Reconciler{begin: beginnings{most: 1, next: func(kyma string) { next = kyma }}}
+			r.Client = fake.NewClientBuilder().WithScheme(kinds).WithObjects(before, other).
+				WithIndex(&v1beta2.Manifest{}, manifestIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} }).Build()
+			if !r.begin.may(c.begun) || r.begin.may("runtime-c") {
+				t.Fatal("one begins at a time")
+			}
+			r.onManifest().Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, slowQueue{all: map[string]time.Duration{}})
+			if got := next == "runtime-c"; got != c.next {
+				t.Errorf("%s: the next one began: %t", c.reason, got)
+			}
+		})
+	}
+}
