@@ -21,7 +21,7 @@ type metric struct {
 // constructors are how metrics are declared, and what kind they are.
 var constructors = map[string]string{
 	"NewGauge": "gauge", "NewGaugeVec": "gauge", "NewCounter": "counter", "NewCounterVec": "counter", "NewHistogram": "histogram", "NewHistogramVec": "histogram",
-	"NewGaugeFunc": "gauge", "NewCounterFunc": "counter",
+	"NewGaugeFunc": "gauge", "NewCounterFunc": "counter", "NewStates": "gauge",
 }
 
 // declaredMetrics returns the metrics of internal/metrics, by name.
@@ -63,21 +63,24 @@ func declaredMetrics(root string) ([]metric, error) {
 	return all, nil
 }
 
-// metricOf reads prometheus.NewX(prometheus.XOpts{…}, []string{labels…}), and NewDesc(name, help, labels, constant ones).
+// metricOf reads prometheus.NewX(prometheus.XOpts{…}, []string{labels…}), NewStates likewise, and NewDesc(name, help, labels, constant ones).
 func metricOf(e ast.Expr) (m metric, is bool) {
 	call, is := e.(*ast.CallExpr)
 	if !is || len(call.Args) == 0 {
 		return m, false
 	}
-	f, is := call.Fun.(*ast.SelectorExpr)
-	if !is {
-		return m, false
+	name := ""
+	switch f := call.Fun.(type) {
+	case *ast.SelectorExpr:
+		name = f.Sel.Name
+	case *ast.Ident: // NewStates is of the package itself
+		name = f.Name
 	}
-	if f.Sel.Name == "NewDesc" && len(call.Args) >= 3 {
+	if name == "NewDesc" && len(call.Args) >= 3 {
 		m.name, m.help, m.labels, m.kind = text(call.Args[0]), text(call.Args[1]), texts(call.Args[2]), "gauge"
 		return m, m.name != ""
 	}
-	m.kind = constructors[f.Sel.Name]
+	m.kind = constructors[name]
 	options, is := call.Args[0].(*ast.CompositeLit)
 	if m.kind == "" || !is {
 		return m, false

@@ -67,8 +67,9 @@ type Manager struct {
 	HealthProbeBindAddress string
 	// PprofBindAddress serves Go's profiles to anybody who reaches it, so bind it to loopback; "0" (default) switches it off.
 	PprofBindAddress string
-	// MemoryTarget is what the process may take before the garbage collector works as much as it has to, in bytes, at least 64 MiB: below it, memory
-	// is traded for processor time. It is no limit. 0 leaves both to Go, that is to $GOGC and $GOMEMLIMIT. Default 1.25 GiB, for 10,000 runtimes.
+	// MemoryTarget is what the process may take before the garbage collector works as much as Go has it, and up to twice that, in bytes, at least 64 MiB: below
+	// it, memory is traded for processor time. It is no limit: when half as much again as what lives does not fit, the process takes more. 0 leaves
+	// both to Go, that is to $GOGC and $GOMEMLIMIT. Default 1.375 GiB, for 10,000 runtimes.
 	MemoryTarget int64
 	// RuntimeMetrics adds the metrics with one series per runtime and module. Default true.
 	RuntimeMetrics bool
@@ -237,7 +238,7 @@ func NewManager() *Manager {
 		MetricsSecure:                   true,
 		HealthProbeBindAddress:          ":8081",
 		PprofBindAddress:                "0",
-		MemoryTarget:                    1280 << 20,
+		MemoryTarget:                    1408 << 20,
 		RuntimeMetrics:                  true,
 		WebhookBindAddress:              ":9443",
 		WebhookService:                  "lifecycle-manager-webhook",

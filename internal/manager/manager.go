@@ -62,7 +62,7 @@ const leaderElectionID = "893110f7.kyma-project.io"
 // New builds a manager for the cluster behind cfg. It makes requests only to read the registry's credentials, and tells the garbage collector of the
 // whole process what memory there is. The end of ctx ends connections to runtimes.
 func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager, error) {
-	useMemory(c.MemoryTarget)
+	useMemory(ctx, c.MemoryTarget)
 	cfg = rest.CopyConfig(cfg)
 	cfg.UserAgent, cfg.QPS, cfg.Burst = "lifecycle-manager", c.K8sClientQPS, int(2*c.K8sClientQPS)
 	// What the API server warns of is worth one line, not one for each Manifest.

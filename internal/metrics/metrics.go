@@ -334,19 +334,19 @@ var (
 	}, []string{"change"})
 
 	// KymaState is 1 for the current state of a Kyma; there is no series for the others. Cardinality: Kymas.
-	KymaState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	KymaState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_kyma_state",
 		Help: "Current state of a Kyma: 1 for the state that holds, nothing for others.",
 	}, []string{"kyma_name", "state", "shoot", "instance_id"})
 
 	// MandatoryModuleState is ModuleState for mandatory modules. Cardinality: Kymas x mandatory modules.
-	MandatoryModuleState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	MandatoryModuleState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_mandatory_module_state",
 		Help: "Current state of a mandatory module of a Kyma: 1 for the state that holds, nothing for others.",
 	}, []string{"module_name", "kyma_name", "state"})
 
 	// ModuleState is 1 for the current state of a module of a Kyma; there is no series for the others. Cardinality: Kymas x modules.
-	ModuleState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	ModuleState = NewStates(prometheus.Opts{
 		Name: "lifecycle_mgr_module_state",
 		Help: "Current state of a module of a Kyma: 1 for the state that holds, nothing for others.",
 	}, []string{"module_name", "kyma_name", "state", "shoot", "instance_id"})

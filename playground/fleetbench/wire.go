@@ -23,8 +23,8 @@ type wire struct {
 	answers *bufio.Reader
 }
 
-// pieceSize is the largest record of TLS that is sent, in bytes. The real agent's are about as large.
-const pieceSize = 2 << 10
+// pieceSize is the largest record of TLS that is sent, in bytes, as that of the real agent.
+const pieceSize = 1 << 10
 
 // answerTimeout bounds one request, and a handshake.
 const answerTimeout = 15 * time.Second

@@ -19,7 +19,7 @@ import (
 )
 
 // patience bounds every wait. What is waited for takes a few seconds; more is only ever needed on a machine that is busy with other things.
-const patience = 90 * time.Second
+const patience = 3 * time.Minute
 
 // scenario is one script under way.
 type scenario struct {

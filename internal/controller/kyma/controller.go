@@ -19,12 +19,10 @@
 package kyma
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"hash/fnv"
 	"maps"
-	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -119,14 +117,12 @@ type Reconciler struct {
 	reviews  workqueue.TypedDelayingInterface[string] // of agents, by name of the Kyma
 	views    views
 	policies policies
-	begin    beginnings
+	begin    turns // of runtimes that get their modules for the first time
+	rollout  turns // of Kymas that are looked at because the catalog has changed
 
 	mu         sync.Mutex
 	known      map[string]*memory // guarded by mu; by name of the Kyma
 	withSecret base               // guarded by mu
-
-	seriesMu sync.Mutex
-	series   map[string]*series // guarded by seriesMu; by name of the Kyma
 }
 
 // memory is what is known of one Kyma between passes. Losing it costs a read or a patch that changes nothing.
@@ -164,9 +160,10 @@ func New(o Options) (*Reconciler, error) {
 	}
 	r := &Reconciler{
 		Options: o, known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)},
-		reviews: workqueue.NewTypedDelayingQueue[string](), series: map[string]*series{},
+		reviews: workqueue.NewTypedDelayingQueue[string](),
 	}
-	r.begin = beginnings{most: cmp.Or(o.Beginnings, math.MaxInt), next: r.Wake}
+	r.begin = turns{most: o.Beginnings, next: r.Wake}
+	r.rollout = turns{most: o.Concurrency / 2, next: r.rollOut}
 	return r, nil
 }
 
@@ -252,11 +249,12 @@ type run struct {
 
 // Reconcile is the whole life of a Kyma.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+	defer r.rollout.done(req.Name)
 	ctx, leave, ours := r.Shards.Enter(ctx, req.Name)
 	if !ours {
 		r.Runtimes.Close(req.Name)
 		r.forget(req.Name)
-		r.begin.done(req.Name)
+		r.begin.leave(req.Name)
 		return reconcile.Result{}, nil
 	}
 	defer leave()
@@ -267,7 +265,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			r.Runtimes.Unfollow(req.Name, followKey(req.Name))
 			r.Runtimes.Unfollow(req.Name, catalogKey(req.Name))
 			r.forget(req.Name)
-			r.begin.done(req.Name)
+			r.begin.leave(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -277,7 +275,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), new: kyma.Status.State == ""}
 	defer func() {
 		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {
-			r.begin.done(req.Name)
+			r.begin.leave(req.Name)
 		}
 	}()
 	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Minor: n.isMinor, Publish: n.publish, After: r.After}

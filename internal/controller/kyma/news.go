@@ -101,7 +101,7 @@ func (r *Reconciler) othersProcessing(ctx context.Context, m *v1beta2.Manifest) 
 func (r *Reconciler) noteApplied(ctx context.Context, e event.UpdateEvent) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
 	kyma := now.Labels[v1beta2.LabelKymaName]
-	if before.Status.AppliedDigest != "" || now.Status.AppliedDigest == "" || !r.begin.has(kyma) {
+	if before.Status.AppliedDigest != "" || now.Status.AppliedDigest == "" || !r.begin.isTurn(kyma) {
 		return
 	}
 	var list v1beta2.ManifestList

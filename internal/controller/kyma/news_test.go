@@ -169,7 +169,7 @@ func TestNoteApplied(t *testing.T) {
 			before, after, other := ofRuntime("a", v1beta2.StateProcessing, time.Now()), ofRuntime("a", v1beta2.StateProcessing, time.Now()), ofRuntime("b", v1beta2.StateProcessing, time.Now())
 			before.Status.AppliedDigest, after.Status.AppliedDigest, other.Status.AppliedDigest = c.was, c.is, c.other
 			next := ""
-			r := &Reconciler{begin: beginnings{most: 1, next: func(kyma string) { next = kyma }}}
+			r := &Reconciler{begin: turns{most: 1, next: func(kyma string) { next = kyma }}}
 			r.Client = fake.NewClientBuilder().WithScheme(kinds).WithObjects(before, other).
 				WithIndex(&v1beta2.Manifest{}, manifestIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} }).Build()
 			if !r.begin.may(c.begun) || r.begin.may("runtime-c") {

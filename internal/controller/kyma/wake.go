@@ -20,10 +20,10 @@ import (
 
 // Who is woken when the catalog of the control plane changes:
 //
-//	a release or template of a module   the Kymas that have or want it, at once
+//	a release or template of a module   the Kymas that have or want it, a few at a time: see turns.go
 //	that of a mandatory module          all Kymas, spread
 //	anything that a runtime sees        the Kymas whose view has changed, spread: see catalog.go
-//	the maintenance policy              the Kymas that wait for a window, at once
+//	the maintenance policy              the Kymas that wait for a window, as these
 //	the clock on the wall               the same, when it was set: see clock.go
 //	a Watcher                           all Kymas, spread, where there are agents
 //
@@ -152,7 +152,7 @@ func (r *Reconciler) onWatcher() handler.EventHandler {
 	}
 }
 
-// wakeIndexed puts the Kymas of one key of an index into the queue.
+// wakeIndexed puts the Kymas of one key of an index into the queue, a few at a time.
 func (r *Reconciler) wakeIndexed(ctx context.Context, q queue, index, key string) {
 	var list v1beta2.KymaList
 	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{index: key},
@@ -160,7 +160,16 @@ func (r *Reconciler) wakeIndexed(ctx context.Context, q queue, index, key string
 		return // the cache answers as long as the program lives
 	}
 	for i := range list.Items {
-		runtimes.Enqueue(q, runtimes.PriorityFleet, 0, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
+		if key := client.ObjectKeyFromObject(&list.Items[i]); r.rollout.may(key.Name) {
+			runtimes.Enqueue(q, runtimes.PriorityFleet, 0, reconcile.Request{NamespacedName: key})
+		}
+	}
+}
+
+// rollOut puts a Kyma into the queue whose turn it is.
+func (r *Reconciler) rollOut(kyma string) {
+	if q := r.queue.Load(); q != nil {
+		runtimes.Enqueue(*q, runtimes.PriorityFleet, 0, reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: kyma}})
 	}
 }
 

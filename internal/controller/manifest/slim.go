@@ -21,15 +21,18 @@ import (
 
 // Memory for ten thousand runtimes: most of what is known of a module is the same in all of them, and is kept once.
 
-// Slim returns a transformation for the cache of the control plane: objects lose their managedFields, and Manifests share with others what
+// Slim returns a transformation for the cache of the control plane: objects lose their managedFields, and Manifests and Kymas share with others what
 // is equal. Nothing of what it returns may be changed.
 func Slim() toolscache.TransformFunc {
 	strip := cache.TransformStripManagedFields()
 	var all shared
 	return func(in any) (any, error) {
 		out, err := strip(in)
-		if m, ok := out.(*v1beta2.Manifest); ok && err == nil {
-			all.slim(m)
+		switch o := out.(type) {
+		case *v1beta2.Manifest:
+			all.slim(o)
+		case *v1beta2.Kyma:
+			all.slimKyma(o)
 		}
 		return out, err
 	}
@@ -65,20 +68,77 @@ func (s *shared) interests(all []runtimes.Interest) []runtimes.Interest {
 
 // slim replaces what a Manifest has in common with others.
 func (s *shared) slim(m *v1beta2.Manifest) {
-	m.Labels, m.Annotations = sharedStrings(m.Labels), sharedStrings(m.Annotations)
-	for i, f := range m.Finalizers {
-		m.Finalizers[i] = same(f)
-	}
+	slimMeta(&m.ObjectMeta)
 	if data, err := json.Marshal(m.Spec.Resource); err == nil && m.Spec.Resource != nil {
 		m.Spec.Resource = share[*unstructured.Unstructured](s, "resource "+string(data), m.Spec.Resource)
 	}
 	m.Spec.Install.Source.Raw = share(s, "source "+string(m.Spec.Install.Source.Raw), m.Spec.Install.Source.Raw)
 	m.Status.Synced = share(s, keyOf(m.Status.Synced), m.Status.Synced)
-	for i := range m.Status.Conditions {
-		c := &m.Status.Conditions[i]
-		c.Type, c.Status, c.Reason, c.Message = same(c.Type), metav1.ConditionStatus(same(string(c.Status))), same(c.Reason), same(c.Message)
-	}
+	m.Status.Conditions = slimConditions(m.Status.Conditions)
 	m.Status.LastOperation.Operation = same(m.Status.LastOperation.Operation)
+}
+
+// slimKyma replaces what a Kyma has in common with others.
+func (s *shared) slimKyma(k *v1beta2.Kyma) {
+	slimMeta(&k.ObjectMeta)
+	k.Spec.Modules = exact(k.Spec.Modules)
+	for i := range k.Spec.Modules {
+		sameAll(&k.Spec.Modules[i].Name, &k.Spec.Modules[i].Channel, &k.Spec.Modules[i].Version)
+	}
+	k.Status.Conditions = slimConditions(k.Status.Conditions)
+	k.Status.Modules = exact(k.Status.Modules)
+	for i := range k.Status.Modules {
+		m := &k.Status.Modules[i]
+		sameAll(&m.Name, &m.FQDN, &m.OCMComponentName, &m.Channel, &m.Version, &m.Message, &m.Reason)
+		m.State = v1beta2.State(same(string(m.State)))
+		m.Resource, m.Template = s.reference(m.Resource), s.reference(m.Template)
+		if m.Manifest != nil {
+			sameAll(&m.Manifest.APIVersion, &m.Manifest.Kind, &m.Manifest.Metadata.Namespace)
+		}
+	}
+	if a := k.Status.Agent; a != nil {
+		sameAll(&a.Digest, &a.Version, &a.Reason, &a.Message)
+		a.Synced = share(s, keyOf(a.Synced), a.Synced)
+	}
+}
+
+// reference returns a reference that is equal to others as the same.
+func (s *shared) reference(r *v1beta2.ObjectReference) *v1beta2.ObjectReference {
+	if r == nil {
+		return nil
+	}
+	m := r.Metadata
+	return share(s, strings.Join([]string{"reference", r.APIVersion, r.Kind, m.Namespace, m.Name, strconv.FormatInt(m.Generation, 10)}, "\x00"), r)
+}
+
+func slimMeta(m *metav1.ObjectMeta) {
+	m.Labels, m.Annotations = sharedStrings(m.Labels), sharedStrings(m.Annotations)
+	m.Finalizers, m.OwnerReferences = exact(m.Finalizers), exact(m.OwnerReferences)
+	for i := range m.Finalizers {
+		sameAll(&m.Finalizers[i])
+	}
+	for i := range m.OwnerReferences {
+		sameAll(&m.OwnerReferences[i].APIVersion, &m.OwnerReferences[i].Kind)
+	}
+	sameAll(&m.Namespace)
+}
+
+func slimConditions(all []metav1.Condition) []metav1.Condition {
+	all = exact(all)
+	for i := range all {
+		c := &all[i]
+		sameAll(&c.Type, &c.Reason, &c.Message)
+		c.Status = metav1.ConditionStatus(same(string(c.Status)))
+	}
+	return all
+}
+
+// exact returns a slice without the room that decoding leaves for more.
+func exact[S ~[]E, E any](all S) S {
+	if len(all) == cap(all) {
+		return all
+	}
+	return append(make(S, 0, len(all)), all...)
 }
 
 // keyOf identifies an inventory.
@@ -96,6 +156,12 @@ func keyOf(synced []v1beta2.Resource) string {
 
 // same returns a string that is kept once for all who have an equal one.
 func same(text string) string { return unique.Make(text).Value() }
+
+func sameAll(texts ...*string) {
+	for _, text := range texts {
+		*text = same(*text)
+	}
+}
 
 func sharedStrings(all map[string]string) map[string]string {
 	if all == nil {

@@ -140,3 +140,66 @@ func TestSharedInterests(t *testing.T) {
 		t.Errorf("other interests are taken for the same: %v", other)
 	}
 }
+
+// kymaOf returns the Kyma of a runtime, all of whose texts are its own.
+func kymaOf(runtime string) *v1beta2.Kyma {
+	ref := func(kind, name string) *v1beta2.ObjectReference {
+		return &v1beta2.ObjectReference{Kind: strings.Clone(kind), Metadata: v1beta2.ObjectReferenceMeta{Name: strings.Clone(name), Generation: 3}}
+	}
+	k := &v1beta2.Kyma{}
+	k.Name, k.Labels = runtime, map[string]string{"region": strings.Clone("eu")}
+	k.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "lifecycle-manager"}}
+	k.Spec = v1beta2.KymaSpec{Channel: "fast", Modules: append(make([]v1beta2.Module, 0, 4), v1beta2.Module{Name: strings.Clone("keda")})}
+	k.Status.Conditions = append(make([]metav1.Condition, 0, 4), metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Message: strings.Clone("all is ready")})
+	k.Status.Modules = append(make([]v1beta2.ModuleStatus, 0, 8), v1beta2.ModuleStatus{
+		Name: strings.Clone("keda"), Version: strings.Clone("1.0.0"), State: v1beta2.StateReady,
+		Template: ref("ModuleTemplate", "keda-1.0.0"), Resource: ref("Keda", "default"), Manifest: ref("Manifest", runtime+"-keda-1"),
+	})
+	k.Status.Agent = &v1beta2.AgentStatus{Heard: true, Synced: []v1beta2.Resource{{Version: "v1", Kind: "Secret", Name: "skr-webhook-tls"}}}
+	return k
+}
+
+// TestSlimKyma: as TestSlim, of two Kymas.
+func TestSlimKyma(t *testing.T) {
+	slim := Slim()
+	through := func(k *v1beta2.Kyma) *v1beta2.Kyma {
+		out, err := slim(k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out.(*v1beta2.Kyma)
+	}
+	a, b := through(kymaOf("a")), through(kymaOf("b"))
+	want := kymaOf("b")
+	want.ManagedFields = nil
+	if diff := cmp.Diff(want, b); diff != "" {
+		t.Errorf("a Kyma has changed (-want +got):\n%s", diff)
+	}
+	at := func(text string) any { return unsafe.StringData(text) }
+	inA, inB := a.Status.Modules[0], b.Status.Modules[0]
+	cases := map[string]struct {
+		reason string
+		a, b   any
+	}{
+		"Module":   {"names of modules", at(a.Spec.Modules[0].Name), at(inB.Name)},
+		"Version":  {"versions", at(inA.Version), at(inB.Version)},
+		"Template": {"where it comes from", inA.Template, inB.Template},
+		"Resource": {"its custom resource", inA.Resource, inB.Resource},
+		"Message":  {"sentences", at(a.Status.Conditions[0].Message), at(b.Status.Conditions[0].Message)},
+		"Synced":   {"what the agent consists of", &a.Status.Agent.Synced[0], &b.Status.Agent.Synced[0]},
+		"Room":     {"room for more", cap(b.Spec.Modules) + cap(b.Status.Modules) + cap(b.Status.Conditions), 3},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			if c.a != c.b {
+				t.Errorf("%s is kept twice", c.reason)
+			}
+		})
+	}
+	if inA.Manifest == inB.Manifest {
+		t.Error("two runtimes have one Manifest")
+	}
+	if empty := through(&v1beta2.Kyma{}); !cmp.Equal(empty, &v1beta2.Kyma{}) {
+		t.Errorf("an empty Kyma has become %v", empty)
+	}
+}

@@ -10,10 +10,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestBeginnings(t *testing.T) {
+func TestTurns(t *testing.T) {
 	const most = 2
 	type step struct {
-		do   string // may, done, or wait
+		do   string // may, done, leave, or wait
 		of   string // a runtime, or how long
 		may  bool
 		turn []string // whose turn it is then
@@ -27,7 +27,9 @@ func TestBeginnings(t *testing.T) {
 		"Full":      {"the third waits, until one is done", []step{{"may", "a", true, nil}, {"may", "b", true, nil}, {"may", "c", false, nil}, {"done", "a", false, []string{"c"}}, {"may", "c", true, nil}}},
 		"Reserved":  {"whose turn it is has the place", []step{{"may", "a", true, nil}, {"may", "b", true, nil}, {"may", "c", false, nil}, {"done", "a", false, []string{"c"}}, {"may", "d", false, nil}}},
 		"InOrder":   {"the first who came", []step{{"may", "a", true, nil}, {"may", "b", true, nil}, {"may", "c", false, nil}, {"may", "d", false, nil}, {"may", "c", false, nil}, {"done", "b", false, []string{"c"}}, {"done", "a", false, []string{"d"}}}},
-		"WaitsGone": {"who is gone does not wait", []step{{"may", "a", true, nil}, {"may", "b", true, nil}, {"may", "c", false, nil}, {"may", "d", false, nil}, {"done", "c", false, nil}, {"done", "b", false, []string{"d"}}}},
+		"WaitsGone": {"who is gone does not wait", []step{{"may", "a", true, nil}, {"may", "b", true, nil}, {"may", "c", false, nil}, {"may", "d", false, nil}, {"leave", "c", false, nil}, {"done", "b", false, []string{"d"}}}},
+		"Done":      {"what is done was begun before there was a reason to wait", []step{{"may", "a", true, nil}, {"may", "b", true, nil}, {"may", "c", false, nil}, {"done", "c", false, nil}, {"done", "b", false, []string{"c"}}}},
+		"Left":      {"who has a place gives it back, too", []step{{"may", "a", true, nil}, {"may", "b", true, nil}, {"may", "c", false, nil}, {"leave", "a", false, []string{"c"}}}},
 		"Stranger":  {"who never began is done as well", []step{{"done", "x", false, nil}, {"may", "a", true, nil}}},
 		"Slow":      {"who takes too long holds up nobody", []step{{"may", "a", true, nil}, {"may", "b", true, nil}, {"may", "c", false, nil}, {"may", "d", false, nil}, {"wait", "2m", false, []string{"c", "d"}}}},
 		"SlowAgain": {"nor do those who come after them", []step{{"may", "a", true, nil}, {"may", "b", true, nil}, {"may", "c", false, nil}, {"may", "d", false, nil}, {"may", "e", false, nil}, {"wait", "90s", false, []string{"c", "d"}}, {"wait", "90s", false, []string{"e"}}}},
@@ -37,7 +39,7 @@ func TestBeginnings(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var mu sync.Mutex
 				var turn []string
-				b := &beginnings{most: most, next: func(kyma string) {
+				b := &turns{most: most, next: func(kyma string) {
 					mu.Lock()
 					defer mu.Unlock()
 					turn = append(turn, kyma)
@@ -53,6 +55,8 @@ func TestBeginnings(t *testing.T) {
 						}
 					case "done":
 						b.done(s.of)
+					case "leave":
+						b.leave(s.of)
 					case "wait":
 						d, err := time.ParseDuration(s.of)
 						if err != nil {
@@ -73,11 +77,22 @@ func TestBeginnings(t *testing.T) {
 	}
 }
 
-// TestBeginningsLeaveNobodyOut: each of many runtimes has its turn, and never are there more than allowed.
-func TestBeginningsLeaveNobodyOut(t *testing.T) {
+// TestTurnsWithoutLimit: nobody waits.
+func TestTurnsWithoutLimit(t *testing.T) {
+	b := &turns{}
+	for i := range 1000 {
+		if !b.may(fmt.Sprint(i)) {
+			t.Fatalf("%d have to wait", i)
+		}
+	}
+	b.done("0")
+}
+
+// TestTurnsLeaveNobodyOut: each of many runtimes has its turn, and never are there more than allowed.
+func TestTurnsLeaveNobodyOut(t *testing.T) {
 	const most, all = 8, 1000
 	var turn []string
-	b := &beginnings{most: most, next: func(kyma string) { turn = append(turn, kyma) }}
+	b := &turns{most: most, next: func(kyma string) { turn = append(turn, kyma) }}
 	for i := range all {
 		if name := fmt.Sprint(i); b.may(name) {
 			turn = append(turn, name)
@@ -95,7 +110,7 @@ func TestBeginningsLeaveNobodyOut(t *testing.T) {
 		worked[one] = true
 		b.done(one)
 	}
-	if len(worked) != all || len(b.begun)+len(b.waiting)+len(b.waits) > 0 {
-		t.Errorf("%d of %d had their turn; %d are left", len(worked), all, len(b.begun)+len(b.waiting))
+	if len(worked) != all || len(b.has)+len(b.waiting)+len(b.waits) > 0 {
+		t.Errorf("%d of %d had their turn; %d are left", len(worked), all, len(b.has)+len(b.waiting))
 	}
 }

@@ -1,0 +1,55 @@
+package metrics
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+func TestStates(t *testing.T) {
+	type set struct {
+		owner  string
+		series [][]string
+	}
+	cases := map[string]struct {
+		reason string
+		sets   []set
+		want   []string
+	}{
+		"None":     {"nothing was said", nil, nil},
+		"One":      {"what holds is 1", []set{{"a", [][]string{{"a", "Ready"}}}}, []string{"a Ready 1"}},
+		"Moved":    {"what held before is gone", []set{{"a", [][]string{{"a", "Processing"}}}, {"a", [][]string{{"a", "Ready"}}}}, []string{"a Ready 1"}},
+		"Others":   {"what is said of one does not concern others", []set{{"a", [][]string{{"a", "Ready"}}}, {"b", [][]string{{"b", "Error"}}}}, []string{"a Ready 1", "b Error 1"}},
+		"Several":  {"all that is said of one", []set{{"a", [][]string{{"x", "Ready"}, {"y", "Error"}}}}, []string{"x Ready 1", "y Error 1"}},
+		"Twice":    {"a registry refuses what is there twice, and all else with it", []set{{"a", [][]string{{"x", "Ready"}, {"x", "Ready"}}}}, []string{"x Ready 1"}},
+		"Forgot":   {"no series", []set{{"a", [][]string{{"a", "Ready"}}}, {"a", nil}, {"c", nil}}, nil},
+		"NoValues": {"labels may be empty", []set{{"a", [][]string{{"", ""}}}}, []string{"  1"}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := NewStates(prometheus.Opts{Name: "states", Help: "For a test."}, []string{"name", "state"})
+			r := prometheus.NewPedanticRegistry()
+			r.MustRegister(s)
+			for _, set := range c.sets {
+				s.Set(set.owner, set.series...)
+			}
+			families, err := r.Gather()
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, f := range families {
+				for _, m := range f.Metric {
+					got = append(got, fmt.Sprint(m.Label[0].GetValue(), " ", m.Label[1].GetValue(), " ", m.Gauge.GetValue()))
+				}
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
+			}
+		})
+	}
+}
