@@ -334,3 +334,23 @@ func TestEnqueue(t *testing.T) {
 		t.Errorf("people first: -want +got:\n%s", diff)
 	}
 }
+
+// TestAgain: a pass that comes back by itself is a person's only while that person waits.
+func TestAgain(t *testing.T) {
+	p, err := New(t.Context(), Options{Self: &rest.Config{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := func(kyma string, priority int) {
+		t.Helper()
+		if got := *p.Again(kyma); got != priority {
+			t.Errorf("priority %d, want %d", got, priority)
+		}
+	}
+	want("a", PriorityFleet)
+	p.Hurry("a")
+	want("a", PriorityPerson)
+	want("b", PriorityFleet)
+	p.Rest("a")
+	want("a", PriorityFleet)
+}

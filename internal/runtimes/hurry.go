@@ -82,6 +82,15 @@ const (
 	PriorityFleet = -50
 )
 
+// Again returns the priority of a pass that comes back by itself, for [reconcile.Result]. Without it a pass would come back with the priority that it had,
+// and as an item in a queue keeps the highest that it is given, a runtime that a person has changed once would overtake others for ever after.
+func (p *Pool) Again(kyma string) *int {
+	if p.Hurries(kyma) {
+		return new(PriorityPerson)
+	}
+	return new(PriorityFleet)
+}
+
 // Enqueue puts an item into the queue of a controller with a priority. An item that is there already keeps the higher one.
 func Enqueue(q workqueue.TypedRateLimitingInterface[reconcile.Request], priority int, after time.Duration, item reconcile.Request) {
 	if prioritised, ok := q.(priorityqueue.PriorityQueue[reconcile.Request]); ok {

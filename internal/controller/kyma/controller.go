@@ -248,7 +248,8 @@ type run struct {
 }
 
 // Reconcile is the whole life of a Kyma.
-func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
+	defer func() { result.Priority = r.Runtimes.Again(req.Name) }()
 	defer r.rollout.done(req.Name)
 	ctx, leave, ours := r.Shards.Enter(ctx, req.Name)
 	if !ours {

@@ -187,7 +187,7 @@ type run struct {
 }
 
 // Reconcile is the whole life of a Manifest.
-func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
 	m := &v1beta2.Manifest{}
 	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
 		if apierrors.IsNotFound(err) {
@@ -196,6 +196,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	kyma := m.Labels[v1beta2.LabelKymaName]
+	defer func() { result.Priority = r.Runtimes.Again(kyma) }()
 	ctx, leave, ours := r.Shards.Enter(ctx, kyma)
 	defer leave()
 	ctx = r.Runtimes.Hurried(ctx, kyma)

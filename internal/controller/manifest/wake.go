@@ -17,7 +17,7 @@ import (
 //
 //	1  a Manifest of a runtime that a person waits for    also before what changes in runtimes
 //	2  a new Manifest, or one that goes                   as what changes in runtimes
-//	3  one that changes, for example to another version   after these, because that concerns many at once
+//	3  one that changes, for example to another version   after these, because that concerns many at once; so does what comes back by itself
 //	4  what is there when the program starts              at the end
 
 // onManifest puts Manifests that are new, changed or going into the queue.
