@@ -96,29 +96,32 @@ var growing = []aim{
 	{"live heap for one runtime at 10,000 clusters", 1.2, "times that at 1,000", 0, valueOf("idle", heapPerRuntime)},
 }
 
-// judge compares the largest size with the aims.
+// judge compares the aims with the largest size of which each was measured.
 func judge(runs []Run) []Aim {
 	if len(runs) == 0 {
 		return nil
 	}
-	bySize, largest := map[int]*Run{}, &runs[0]
+	bySize := map[int]*Run{}
 	for i := range runs {
 		bySize[runs[i].Clusters] = &runs[i]
-		if runs[i].Clusters > largest.Clusters {
-			largest = &runs[i]
-		}
 	}
 	var all []Aim
 	for _, a := range aims {
 		result := Aim{What: a.what, Limit: a.limit, Unit: a.unit, Verdict: NotMeasured}
-		v, there := a.value(largest)
+		var v float64
+		clusters := 0
+		for i := range runs {
+			if value, there := a.value(&runs[i]); there && runs[i].Clusters > clusters {
+				v, clusters = value, runs[i].Clusters
+			}
+		}
 		switch {
-		case !there:
+		case clusters == 0:
 			result.Note = "its scenario did not run"
-		case largest.Clusters < a.least:
-			result.Value, result.Note = v, fmt.Sprintf("says nothing with less than %d clusters", a.least)
+		case clusters < a.least:
+			result.Value, result.Note = v, fmt.Sprintf("with %d clusters; says nothing with less than %d", clusters, a.least)
 		default:
-			result.decide(v, fmt.Sprintf("%d clusters", largest.Clusters))
+			result.decide(v, fmt.Sprintf("%d clusters", clusters))
 		}
 		all = append(all, result)
 	}
