@@ -85,6 +85,8 @@ func factsFor() map[string]*facts {
 	deleting.Finalizers = append(deleting.Finalizers, "example.com/hold")
 	unseen := kymaWith(v1beta2.StateReady, v1beta2.Module{Name: "sample", Version: "1.0.0"}, v1beta2.ModuleStatus{Name: "sample", Version: "1.0.0", State: v1beta2.StateReady})
 	unseen.Generation = 4
+	fresh := kymaWith("", v1beta2.Module{Name: "sample"}, v1beta2.ModuleStatus{})
+	fresh.Generation, fresh.Status = 1, v1beta2.KymaStatus{}
 	elsewhere := kymaWith(v1beta2.StateProcessing, v1beta2.Module{Name: "other"}, v1beta2.ModuleStatus{Name: "sample", Channel: "regular", Version: "1.0.0", State: v1beta2.StateProcessing})
 	elsewhere.Annotations = map[string]string{v1beta2.AnnotationLastWish: `{"channel":"fast","modules":[{"name":"sample"}]}`}
 	mandatory := manifestOf("0.9.0", "0.8.0")
@@ -104,6 +106,7 @@ func factsFor() map[string]*facts {
 		"paused":      {cluster: here, kyma: paused, manifests: []v1beta2.Manifest{manifestOf("1.0.0", "1.0.0")}, secrets: secret},
 		"deleting":    {cluster: here, kyma: deleting, manifests: []v1beta2.Manifest{manifestOf("1.0.0", "1.0.0")}, secrets: secret, notes: []string{"events cannot be read: permission missing"}},
 		"unseen":      {cluster: here, kyma: unseen, manifests: []v1beta2.Manifest{manifestOf("1.0.0", "1.0.0")}, secrets: secret},
+		"new":         {cluster: here, kyma: fresh, secrets: secret},
 		"updating":    {cluster: here, kyma: elsewhere, manifests: []v1beta2.Manifest{manifestOf("2.0.0", "1.0.0"), mandatory}, secrets: secret},
 		"runtime":     {cluster: there, kyma: runtimeKyma},
 	}
