@@ -106,6 +106,7 @@ type Agent struct {
 
 	watchlist atomic.Pointer[protocol.Watchlist] // in force; nil before the first
 	reached   atomic.Pointer[bool]               // whether the last heartbeat was answered; nil before the first
+	wanted    atomic.Int64                       // the time until the next heartbeat, as the listener said last; 0 if it did not
 }
 
 // New makes an agent. It connects to nothing yet.
@@ -233,10 +234,15 @@ func (a *Agent) hurry() {
 	}
 }
 
-// interval is the time between two heartbeats.
+// interval is the time between two heartbeats: that of the watch list, or what the listener wants if that is more. For as long as something is known that
+// was told lately, it is that of the watch list: if the listener's process is another one by then, it has to be told again, and soon.
 func (a *Agent) interval() time.Duration {
+	usual := protocol.DefaultHeartbeat
 	if list := a.watchlist.Load(); list != nil {
-		return list.Interval()
+		usual = list.Interval()
 	}
-	return protocol.DefaultHeartbeat
+	if a.queue.remembers() {
+		return usual
+	}
+	return max(usual, time.Duration(a.wanted.Load()))
 }

@@ -20,15 +20,20 @@ import (
 const (
 	maxProblem   = 300         // bytes of Heartbeat.Problem
 	heartbeatGap = time.Second // between two heartbeats at least
+	longSilence  = time.Minute // between two heartbeats: no connection is kept for that
 )
 
-// beat sends heartbeats: the first at once, then every interval of the watch list, and when something in them changes that people wait for.
+// beat sends heartbeats: the first at once, then every [Agent.interval], and when something in them changes that people wait for.
 func (a *Agent) beat(ctx context.Context) {
 	failures := 0
 	for {
+		done := a.heartbeat(ctx)
 		next := a.interval()
+		if next > longSilence {
+			a.poster.hangUp()
+		}
 		next += rand.N(next/5+1) - next/10
-		if a.heartbeat(ctx) {
+		if done {
 			failures = 0
 		} else {
 			failures++
@@ -66,21 +71,22 @@ func (a *Agent) heartbeat(ctx context.Context) bool {
 		a.o.Log.Error(err, "a heartbeat cannot be written as JSON")
 		return true
 	}
-	status, wait, err := a.poster.post(ctx, protocol.Manager, "heartbeat", body)
+	answer, err := a.poster.post(ctx, protocol.Manager, "heartbeat", body)
 	switch {
 	case err != nil:
 		a.tellReached(cause(err))
 		return false
-	case status == http.StatusOK:
+	case answer.status == http.StatusOK:
 		a.tellReached("")
+		a.wanted.Store(int64(answer.next))
 		a.queue.told(protocol.Manager, lost)
 		return true
-	case status == http.StatusNotFound: // the listener of the Kyma project knows no heartbeats
+	case answer.status == http.StatusNotFound: // the listener of the Kyma project knows no heartbeats
 		a.tellReached("")
 		return true
 	}
-	a.tellReached(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, status))
-	return wait > 0
+	a.tellReached(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.status))
+	return answer.wait > 0
 }
 
 // tellReached logs when the listener can be reached and when not, once each.

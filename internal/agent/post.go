@@ -56,11 +56,25 @@ func (p *poster) use(m *material) {
 	}
 }
 
-// post sends a body and returns the status of the answer. Any answer is one: err says that there was none.
-func (p *poster) post(ctx context.Context, manager, what string, body []byte) (status int, wait time.Duration, err error) {
+// reply is what the listener says.
+type reply struct {
+	status int
+	wait   time.Duration // how long it wants to be left alone, 0 if it did not say
+	next   time.Duration // when it wants the next heartbeat, 0 if it did not say
+}
+
+// hangUp closes connections that nothing is sent over at the moment. One that is open costs the listener as much as what it knows of the runtime.
+func (p *poster) hangUp() {
+	if client := p.client.Load(); client != nil {
+		client.CloseIdleConnections()
+	}
+}
+
+// post sends a body and returns the answer. Any answer is one: err says that there was none.
+func (p *poster) post(ctx context.Context, manager, what string, body []byte) (a reply, err error) {
 	client := p.client.Load()
 	if client == nil {
-		return 0, 0, fmt.Errorf("posting to %s: there are no certificates yet", p.address)
+		return a, fmt.Errorf("posting to %s: there are no certificates yet", p.address)
 	}
 	ctx, cancel := context.WithTimeout(ctx, postTimeout)
 	defer cancel()
@@ -68,7 +82,7 @@ func (p *poster) post(ctx context.Context, manager, what string, body []byte) (s
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), http.NoBody)
 	if err != nil {
 		p.metrics.failed.WithLabelValues(reasonSetup).Inc()
-		return 0, 0, fmt.Errorf("posting to %s: %w", p.address, err)
+		return a, fmt.Errorf("posting to %s: %w", p.address, err)
 	}
 	request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(&pieces{bytes.NewReader(body)}), nil }
 	request.Body, _ = request.GetBody() // it never fails
@@ -76,17 +90,26 @@ func (p *poster) post(ctx context.Context, manager, what string, body []byte) (s
 	request.Header.Set("Content-Type", "application/json")
 	response, err := client.Do(request)
 	if err != nil {
-		return 0, 0, fmt.Errorf("posting to %s: %w", p.address, err)
+		return a, fmt.Errorf("posting to %s: %w", p.address, err)
 	}
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be used again
-	if seconds, err := strconv.Atoi(response.Header.Get("Retry-After")); err == nil && seconds > 0 {
-		wait = min(time.Duration(seconds)*time.Second, time.Minute)
+	a = reply{
+		status: response.StatusCode, wait: seconds(response, "Retry-After", time.Minute), next: seconds(response, protocol.HeaderNext, protocol.MaxHeartbeat),
 	}
 	if response.StatusCode == http.StatusOK { // others are answers of who did not work on it
 		p.heard(response.Header.Get(protocol.HeaderInstance))
 	}
-	return response.StatusCode, wait, nil
+	return a, nil
+}
+
+// seconds reads a header, which may say no more than a limit; 0 if it does not say anything.
+func seconds(r *http.Response, header string, limit time.Duration) time.Duration {
+	n, err := strconv.Atoi(r.Header.Get(header))
+	if err != nil || n <= 0 {
+		return 0
+	}
+	return time.Duration(min(n, int(limit/time.Second))) * time.Second
 }
 
 // pieces is a body that is read, and so sent, in small pieces. The listener's end of a connection keeps a buffer as large as the largest record of TLS
@@ -111,23 +134,23 @@ func (p *poster) deliver(ctx context.Context, manager string, e protocol.Event) 
 		p.log.Error(err, "an event cannot be written as JSON", "event", e.Watched)
 		return outcome{refused: true}
 	}
-	status, wait, err := p.post(ctx, manager, "event", body)
-	refused := status == http.StatusBadRequest || status == http.StatusRequestEntityTooLarge
+	a, err := p.post(ctx, manager, "event", body)
+	refused := a.status == http.StatusBadRequest || a.status == http.StatusRequestEntityTooLarge
 	if refused && e.Object != nil {
 		e.Object = nil
 		return p.deliver(ctx, manager, e)
 	}
-	if err == nil && status == http.StatusOK {
+	if err == nil && a.status == http.StatusOK {
 		return outcome{delivered: true}
 	}
 	p.metrics.failed.WithLabelValues(reasonRequest).Inc()
 	switch {
 	case refused:
-		p.log.Info("the listener refuses an event for good", "manager", manager, "status", status, "kind", e.WatchedGVK.Kind, "object", e.Watched)
+		p.log.Info("the listener refuses an event for good", "manager", manager, "status", a.status, "kind", e.WatchedGVK.Kind, "object", e.Watched)
 	case err != nil:
 		p.log.V(1).Info("an event has to wait", "manager", manager, "error", err.Error())
 	default:
-		p.log.V(1).Info("an event has to wait", "manager", manager, "status", status)
+		p.log.V(1).Info("an event has to wait", "manager", manager, "status", a.status)
 	}
-	return outcome{refused: refused, wait: wait, busy: status == http.StatusTooManyRequests}
+	return outcome{refused: refused, wait: a.wait, busy: a.status == http.StatusTooManyRequests}
 }

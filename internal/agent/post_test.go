@@ -363,6 +363,68 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
+// TestHeartbeatsSeldom: what the listener of a large fleet wants is done, but not while something was told that may have to be told again.
+func TestHeartbeatsSeldom(t *testing.T) {
+	l := newRemote(t, 0)
+	a, _ := agentFor(t, l)
+	cases := []struct {
+		reason, header string
+		told           bool
+		want           time.Duration
+	}{
+		{"the listener says nothing", "", false, protocol.DefaultHeartbeat},
+		{"it wants it seldom", "303", false, 303 * time.Second},
+		{"something was told", "303", true, protocol.DefaultHeartbeat},
+		{"and is forgotten", "303", false, 303 * time.Second},
+		{"it wants it more often than the watch list says", "2", false, protocol.DefaultHeartbeat},
+		{"nonsense", "-x", false, protocol.DefaultHeartbeat},
+		{"too seldom", "999999999999", false, protocol.MaxHeartbeat},
+	}
+	for _, c := range cases {
+		l.set(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(protocol.HeaderNext, c.header) })
+		a.queue.mu.Lock()
+		lane := a.queue.laneLocked("m")
+		if clear(lane.delivered); c.told {
+			lane.delivered[key{}] = delivery{at: time.Now()}
+		}
+		a.queue.mu.Unlock()
+		if !a.heartbeat(t.Context()) || a.interval() != c.want {
+			t.Errorf("%s: the next is in %v, want %v", c.reason, a.interval(), c.want)
+		}
+	}
+}
+
+// TestHangUp: no connection is kept until a heartbeat that is far away.
+func TestHangUp(t *testing.T) {
+	for _, c := range []struct {
+		next string
+		want int
+	}{{"", 1}, {"59", 1}, {"90", 3}} {
+		l := newRemote(t, 0)
+		a, _ := agentFor(t, l)
+		a.poster.client.Load().Transport.(*http.Transport).ForceAttemptHTTP2 = false // as the listener speaks it
+		beaten := make(chan struct{}, 3)
+		l.set(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set(protocol.HeaderNext, c.next)
+			beaten <- struct{}{}
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		go a.beat(ctx)
+		for range 3 {
+			<-beaten
+			a.hurry()
+		}
+		cancel()
+		connections := map[string]bool{}
+		for _, r := range l.all() {
+			connections[r.connection] = true
+		}
+		if len(connections) != c.want {
+			t.Errorf("next in %q s: %d connections for 3 heartbeats, want %d", c.next, len(connections), c.want)
+		}
+	}
+}
+
 func TestProblems(t *testing.T) {
 	changed := 0
 	p := &problems{all: map[string]string{}, changed: func() { changed++ }}

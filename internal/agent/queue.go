@@ -15,7 +15,7 @@ import (
 // Limits of a queue.
 const (
 	spacing    = 500 * time.Millisecond // between two events about one object to one manager
-	memory     = time.Minute            // how long it is known what was delivered
+	memory     = time.Minute            // how long before the last answer something was delivered that is still known
 	maxLanes   = 64                     // managers that are told
 	maxBacklog = 1000                   // pending events for one manager: the listener takes 100 a second from a runtime
 	maxObjects = 500                    // pending events that have more than names
@@ -50,7 +50,8 @@ type queue struct {
 	pending   int // entries of all lanes
 	sending   int
 	order     uint64
-	instances []string // listeners that have answered lately, the newest last
+	instances []string  // listeners that have answered lately, the newest last
+	answered  time.Time // when one of them answered last
 }
 
 // lane is what is to be told to one manager.
@@ -411,7 +412,6 @@ func (q *queue) state(manager string) (sequence uint64, pending, lost int) {
 	if l == nil {
 		return 0, 0, 0
 	}
-	q.forgetLocked(l, time.Now())
 	pending = len(l.entries)
 	for _, e := range l.entries {
 		if e.next != nil {

@@ -433,6 +433,28 @@ func TestQueueRepeats(t *testing.T) {
 	})
 }
 
+// TestQueueOutlives: what was told before the listener went away is told again when another one is there, however long that took.
+func TestQueueOutlives(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := sinking(t, 100)
+		s.heard("one")
+		s.add("m", about("long ago", "1"))
+		time.Sleep(2 * time.Minute)
+		s.heard("one")
+		if s.remembers() {
+			t.Error("what was told two minutes before an answer is still known")
+		}
+		s.add("m", about("swallowed", "1"))
+		time.Sleep(10 * time.Minute)
+		s.set(nil)
+		s.heard("two")
+		time.Sleep(time.Second)
+		if got := s.all(); len(got) != 1 || got[0].event.Watched.Name != "swallowed" || !s.remembers() {
+			t.Errorf("told again was %+v", got)
+		}
+	})
+}
+
 // TestQueueRepeatsMuch: deliveries that had to be forgotten are told again as a whole.
 func TestQueueRepeatsMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"maps"
 	"slices"
 	"time"
 
@@ -12,15 +13,16 @@ func (q *queue) rememberLocked(l *lane, e *entry) {
 	now := time.Now()
 	l.delivered[e.key] = delivery{at: now, sequence: e.event.Sequence, deleted: e.event.Deleted}
 	l.log = append(l.log, logged{e.key, now})
-	q.forgetLocked(l, now)
+	q.forgetLocked(l)
 }
 
-// forgetLocked forgets what was delivered too long ago, and the oldest of what is too much.
-func (q *queue) forgetLocked(l *lane, now time.Time) {
+// forgetLocked forgets what was delivered long before the last answer, and the oldest of what is too much. While nobody answers nothing is forgotten for its
+// age: whoever took it may have died with it, however long it takes until there is another one.
+func (q *queue) forgetLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]
 		last := l.delivered[oldest.key].at.Equal(oldest.at)
-		old := now.Sub(oldest.at) > memory
+		old := q.answered.Sub(oldest.at) > memory
 		if last && !old && len(l.log) <= q.max {
 			break
 		}
@@ -35,44 +37,56 @@ func (q *queue) forgetLocked(l *lane, now time.Time) {
 	if len(l.log) == 0 {
 		l.log = nil
 	}
+	maps.DeleteFunc(l.forgotten, func(_ key, at time.Time) bool { return q.answered.Sub(at) > memory })
 }
 
-// heard notes which listener answered. One that was not heard before may stand for one that died with what it was told, so it is told again.
+// heard notes which listener answered. One that was not heard before may stand for one that died with what it was told, so it is told again. One that
+// does not say which one it is cannot be told from others, and nothing is kept for it.
 func (q *queue) heard(instance string) {
 	const known = 16
-	if instance == "" {
-		return
-	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if slices.Contains(q.instances, instance) {
-		return
+	is := instance == "" || slices.Contains(q.instances, instance)
+	if !is {
+		is = len(q.instances) == 0 // nobody has died
+		q.instances = append(q.instances, instance)
+		if len(q.instances) > known {
+			q.instances = q.instances[1:]
+		}
 	}
-	first := len(q.instances) == 0
-	q.instances = append(q.instances, instance)
-	if len(q.instances) > known {
-		q.instances = q.instances[1:]
+	if !is {
+		for _, l := range q.lanes {
+			q.repeatLocked(l)
+		}
+		q.wake()
 	}
-	if first {
-		return
-	}
+	q.answered = time.Now()
 	for _, l := range q.lanes {
-		q.repeatLocked(l)
+		q.forgetLocked(l)
 	}
-	q.wake()
+}
+
+// remembers tells whether something was told lately that might have to be told again.
+func (q *queue) remembers() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, l := range q.lanes {
+		if len(l.delivered)+len(l.forgotten)+len(l.entries) > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // repeatLocked tells again what was told lately. What is pending anyway is not doubled.
 func (q *queue) repeatLocked(l *lane) {
 	now := time.Now()
-	for k, at := range l.forgotten {
-		if now.Sub(at) <= memory {
-			q.addLocked(l, change{event: began(k)})
-		}
+	for k := range l.forgotten {
+		q.addLocked(l, change{event: began(k)})
 	}
 	clear(l.forgotten)
 	for k, d := range l.delivered {
-		if now.Sub(d.at) > memory || l.entries[k] != nil || q.pending >= q.max {
+		if l.entries[k] != nil || q.pending >= q.max {
 			continue
 		}
 		e := protocol.Event{

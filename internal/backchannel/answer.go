@@ -278,7 +278,11 @@ func (l *Listener) act(w http.ResponseWriter, r *http.Request, to target, from c
 			return malformed(err)
 		}
 		metrics.WatcherHeard.WithLabelValues(metrics.HeardHeartbeat).Inc()
-		l.board.hear(rec, from.id, h)
+		pace := l.opts.Pace().Truncate(time.Second)
+		l.board.hear(rec, from.id, h, pace)
+		if pace > 0 {
+			w.Header().Set(protocol.HeaderNext, strconv.Itoa(int(pace/time.Second)))
+		}
 	} else {
 		e, err := protocol.ParseEvent(body)
 		if err != nil {

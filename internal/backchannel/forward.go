@@ -145,6 +145,9 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 		}
 		metrics.WatcherForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultDone).Inc()
 		w.Header().Set(protocol.HeaderInstance, answer.instance)
+		if answer.next != "" {
+			w.Header().Set(protocol.HeaderNext, answer.next)
+		}
 		answer.write(w)
 		return nil
 	}
@@ -182,6 +185,7 @@ type answered struct {
 	body               []byte
 	contentType, after string
 	instance, believed string
+	next               string // when the next heartbeat is wanted
 }
 
 // send passes a request on.
@@ -210,7 +214,7 @@ func (l *Listener) send(ctx context.Context, transport *http.Transport, to strin
 	}
 	h := res.Header
 	return answered{status: res.StatusCode, body: text, contentType: h.Get("Content-Type"), after: h.Get("Retry-After"),
-		instance: h.Get(protocol.HeaderInstance), believed: h.Get(headerForwarded)}, nil
+		instance: h.Get(protocol.HeaderInstance), believed: h.Get(headerForwarded), next: h.Get(protocol.HeaderNext)}, nil
 }
 
 // write gives an answer to who has asked.

@@ -22,7 +22,10 @@ func TestReplicas(t *testing.T) {
 	var address atomic.Value
 	address.Store("")
 	peers := func(o *Options) { o.Peers = []string{serverName} }
-	leader := listen(t, peers, ca)
+	leader := listen(t, func(o *Options) {
+		peers(o)
+		o.Pace = func() time.Duration { return 303*time.Second + time.Millisecond }
+	}, ca)
 	stranger := listen(t, nil, ca) // believes nobody
 	replica := listen(t, func(o *Options) {
 		peers(o)
@@ -50,7 +53,9 @@ func TestReplicas(t *testing.T) {
 			t.Error("the answer does not say which process works")
 		}
 	}
-	says(heartbeatPath, `{"boot":"x"}`, 200, "forwarded")
+	if got := says(heartbeatPath, `{"boot":"x"}`, 200, "forwarded").header.Get(protocol.HeaderNext); got != "303" {
+		t.Errorf("the next heartbeat is wanted in %q s, want 303, as the one that works says", got)
+	}
 	says(eventPath, `{`, 400, "the answer comes back")
 	if _, heard := leader.State("kyma-a"); !heard || len(leader.heardEvents("kyma-a")) != 3 {
 		t.Errorf("the one that works has %d events, want 3, or no heartbeat", len(leader.heardEvents("kyma-a")))

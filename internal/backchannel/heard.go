@@ -64,10 +64,11 @@ type record struct {
 	events   bucket
 	beats    bucket
 	inFlight int
-	last     time.Time // of its last request
-	lives    []ledger  // newest first, at most maxLives
-	state    State     // zero before the first heartbeat
-	heard    bool      // told so by Changed
+	last     time.Time     // of its last request
+	lives    []ledger      // newest first, at most maxLives
+	state    State         // zero before the first heartbeat
+	pace     time.Duration // how much later than usual the next heartbeat may come
+	heard    bool          // told so by Changed
 	missed   notice
 	changed  notice
 	alarm    time.Time // when its alarm goes off at the latest; zero if it has none
@@ -119,9 +120,9 @@ func (b *board) state(kyma string) (State, bool) {
 	return r.state, b.hearsLocked(r, time.Now())
 }
 
-// hearsLocked tells whether a heartbeat came within the silence.
+// hearsLocked tells whether a heartbeat came in time.
 func (b *board) hearsLocked(r *record, now time.Time) bool {
-	return !r.state.Last.IsZero() && now.Sub(r.state.Last) < b.silence
+	return !r.state.Last.IsZero() && now.Sub(r.state.Last) < b.silence+r.pace
 }
 
 // forget drops what is known of a runtime.
@@ -201,7 +202,7 @@ func (r *record) begin(l ledger) (replaced bool) {
 	return replaced
 }
 
-// hear records a heartbeat.
+// hear records a heartbeat, which is told how much later than usual the next one may come.
 //
 //	 life                                         missed if                          is shown in the state
 //	1 the first that this process knows           the agent lost some                yes; its number is taken as it is
@@ -210,7 +211,7 @@ func (r *record) begin(l ledger) (replaced bool) {
 //	4 older than the newest, but the state's own  as 2                               yes: the newest has sent events only
 //	5 older, and the state's is not heard         always                             yes, and it becomes the newest
 //	6 older, and the state's is heard             as 2                               no: two agents would take turns
-func (b *board) hear(r *record, id protocol.Identity, h protocol.Heartbeat) {
+func (b *board) hear(r *record, id protocol.Identity, h protocol.Heartbeat, pace time.Duration) {
 	now := time.Now()
 	h.Problem = oneLine(h.Problem)
 	r.mu.Lock()
@@ -232,6 +233,9 @@ func (b *board) hear(r *record, id protocol.Identity, h protocol.Heartbeat) {
 		}
 	}
 	changed := shown && b.showLocked(r, State{Identity: id, Last: now, Since: now, Heartbeat: h})
+	if shown {
+		r.pace = pace
+	}
 	tellMissed := missed && r.missed.due(now)
 	tellChanged := changed && r.changed.due(now)
 	b.setAlarmLocked(r)
@@ -383,7 +387,7 @@ func (b *board) setAlarmLocked(r *record) {
 		}
 	}
 	if r.heard {
-		earliest(r.state.Last.Add(b.silence))
+		earliest(r.state.Last.Add(b.silence + r.pace))
 	}
 	if r.changed.owed {
 		earliest(r.changed.at)

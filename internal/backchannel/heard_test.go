@@ -31,7 +31,7 @@ func (b *board) say(id protocol.Identity, h protocol.Heartbeat) {
 	r := b.lock("kyma-a")
 	r.last = time.Now()
 	r.mu.Unlock()
-	b.hear(r, id, h)
+	b.hear(r, id, h, 0)
 }
 
 func (b *board) event(boot string, sequence uint64) {
@@ -140,6 +140,32 @@ func TestSilence(t *testing.T) {
 	})
 }
 
+// TestSeldom: a runtime that was told to say nothing for long is lost that much later.
+func TestSeldom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, got := newCountingBoard()
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go b.watch(ctx)
+		for _, pace := range []time.Duration{300 * time.Second, 0, time.Hour} {
+			before := got()
+			r := b.lock("kyma-a")
+			r.mu.Unlock()
+			b.hear(r, protocol.Identity{}, protocol.Heartbeat{Boot: "x"}, pace)
+			time.Sleep(b.silence + pace - time.Nanosecond)
+			synctest.Wait()
+			if _, heard := b.state("kyma-a"); !heard || got().changed != before.changed+1 {
+				t.Errorf("told %v: lost before its time", pace)
+			}
+			time.Sleep(time.Nanosecond)
+			synctest.Wait()
+			if _, heard := b.state("kyma-a"); heard || got().changed != before.changed+2 {
+				t.Errorf("told %v: not lost in time", pace)
+			}
+		}
+	})
+}
+
 // TestNotTooOften: a runtime that says something else each time wakes nobody more often than is good, and the last word is not lost.
 func TestNotTooOften(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -193,7 +219,7 @@ func TestFleet(t *testing.T) {
 			kyma := fmt.Sprintf("kyma-%d", i*7919%500)
 			r := b.lock(kyma)
 			r.mu.Unlock()
-			b.hear(r, protocol.Identity{}, protocol.Heartbeat{Boot: "x"})
+			b.hear(r, protocol.Identity{}, protocol.Heartbeat{Boot: "x"}, 0)
 			last[kyma] = time.Now()
 			time.Sleep(11 * time.Millisecond)
 		}

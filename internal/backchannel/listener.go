@@ -92,6 +92,9 @@ type Options struct {
 
 	// Silence without heartbeat makes a runtime lost. Default 100 s.
 	Silence time.Duration
+	// Pace returns the time until the next heartbeat that a runtime is told, as long as it has nothing else to say; a runtime that was told is lost after
+	// Silence and that time. 0 is not told: the runtime knows from its watch list. It is called for each heartbeat, so it must be cheap. nil is 0.
+	Pace func() time.Duration
 	// RuntimeMetrics has metrics with the name of a Kyma in their labels.
 	RuntimeMetrics bool
 	// Limits keep clients from using up the process.
@@ -182,6 +185,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
+	}
+	if o.Pace == nil {
+		o.Pace = func() time.Duration { return 0 }
 	}
 	setDefault(&o.Silence, 100*time.Second)
 	l := &o.Limits

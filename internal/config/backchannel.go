@@ -21,6 +21,7 @@ func (m *Manager) registerBackChannel(f *pflag.FlagSet) {
 	f.StringSliceVar(&m.ListenerPeers, "listener-peers", m.ListenerPeers, "common names in certificates of ingresses that may forward client certificates to --listener-bind-address")
 	f.StringVar(&m.PodIP, "pod-ip", m.PodIP, "address by which other replicas reach this one (default $POD_IP)")
 	f.DurationVar(&m.HeartbeatInterval, "heartbeat-interval", m.HeartbeatInterval, "time between two heartbeats of an agent")
+	f.IntVar(&m.HeartbeatBudget, "heartbeat-budget", m.HeartbeatBudget, "heartbeats per second from idle runtimes, by replica; more runtimes send them less often; 0 is no limit")
 	f.StringVar(&m.IstioGatewayNamespace, "istio-gateway-namespace", m.IstioGatewayNamespace, "namespace of the Istio gateways that Watchers select (default --namespace)")
 	f.StringVar(&m.SkrWatcherImageRegistry, "skr-watcher-image-registry", m.SkrWatcherImageRegistry, "registry of the agent's image")
 	f.StringVar(&m.SkrWatcherImageName, "skr-watcher-image-name", m.SkrWatcherImageName, "name of the agent's image")
@@ -69,6 +70,7 @@ func (m *Manager) validateBackChannel(check func(ok bool, flag, format string, a
 		check(err == nil, "listener-forwarded-from", "%q is no network, such as 10.0.0.0/8", cidr)
 	}
 	check(m.HeartbeatInterval >= time.Second, "heartbeat-interval", "must be at least 1s")
+	check(m.HeartbeatBudget >= 0, "heartbeat-budget", "must not be negative")
 	check(m.SkrWatcherImageName != "" && m.SkrWatcherImageTag != "", "skr-watcher-image-name", "the agent's image has a name and a tag")
 	check(m.CertManagement == "" || m.CertManagement == CertManager, "cert-management", "%q is neither empty nor %s", m.CertManagement, CertManager)
 	check(m.SelfSignedCertDuration >= time.Hour, "self-signed-cert-duration", "must be at least 1h")

@@ -196,6 +196,10 @@ type Manager struct {
 	ListenerPeers []string
 	// HeartbeatInterval is the time between two heartbeats of an agent. One that was not heard for three of them is not heard. Default 30 s.
 	HeartbeatInterval time.Duration
+	// HeartbeatBudget is the number of heartbeats per second that agents send in whose runtimes nothing happens, to one replica. When there are so many
+	// runtimes that this is less than one for each HeartbeatInterval, the agents are told to wait longer, up to an hour, and to hang up meanwhile. One that
+	// has been told to wait is not heard after that time and three HeartbeatIntervals. Default 12, which is 833 s with 10,000 runtimes; 0 is no limit.
+	HeartbeatBudget int
 	// IstioGatewayNamespace holds the Istio gateways that Watchers select. Default Namespace; another one needs rights there.
 	IstioGatewayNamespace string
 	// SkrWatcherImageRegistry, SkrWatcherImageName and SkrWatcherImageTag are the image of the agent. Defaults: none, runtime-watcher, the
@@ -273,6 +277,7 @@ func NewManager() *Manager {
 		ListenerBindAddress:             ":8445",
 		KymaSkrListenerBindAddress:      "0",
 		HeartbeatInterval:               30 * time.Second,
+		HeartbeatBudget:                 12,
 		SkrWatcherImageName:             "runtime-watcher",
 		SkrWatcherImageTag:              Version,
 		SkrWebhookMemoryLimits:          "200Mi",

@@ -46,6 +46,7 @@ type backChannel struct {
 	leader    leader
 	keeper    *shard.Keeper // nil if one replica works
 	names     cache.Cache   // of all Kymas, by metadata; nil without keeper
+	fleet     fleetSize
 }
 
 // issuer is our own authority, or cert-manager.
@@ -66,6 +67,7 @@ func newBackChannel(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cf
 		return nil, nil
 	}
 	b := &backChannel{base: ctx, config: c, mgr: mgr, keeper: split.keeper}
+	b.fleet = fleetSize{base: ctx, reader: mgr.GetClient(), namespace: c.Namespace}
 	b.leader = leader{base: ctx, reader: mgr.GetAPIReader(), key: types.NamespacedName{Namespace: c.Namespace, Name: leaderElectionID}, elected: mgr.Elected()}
 	err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, func(o client.Object) []string { return []string{commonName(o)} })
 	if err != nil {
@@ -134,7 +136,7 @@ func (b *backChannel) addListener() error {
 		Address: off(c.ListenerBindAddress), ForwardedAddress: off(c.KymaSkrListenerBindAddress), ForwardedFrom: c.ListenerForwardedFrom,
 		Peers: append([]string{protocol.Manager}, c.ListenerPeers...), Roots: b.authority.Roots, Certificate: b.authority.Serving,
 		Lookup: b.lookup, Deliver: b.deliver, Missed: b.missed, Changed: func(kyma string) { b.lives.Review(kyma) },
-		Route: b.route, Leader: b.find, Silence: b.silence(), RuntimeMetrics: c.RuntimeMetrics, Log: b.mgr.GetLogger().WithName("listener"),
+		Route: b.route, Leader: b.find, Silence: b.silence(), Pace: b.pace, RuntimeMetrics: c.RuntimeMetrics, Log: b.mgr.GetLogger().WithName("listener"),
 	})
 	if err != nil {
 		return err
@@ -153,13 +155,52 @@ func (b *backChannel) addListener() error {
 // silence is how long an agent counts as heard after a heartbeat: two may be lost on the way.
 func (b *backChannel) silence() time.Duration { return 3*b.config.HeartbeatInterval + 10*time.Second }
 
+// pace is the time that agents are told to wait until the next heartbeat if nothing happens: so long that the budget is enough for all runtimes of this
+// replica; 0 if the usual time is long enough for that.
+func (b *backChannel) pace() time.Duration {
+	if b.config.HeartbeatBudget == 0 {
+		return 0
+	}
+	needed := time.Duration(b.fleet.size()) * time.Second / time.Duration(b.config.HeartbeatBudget)
+	if needed <= b.config.HeartbeatInterval {
+		return 0
+	}
+	return min(needed, protocol.MaxHeartbeat)
+}
+
+// fleetSize counts the Kymas in the cache, now and then.
+type fleetSize struct {
+	base      context.Context // of the process: it is asked for where there is none
+	reader    client.Reader
+	namespace string
+
+	mu    sync.Mutex
+	kymas int       // guarded by mu
+	at    time.Time // guarded by mu
+}
+
+// size returns their number, which is at most a minute old. Where they cannot be counted, it is what it was.
+func (f *fleetSize) size() int {
+	const valid = time.Minute
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if time.Since(f.at) < valid {
+		return f.kymas
+	}
+	var list v1beta2.KymaList
+	if err := f.reader.List(f.base, &list, client.InNamespace(f.namespace), client.UnsafeDisableDeepCopy); err == nil {
+		f.kymas, f.at = len(list.Items), time.Now()
+	}
+	return f.kymas
+}
+
 // agents is what the Kyma controller needs to know.
 func (b *backChannel) agents() kyma.Agents {
 	if b == nil {
 		return kyma.Agents{}
 	}
 	return kyma.Agents{
-		Delivery: b.delivery, Voices: b.listener, Heartbeat: b.config.HeartbeatInterval, Silence: b.silence(),
+		Delivery: b.delivery, Voices: b.listener, Heartbeat: b.config.HeartbeatInterval, Silence: func() time.Duration { return b.silence() + b.pace() },
 		Release: b.authority.Release,
 	}
 }

@@ -42,6 +42,9 @@ const (
 	// HeaderInstance is a header of every answer of our listener: which process answers. When it changes, the agent repeats what it sent
 	// lately, because the process before may have died with it.
 	HeaderInstance = "X-Listener-Instance"
+	// HeaderNext is a header of answers to heartbeats, in a large fleet: in how many seconds the next one is wanted, as long as the agent has nothing else to
+	// say. Without it, that is what the watch list says. It may be more than MaxHeartbeat, which is the most that an agent waits.
+	HeaderNext = "X-Listener-Next"
 	// WatchlistKey is the key of the ConfigMap that holds a Watchlist as JSON.
 	WatchlistKey = "watches.json"
 )
@@ -147,6 +150,9 @@ type Watchlist struct {
 
 // DefaultHeartbeat is the time between two heartbeats where a watch list does not say.
 const DefaultHeartbeat = 30 * time.Second
+
+// MaxHeartbeat is the longest time between two heartbeats, whatever the listener says.
+const MaxHeartbeat = time.Hour
 
 // Interval is the time between two heartbeats.
 func (w Watchlist) Interval() time.Duration {

@@ -44,8 +44,8 @@ type Agents struct {
 	Voices Voices
 	// Heartbeat is the time between two heartbeats.
 	Heartbeat time.Duration
-	// Silence is how long after its last heartbeat an agent counts as heard.
-	Silence time.Duration
+	// Silence returns how long after its last heartbeat an agent may count as heard. It is called in each pass, so it must be cheap. Needed with Delivery.
+	Silence func() time.Duration
 	// Release ends the certificates of a runtime that goes. nil: nothing to do.
 	Release func(ctx context.Context, kyma string) error
 }
@@ -136,7 +136,7 @@ func (n *run) hearAgent(m *memory, waits string, err error) time.Duration {
 	s := n.kyma.Status.Agent
 	state, heard := n.Agents.Voices.State(n.kyma.Name)
 	before := s.Heard
-	young := n.now.Sub(m.born) < n.Agents.Silence
+	young := n.now.Sub(m.born) < n.Agents.Silence()
 	behind := heard && !n.undecided && state.Heartbeat.Watchlist != n.watchlist
 	switch {
 	case !behind:
@@ -151,7 +151,7 @@ func (n *run) hearAgent(m *memory, waits string, err error) time.Duration {
 	case waits != "":
 		return time.Second
 	case !heard && s.Heard && young && state.Last.IsZero():
-		n.reviews.AddAfter(n.kyma.Name, m.born.Add(n.Agents.Silence).Sub(n.now)+time.Second)
+		n.reviews.AddAfter(n.kyma.Name, m.born.Add(n.Agents.Silence()).Sub(n.now)+time.Second)
 		return n.renewal()
 	case !heard:
 		n.setHeard(state, false, v1beta2.ReasonAgentSilent, fmt.Sprintf("the agent is not heard: check that Deployment %s/skr-webhook of the runtime "+
@@ -397,7 +397,7 @@ func (r *Reconciler) needsPass(ctx context.Context, kyma string) (pass bool, aga
 	}
 	state, heard := r.Agents.Voices.State(kyma)
 	if s.Heard != heard {
-		again = r.Agents.Silence - time.Since(born)
+		again = r.Agents.Silence() - time.Since(born)
 		if heard || !state.Last.IsZero() || again <= 0 {
 			return true, 0
 		}

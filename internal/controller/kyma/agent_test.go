@@ -87,7 +87,7 @@ func TestHearAgent(t *testing.T) {
 			}
 			status := c.before
 			status.Certificate = &v1beta2.AgentCertificate{}
-			r := &Reconciler{known: map[string]*memory{}, reviews: workqueue.NewTypedDelayingQueue[string](), Options: Options{Agents: Agents{Delivery: d, Voices: c.voice, Heartbeat: 10 * time.Second, Silence: time.Hour}}}
+			r := &Reconciler{known: map[string]*memory{}, reviews: workqueue.NewTypedDelayingQueue[string](), Options: Options{Agents: Agents{Delivery: d, Voices: c.voice, Heartbeat: 10 * time.Second, Silence: func() time.Duration { return time.Hour }}}}
 			defer r.reviews.ShutDown()
 			n := &run{Reconciler: r, kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, now: time.Now()}
 			n.kyma.Status.Agent, n.watchlist = &status, list.Digest()
@@ -204,7 +204,7 @@ func TestNeedsPass(t *testing.T) {
 			if err := v1beta2.AddToScheme(s); err != nil {
 				t.Fatal(err)
 			}
-			r := &Reconciler{known: map[string]*memory{}, Options: Options{Namespace: "kcp-system", Runtimes: pool, Agents: Agents{Delivery: d, Heartbeat: 10 * time.Second, Silence: time.Hour}}}
+			r := &Reconciler{known: map[string]*memory{}, Options: Options{Namespace: "kcp-system", Runtimes: pool, Agents: Agents{Delivery: d, Heartbeat: 10 * time.Second, Silence: func() time.Duration { return time.Hour }}}}
 			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}}
 			r.Client = fake.NewClientBuilder().WithScheme(s).Build()
 
