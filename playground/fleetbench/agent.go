@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,6 +27,7 @@ import (
 const (
 	spacing   = 500 * time.Millisecond // between two events about one object
 	beatGap   = time.Second            // between two heartbeats
+	longWait  = time.Minute            // between two heartbeats: no connection is kept for that
 	lastRetry = 15 * time.Second       // back-off
 )
 
@@ -54,13 +56,16 @@ type agent struct {
 	taken  bool           // somebody does, and takes another one if it is queued
 	timer  *time.Timer
 
+	beaten atomic.Int64 // when the last heartbeat was answered, in Unix nanoseconds
+
 	// What follows is for whoever takes its turn.
 	running   bool // there is something to run with
 	boot      string
 	identity  uint64 // hash of the Secret in use
 	tls       *tls.Config
-	digest    string // of the watch list in force
-	interval  time.Duration
+	digest    string        // of the watch list in force
+	interval  time.Duration // between two heartbeats, as the watch list says
+	answer    answer        // the last one
 	watches   map[schema.GroupResource][]watchFor
 	known     map[subject]record
 	pending   map[subject]*pendingEvent
@@ -277,13 +282,18 @@ func (a *agent) next() time.Time {
 			next = e.due
 		}
 	}
+	a.forget()
+	return next
+}
+
+// forget forgets what was delivered too long ago to be told again.
+func (a *agent) forget() {
 	for len(a.delivered) > 0 && time.Since(a.delivered[0].at) > a.memory {
 		a.delivered = a.delivered[1:]
 	}
 	if len(a.delivered) == 0 {
 		a.delivered = nil
 	}
-	return next
 }
 
 // beat sends a heartbeat.
@@ -292,8 +302,16 @@ func (a *agent) beat(ctx context.Context) bool {
 	if err != nil || !a.send(ctx, protocol.HeartbeatPath(protocol.Manager), body) {
 		return false
 	}
+	interval := a.interval
+	if a.forget(); len(a.delivered)+len(a.pending) == 0 {
+		interval = max(interval, a.answer.next)
+	}
 	a.lastBeat = time.Now()
-	a.nextBeat = a.lastBeat.Add(a.interval + rand.N(a.interval/5+1) - a.interval/10)
+	a.beaten.Store(a.lastBeat.UnixNano())
+	a.nextBeat = a.lastBeat.Add(interval + rand.N(interval/5+1) - interval/10)
+	if interval > longWait {
+		a.hangUp()
+	}
 	return true
 }
 
@@ -330,7 +348,7 @@ func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	if a.instance != "" && a.instance != got.instance {
 		a.repeat()
 	}
-	a.instance = got.instance
+	a.instance, a.answer = got.instance, got
 	return true
 }
 

@@ -67,6 +67,17 @@ func (a *agents) target(i int) string {
 // connections returns how many are open, as far as is known.
 func (a *agents) connections() int { return int(a.open.Load()) }
 
+// beaten returns how many have sent a heartbeat since then.
+func (a *agents) beaten(since time.Time) int {
+	n := 0
+	for _, one := range a.all {
+		if one.beaten.Load() >= since.UnixNano() {
+			n++
+		}
+	}
+	return n
+}
+
 // quiet tells whether no event was delivered within the time for which agents remember: then another process of the manager hears nothing again.
 func (a *agents) quiet() bool { return time.Since(time.Unix(0, a.told.Load())) > a.memory }
 

@@ -90,9 +90,10 @@ var aims = []aim{
 	{"live heap after all credentials were rotated", 110, "% of before", 0, valueOf("rotate", memoryGrowth)},
 }
 
-// growing are those that are compared between 1,000 and 10,000 clusters.
+// growing are those that are compared between 1,000 and 10,000 clusters. Processor time is counted in reference works: the busier a machine is, the longer each
+// takes, and so does the manager's work.
 var growing = []aim{
-	{"CPU for one install at 10,000 clusters", 1.2, "times that at 1,000", 0, of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
+	{"CPU for one install at 10,000 clusters, by the reference work", 1.2, "times that at 1,000", 0, of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
 	{"live heap for one runtime at 10,000 clusters", 1.2, "times that at 1,000", 0, valueOf("idle", heapPerRuntime)},
 }
 

@@ -17,6 +17,8 @@ var figures = []figure{
 	{"install: time", "s", of("install", func(s *Scenario) float64 { return s.Seconds })},
 	{"install: modules a second", "", of("install", func(s *Scenario) float64 { return s.InstallsPerSecond })},
 	{"install: manager's CPU for a module", "ms", of("install", func(s *Scenario) float64 { return s.CPUPerInstall })},
+	{"install: the same, by the reference work", "", of("install", func(s *Scenario) float64 { return s.RatioPerInstall })},
+	{"install: CPU for the reference work", "ms", of("install", func(s *Scenario) float64 { return s.Reference })},
 	{"install: API server's CPU for a module", "ms", of("install", func(s *Scenario) float64 { return perInstall(s, 1000*s.ControlPlane.CPU) })},
 	{"install: requests to runtimes for a module", "", of("install", func(s *Scenario) float64 { return perInstall(s, float64(total(s.Runtimes))) })},
 	{"install: writes to the control plane for a module", "", of("install", func(s *Scenario) float64 { return perInstall(s, float64(s.PlaneWrites)) })},

@@ -74,6 +74,7 @@ func readMetrics(ctx context.Context, address string) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("asking for metrics: %w", err)
 	}
+	req.Header.Set("Accept-Encoding", "identity") // what is compressed for us is not work of the manager's own
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return nil, fmt.Errorf("reading metrics: %w", err)

@@ -66,13 +66,13 @@ func (r *rig) calmDown(ctx context.Context, s *Scenario, begin time.Time, before
 	return nil
 }
 
-// allHeard waits until all agents have connected and the Kymas show that they are heard.
+// allHeard waits until all agents have sent a heartbeat and the Kymas show that they are heard.
 func (r *rig) allHeard(ctx context.Context, s *Scenario, begin time.Time) error {
 	r.stage.set(func() string {
-		return fmt.Sprintf("%d agents are connected, %d are heard", r.agents.connections(), r.kymas.count(func(k *shown) bool { return k.heard }))
+		return fmt.Sprintf("%d agents have sent a heartbeat, %d are heard", r.agents.beaten(begin), r.kymas.count(func(k *shown) bool { return k.heard }))
 	})
-	err := until(ctx, 5*time.Minute, "all agents to be heard", func() (bool, error) {
-		return r.agents.connections() >= r.clusters && r.kymas.count(func(k *shown) bool { return k.heard }) == r.clusters, nil
+	err := until(ctx, 30*time.Minute, "all agents to be heard", func() (bool, error) {
+		return r.agents.beaten(begin) == r.clusters && r.kymas.count(func(k *shown) bool { return k.heard }) == r.clusters, nil
 	})
 	s.Values["all agents are heard after, s"] = time.Since(begin).Seconds()
 	return err

@@ -34,6 +34,7 @@ type answer struct {
 	status   int
 	instance string // which process answered
 	wait     time.Duration
+	next     time.Duration // when the next heartbeat is wanted
 	closes   bool
 }
 
@@ -101,6 +102,10 @@ func (w *wire) headers(a *answer) (length int, err error) {
 		case "Retry-After":
 			if seconds, err := strconv.Atoi(string(value)); err == nil {
 				a.wait = time.Duration(seconds) * time.Second
+			}
+		case protocol.HeaderNext:
+			if seconds, err := strconv.Atoi(string(value)); err == nil {
+				a.next = time.Duration(seconds) * time.Second
 			}
 		case protocol.HeaderInstance:
 			a.instance = string(value)
