@@ -26,10 +26,10 @@ var failures struct {
 // bin is the folder with the programs under test; set by TestMain.
 var bin string
 
-// slots bounds the number of landscapes to three, which mostly wait. starting lets one start at a time: each has two or three API servers, which
+// slots bounds the number of landscapes to two, which mostly wait. starting lets one start at a time: each has two or three API servers, which
 // fill two cores while they start, and an API server that cannot start in half a minute ends the process.
 var (
-	slots    = make(chan struct{}, 3)
+	slots    = make(chan struct{}, 2)
 	starting = make(chan struct{}, 1)
 )
 
