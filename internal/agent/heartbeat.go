@@ -86,6 +86,7 @@ func (a *Agent) heartbeat(ctx context.Context) bool {
 		return true
 	}
 	a.tellReached(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.status))
+	a.wanted.Store(0) // it was not heard: whoever waits for the next one would wait in vain for all of a long time
 	return answer.wait > 0
 }
 

@@ -371,17 +371,24 @@ func TestHeartbeatsSeldom(t *testing.T) {
 		reason, header string
 		told           bool
 		want           time.Duration
+		busy           bool // it is refused
 	}{
-		{"the listener says nothing", "", false, protocol.DefaultHeartbeat},
-		{"it wants it seldom", "303", false, 303 * time.Second},
-		{"something was told", "303", true, protocol.DefaultHeartbeat},
-		{"and is forgotten", "303", false, 303 * time.Second},
-		{"it wants it more often than the watch list says", "2", false, protocol.DefaultHeartbeat},
-		{"nonsense", "-x", false, protocol.DefaultHeartbeat},
-		{"too seldom", "999999999999", false, protocol.MaxHeartbeat},
+		{"the listener says nothing", "", false, protocol.DefaultHeartbeat, false},
+		{"it wants it seldom", "303", false, 303 * time.Second, false},
+		{"something was told", "303", true, protocol.DefaultHeartbeat, false},
+		{"and is forgotten", "303", false, 303 * time.Second, false},
+		{"a replica says that nobody works at the moment", "", false, protocol.DefaultHeartbeat, true},
+		{"it wants it more often than the watch list says", "2", false, protocol.DefaultHeartbeat, false},
+		{"nonsense", "-x", false, protocol.DefaultHeartbeat, false},
+		{"too seldom", "999999999999", false, protocol.MaxHeartbeat, false},
 	}
 	for _, c := range cases {
-		l.set(func(w http.ResponseWriter, _ *http.Request) { w.Header().Set(protocol.HeaderNext, c.header) })
+		l.set(func(w http.ResponseWriter, _ *http.Request) {
+			if w.Header().Set(protocol.HeaderNext, c.header); c.busy {
+				w.Header().Set("Retry-After", "1")
+				w.WriteHeader(http.StatusServiceUnavailable)
+			}
+		})
 		a.queue.mu.Lock()
 		lane := a.queue.laneLocked("m")
 		if clear(lane.delivered); c.told {
