@@ -187,9 +187,10 @@ func (f *fleetSize) size() int {
 	if time.Since(f.at) < valid {
 		return f.kymas
 	}
+	f.at = time.Now() // also if it fails: each heartbeat and each pass asks
 	var list v1beta2.KymaList
 	if err := f.reader.List(f.base, &list, client.InNamespace(f.namespace), client.UnsafeDisableDeepCopy); err == nil {
-		f.kymas, f.at = len(list.Items), time.Now()
+		f.kymas = len(list.Items)
 	}
 	return f.kymas
 }
