@@ -312,14 +312,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 // adopt marks the Kyma as ours, so that it cannot vanish before its runtime was cleaned.
 func (n *run) adopt(ctx context.Context) error {
 	n.inheritAgent()
-	old := n.kyma.DeepCopy()
-	changed := controllerutil.AddFinalizer(n.kyma, v1beta2.FinalizerKyma)
-	if _, labelled := n.kyma.Labels[v1beta2.LabelManagedBy]; !labelled {
-		metav1.SetMetaDataLabel(&n.kyma.ObjectMeta, v1beta2.LabelManagedBy, v1beta2.ManagedByLifecycleManager)
-		changed = true
-	}
-	if !changed {
+	_, labelled := n.kyma.Labels[v1beta2.LabelManagedBy]
+	if labelled && controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
+	}
+	old := n.kyma.DeepCopy()
+	controllerutil.AddFinalizer(n.kyma, v1beta2.FinalizerKyma)
+	if !labelled {
+		metav1.SetMetaDataLabel(&n.kyma.ObjectMeta, v1beta2.LabelManagedBy, v1beta2.ManagedByLifecycleManager)
 	}
 	return n.patchMetadata(ctx, old)
 }

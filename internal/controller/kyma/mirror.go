@@ -9,7 +9,6 @@ import (
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -280,7 +279,7 @@ func (n *run) publish(ctx context.Context) error {
 		return nil
 	}
 	want := publicStatus(n.kyma, n.remote.Generation)
-	if equality.Semantic.DeepEqual(n.remote.Status, want) {
+	if loop.Equal(&n.remote.Status, &want) {
 		return nil
 	}
 	before, err := json.Marshal(map[string]any{"status": n.remote.Status})

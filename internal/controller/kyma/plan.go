@@ -7,10 +7,10 @@ import (
 	"maps"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
 // installedVersion returns the version that a runtime has of a module, "" if none. A version that somebody has written into the Manifest
@@ -111,26 +111,24 @@ var (
 
 // withDesired returns a copy of a Manifest that says what it should, nil if it does already. Finalizers are the Manifest controller's.
 func withDesired(is, want *v1beta2.Manifest) *v1beta2.Manifest {
-	updated := is.DeepCopy()
-	for _, key := range ourLabels {
-		delete(updated.Labels, key)
-	}
-	for _, key := range ourAnnotations {
-		delete(updated.Annotations, key)
-	}
-	if updated.Labels == nil {
-		updated.Labels = map[string]string{}
-	}
-	if updated.Annotations == nil {
-		updated.Annotations = map[string]string{}
-	}
-	maps.Copy(updated.Labels, want.Labels)
-	maps.Copy(updated.Annotations, want.Annotations)
-	if equality.Semantic.DeepEqual(is.Labels, updated.Labels) && equality.Semantic.DeepEqual(is.Annotations, updated.Annotations) && sameSpec(&is.Spec, &want.Spec) {
+	labels, annotations := withOurs(is.Labels, ourLabels, want.Labels), withOurs(is.Annotations, ourAnnotations, want.Annotations)
+	if maps.Equal(is.Labels, labels) && maps.Equal(is.Annotations, annotations) && sameSpec(&is.Spec, &want.Spec) {
 		return nil
 	}
-	updated.Spec = want.Spec
+	updated := is.DeepCopy()
+	updated.Labels, updated.Annotations, updated.Spec = labels, annotations, want.Spec
 	return updated
+}
+
+// withOurs returns a copy of all, in which those with our keys are what we want.
+func withOurs(all map[string]string, ours []string, want map[string]string) map[string]string {
+	out := make(map[string]string, len(all)+len(want))
+	maps.Copy(out, all)
+	for _, key := range ours {
+		delete(out, key)
+	}
+	maps.Copy(out, want)
+	return out
 }
 
 // sameSpec compares two specs by what they mean: raw JSON by content, not by the order of its keys.
@@ -142,7 +140,7 @@ func sameSpec(a, b *v1beta2.ManifestSpec) bool {
 		}
 		return v
 	}
-	return equality.Semantic.DeepEqual(decode(a), decode(b))
+	return loop.Equal(a, b) || loop.Equal(decode(a), decode(b))
 }
 
 func formerEntry(k *v1beta2.Kyma, module string) *v1beta2.ModuleStatus {

@@ -249,14 +249,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 
 // adopt adds the finalizers, so that the Manifest cannot vanish before its objects do.
 func (n *run) adopt(ctx context.Context) error {
-	old := n.manifest.DeepCopy()
-	changed := false
-	for _, f := range []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval} {
-		changed = controllerutil.AddFinalizer(n.manifest, f) || changed
-	}
-	if !changed {
+	missing := slices.DeleteFunc([]string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval}, func(f string) bool {
+		return controllerutil.ContainsFinalizer(n.manifest, f)
+	})
+	if len(missing) == 0 {
 		return nil
 	}
+	old := n.manifest.DeepCopy()
+	n.manifest.Finalizers = append(n.manifest.Finalizers, missing...)
 	return n.patchMetadata(ctx, old)
 }
 

@@ -283,7 +283,10 @@ func (n *run) definedHere(kind schema.GroupKind) {
 
 // prune deletes what a former version had and this one has not, and waits until it is gone. The new objects are there already.
 func (n *run) prune(ctx context.Context) error {
-	if !n.rendered || n.inst.drift != "" {
+	if !n.rendered {
+		return nil // record has listened
+	}
+	if n.inst.drift != "" {
 		return n.listen(ctx)
 	}
 	removed := apply.Removed(refsOf(n.manifest.Status.Synced), n.refs)
@@ -335,7 +338,6 @@ func (n *run) listen(ctx context.Context) error {
 
 // interests are the kinds of the inventory and the custom resource, each once.
 func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
-	seen := map[runtimes.Interest]bool{}
 	var all []runtimes.Interest
 	add := func(ref apply.Ref, i runtimes.Interest) error {
 		resource, err := n.resourceOf(ctx, ref)
@@ -346,8 +348,7 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 			return err
 		}
 		i.Resource, i.Kind = resource, ref.Kind
-		if !seen[i] {
-			seen[i] = true
+		if !slices.Contains(all, i) {
 			all = append(all, i)
 		}
 		return nil
