@@ -174,6 +174,7 @@ func managerOptions(c *config.Manager) (ctrl.Options, error) {
 			DefaultTransform:  manifest.Slim(),
 			ByObject:          map[client.Object]cache.ByObject{secrets: {Label: labels.NewSelector().Add(*labelled)}},
 		},
+		NewCache:  newCache,
 		Client:    client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: &consistent}},
 		NewClient: newClient,
 		Metrics: server.Options{

@@ -59,6 +59,9 @@ func newShards(c *config.Manager, cfg *rest.Config, o *ctrl.Options) (*shards, e
 	}
 	lock.LockConfig.Identity = name + "_" + strings.ToLower(rand.Text())
 	if c.Shards == 0 {
+		if c.PodName != "" {
+			lock.LockConfig.Identity = name // who was killed and runs again in the same pod need not wait for itself
+		}
 		o.LeaderElectionResourceLockInterface = shard.AlonePlease(lock, leases)
 		return s, nil
 	}
@@ -121,9 +124,9 @@ func (r *recorder) Eventf(of runtime.Object, kind, reason, message string, args 
 // newCache makes the cache of the manager: of Kymas and Manifests it has those of the shards that are held. Access Secrets are known to every replica: a
 // missing one means that a cluster is gone, and that must not depend on a label that somebody may remove.
 func (s *shards) newCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
-	base, err := cache.New(cfg, o)
+	base, err := newCache(cfg, o)
 	if err != nil {
-		return nil, fmt.Errorf("building the cache: %w", err)
+		return nil, err
 	}
 	secrets := &metav1.PartialObjectMetadata{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
@@ -132,7 +135,7 @@ func (s *shards) newCache(cfg *rest.Config, o cache.Options) (cache.Cache, error
 		Part: func(n int) (cache.Cache, error) {
 			of := o
 			of.ByObject, of.DefaultLabelSelector = nil, shard.Selector(n)
-			return cache.New(cfg, of)
+			return newCache(cfg, of)
 		},
 		Client: func(from cache.Cache) (client.Client, error) {
 			return newClient(cfg, client.Options{
