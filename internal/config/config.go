@@ -221,7 +221,8 @@ type Manager struct {
 
 	// PodIP is where other replicas reach this one. It is $POD_IP.
 	PodIP string
-	// PodName tells people which replica it is, where there are several that work. It is $POD_NAME.
+	// PodName tells replicas apart: no two that run at the same time may have the same. One that was killed and runs again under its name is the
+	// leader at once if it was before, where others wait for LeaderElectionLeaseDuration. Default $POD_NAME; without it, a name that no other has.
 	PodName string
 
 	// ExitAfterStep is for tests of faults, and hidden: CONTROLLER/STEP[:N] ends the process at once, as a kill would, after the N-th time (1)
@@ -310,7 +311,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.LeaderElectionRenewDeadline, "leader-election-renew-deadline", m.LeaderElectionRenewDeadline, "how long the leader tries to renew before it gives up; less than the lease")
 	f.DurationVar(&m.LeaderElectionRetryPeriod, "leader-election-retry-period", m.LeaderElectionRetryPeriod, "how often replicas try")
 	f.IntVar(&m.Shards, "shards", m.Shards, "0: one replica works; 64: all replicas work, each on the runtimes of some of 64 shards")
-	f.StringVar(&m.PodName, "pod-name", m.PodName, "name of this replica in Leases and, with --shards, in the user agent of its requests (default $POD_NAME)")
+	f.StringVar(&m.PodName, "pod-name", m.PodName, "name of this replica, which no other that runs has, in Leases and, with --shards, in the user agent of its requests; who was killed as leader leads at once under the same name (default $POD_NAME)")
 	f.DurationVar(&m.ShardLeaseDuration, "shard-lease-duration", m.ShardLeaseDuration, "how long other replicas wait for one that was killed, with --shards")
 	f.IntVar(&m.MaxConcurrentKymaReconciles, "max-concurrent-kyma-reconciles", m.MaxConcurrentKymaReconciles, "Kymas worked on at the same time")
 	f.IntVar(&m.MaxConcurrentManifestReconciles, "max-concurrent-manifest-reconciles", m.MaxConcurrentManifestReconciles, "Manifests worked on at the same time")

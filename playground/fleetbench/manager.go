@@ -38,7 +38,7 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	args := []string{
 		"--kubeconfig=" + path, "--oci-registry-host=" + r.store.URL, "--watch-mode=" + r.WatchMode,
 		"--health-probe-bind-address=" + m.health, "--metrics-bind-address=" + m.metrics, "--metrics-secure=false",
-		"--pprof-bind-address=" + m.profiles,
+		"--pprof-bind-address=" + m.profiles, "--pod-name=" + name,
 	}
 	if r.WatchMode == config.WatchAgent {
 		args = append(args, "--listener-address="+listenerName+":8445", "--listener-bind-address="+m.listener)
