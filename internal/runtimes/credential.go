@@ -180,9 +180,12 @@ func (p *Pool) transportOf(cfg *rest.Config) (*http.Transport, error) {
 	if err != nil {
 		return nil, err
 	}
-	idle := 90 * time.Second
+	// A connection that was cut without a word is found out by a ping, so that a watch does not wait for ever.
+	idle, pings := 90*time.Second, &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second}
 	if p.opts.Agents {
-		idle = 30 * time.Second // nobody looks before something is heard, and each connection is a file descriptor
+		// Nobody watches, and nobody looks before something is heard. Each connection is a file descriptor, and the timers of one that was closed keep
+		// its memory until they have run out.
+		idle, pings = 10*time.Second, nil
 	}
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -194,7 +197,6 @@ func (p *Pool) transportOf(cfg *rest.Config) (*http.Transport, error) {
 		IdleConnTimeout:       idle,
 		DisableCompression:    true,
 		ResponseHeaderTimeout: p.opts.Timeout,
-		// A connection that was cut without a word is found out by a ping, so that a watch does not wait for ever.
-		HTTP2: &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second},
+		HTTP2:                 pings,
 	}, nil
 }

@@ -153,6 +153,33 @@ func TestConnectionFollowsTheCredential(t *testing.T) {
 	}
 }
 
+// TestHangUp gives up a connection that nobody uses; the next request makes another one.
+func TestHangUp(t *testing.T) {
+	s := newServer(t)
+	closed := make(chan struct{}, 8)
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			closed <- struct{}{}
+		}
+	}
+	pool, _ := newPool(t, secret("x", s.kubeconfig("first")))
+	for range 2 {
+		rt, err := pool.Get(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := rt.Get(t.Context(), someRef); err != nil {
+			t.Fatal(err)
+		}
+		rt.HangUp()
+		select {
+		case <-closed:
+		case <-time.After(10 * time.Second):
+			t.Fatal("the connection is still open")
+		}
+	}
+}
+
 func TestBreaker(t *testing.T) {
 	s := newServer(t)
 	pool, _ := newPool(t, secret("x", s.kubeconfig("first")))

@@ -280,6 +280,9 @@ func (n *run) publish(ctx context.Context) error {
 	}
 	want := publicStatus(n.kyma, n.remote.Generation)
 	if loop.Equal(&n.remote.Status, &want) {
+		if n.kyma.Status.State == v1beta2.StateReady && n.Runtimes.Watches(n.kyma.Name) {
+			n.runtime.HangUp()
+		}
 		return nil
 	}
 	before, err := json.Marshal(map[string]any{"status": n.remote.Status})
