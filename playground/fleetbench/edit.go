@@ -53,7 +53,7 @@ func edit(ctx context.Context, r *rig, s *Scenario) error {
 		return err
 	}
 	m := r.modules[len(r.modules)-1]
-	o, err := r.release(ctx, m, "2.0.0", everybody)
+	o, err := r.release(ctx, m, "1.0.1", everybody)
 	if err != nil {
 		return err
 	}

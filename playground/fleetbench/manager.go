@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
 // manager is a process of the manager.
@@ -31,7 +32,7 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	}
 	m := &manager{name: name, log: filepath.Join(r.dir, name+".log")}
 	for _, address := range []*string{&m.metrics, &m.health, &m.profiles, &m.listener} {
-		if *address, err = freeAddress(); err != nil {
+		if *address, err = cluster.FreeAddress(); err != nil {
 			return nil, err
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"os"
 	"os/exec"
 	"sync/atomic"
@@ -72,14 +71,4 @@ func (c *child) kill() error {
 	}
 	<-c.done
 	return nil
-}
-
-// freeAddress returns a loopback address that nobody listens on now.
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("finding a free port: %w", err)
-	}
-	defer func() { _ = listener.Close() }() // nothing was written
-	return listener.Addr().String(), nil
 }

@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
 // forwardedCertificate is the header by which an ingress says which certificate its client has.
@@ -60,7 +62,7 @@ type Told struct {
 
 // startIngress opens the gateway. Its certificate is read when a client comes, for the manager makes it.
 func (l *Landscape) startIngress() error {
-	behind, err := freeAddress()
+	behind, err := cluster.FreeAddress()
 	if err != nil {
 		return err
 	}

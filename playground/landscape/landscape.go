@@ -21,7 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -217,10 +216,10 @@ func (l *Landscape) Kubeconfig(name string) string {
 // StartManager starts the manager as its own process, with the rights of its service account. Agents report to it.
 func (l *Landscape) StartManager(ctx context.Context) error {
 	var err error
-	if l.HealthAddress, err = freeAddress(); err != nil {
+	if l.HealthAddress, err = cluster.FreeAddress(); err != nil {
 		return err
 	}
-	if l.MetricsAddress, err = freeAddress(); err != nil {
+	if l.MetricsAddress, err = cluster.FreeAddress(); err != nil {
 		return err
 	}
 	l.Manager, err = l.startReplica(ctx, "manager", l.HealthAddress, l.MetricsAddress)
@@ -229,7 +228,7 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 
 // StartReplica starts another replica of the manager, which takes over when the first one is gone. Agents report to it at once.
 func (l *Landscape) StartReplica(ctx context.Context) error {
-	health, err := freeAddress()
+	health, err := cluster.FreeAddress()
 	if err != nil {
 		return err
 	}
@@ -264,7 +263,7 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 		args = append(args, more...)
 	}
 	if slices.Contains(l.ManagerArgs, "--enable-webhooks") { // the manager is a process: there is no Service
-		address, err := freeAddress()
+		address, err := cluster.FreeAddress()
 		if err != nil {
 			return nil, err
 		}
@@ -291,7 +290,7 @@ func (l *Landscape) listen() ([]string, error) {
 			"--kyma-skr-listener-bind-address=" + g.behind, "--listener-forwarded-from=127.0.0.1/32",
 		}, nil
 	}
-	listener, err := freeAddress()
+	listener, err := cluster.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
@@ -300,14 +299,4 @@ func (l *Landscape) listen() ([]string, error) {
 	}
 	l.relay.aim(listener)
 	return []string{"--listener-address=" + l.ListenerAddress, "--listener-bind-address=" + listener}, nil
-}
-
-// freeAddress returns a loopback address that nobody listens on now.
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", fmt.Errorf("finding a free port: %w", err)
-	}
-	defer func() { _ = listener.Close() }() // nothing was written
-	return listener.Addr().String(), nil
 }

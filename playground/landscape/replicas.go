@@ -3,12 +3,14 @@ package landscape
 import (
 	"context"
 	"slices"
+
+	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
 // StartAnother starts a replica of the manager next to those that run, with further flags, and with its own kubeconfig and log of that name. Agents report to
 // it from now on. Whoever starts it ends it.
 func (l *Landscape) StartAnother(ctx context.Context, name string, args ...string) (*Process, error) {
-	health, err := freeAddress()
+	health, err := cluster.FreeAddress()
 	if err != nil {
 		return nil, err
 	}
