@@ -265,3 +265,20 @@ func TestPassesSayWhatTheyAreAbout(t *testing.T) {
 		}
 	}
 }
+
+func TestEqual(t *testing.T) {
+	now := metav1.Now()
+	for name, c := range map[string]struct {
+		a, b any
+		want bool
+	}{
+		"Same":      {&v1beta2.KymaStatus{State: v1beta2.StateReady}, &v1beta2.KymaStatus{State: v1beta2.StateReady}, true},
+		"Other":     {&v1beta2.KymaStatus{State: v1beta2.StateReady}, &v1beta2.KymaStatus{State: v1beta2.StateError}, false},
+		"EmptyList": {&v1beta2.KymaStatus{Modules: []v1beta2.ModuleStatus{}}, &v1beta2.KymaStatus{}, true},
+		"OtherZone": {now, metav1.NewTime(now.In(time.FixedZone("x", 3600))), true},
+	} {
+		if got := Equal(c.a, c.b); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -124,12 +125,31 @@ func FuzzEvent(f *testing.F) {
 	})
 }
 
-// TestCacheIsFilledByAWatch reads through a cache from a server that has one Manifest, and lets it be watched.
+// TestCacheIsFilledByAWatch reads through a cache from a server that has one Manifest, and lets it be watched; the second server is one that cannot begin
+// a watch with what is there, so that it is listed.
 func TestCacheIsFilledByAWatch(t *testing.T) {
+	for name, old := range map[string]bool{"Watch": false, "List": true} {
+		t.Run(name, func(t *testing.T) { fillCache(t, old) })
+	}
+}
+
+func fillCache(t *testing.T, old bool) {
+	t.Helper()
 	ctx := t.Context()
+	var listed atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q := r.URL.Query()
+		w.Header().Set("Content-Type", "application/json")
 		switch {
+		case old && q.Get("sendInitialEvents") == "true":
+			w.WriteHeader(http.StatusUnprocessableEntity)
+			_, _ = fmt.Fprint(w, `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Invalid","code":422,"message":"sendInitialEvents is forbidden for watch"}`)
+		case old && q.Get("watch") == "":
+			listed.Store(true)
+			_, _ = fmt.Fprintf(w, `{"kind":"ManifestList","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"resourceVersion":"9"},"items":[%s]}`, manifestText)
+		case old:
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
 		case r.URL.Path != "/apis/operator.kyma-project.io/v1beta2/namespaces/kcp-system/manifests", q.Get("labelSelector") != "shard=1":
 			http.Error(w, "not what is expected: "+r.URL.String(), http.StatusBadRequest)
 		case q.Get("watch") == "true" && q.Get("allowWatchBookmarks") == "true" && q.Get("sendInitialEvents") == "true":
@@ -165,5 +185,8 @@ func TestCacheIsFilledByAWatch(t *testing.T) {
 	}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: "kcp-system", Name: "b"}, m); !apierrors.IsNotFound(err) {
 		t.Errorf("what is not there: %v", err)
+	}
+	if listed.Load() != old {
+		t.Errorf("it was listed: %t", listed.Load())
 	}
 }
