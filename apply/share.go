@@ -38,6 +38,15 @@ func (k *Kinds) learn(crd render.CRD) {
 	}
 }
 
+// Resource returns the resource of an object's kind, if that is built into Kubernetes or defined by a bundle; no cluster is asked.
+func (k *Kinds) Resource(ref Ref) (schema.GroupVersionResource, bool) {
+	res, ok := k.find(ref.GVK())
+	if b, isBuiltin := builtins[ref.GVK().GroupKind()]; isBuiltin {
+		res, ok = b.resource, true
+	}
+	return ref.GVK().GroupVersion().WithResource(res.plural), ok
+}
+
 // find returns how a kind is served where it is served as a bundle says.
 func (k *Kinds) find(gvk schema.GroupVersionKind) (resource, bool) {
 	if k == nil {

@@ -15,6 +15,15 @@ func TestKindsAreShared(t *testing.T) {
 	s := newServer(t)
 	k := &Kinds{}
 	k.learn(render.CRD{Group: thing.Group, Versions: []string{thing.Version}, Kind: thing.Kind, Plural: "things", Namespaced: true})
+	if res, ok := k.Resource(ref); !ok || res.Resource != "things" {
+		t.Errorf("got %v, %v, want what the bundle says", res, ok)
+	}
+	if res, ok := k.Resource(Ref{Group: "apps", Version: "v1", Kind: "Deployment"}); !ok || res.Resource != "deployments" {
+		t.Errorf("got %v, %v, want what is built in", res, ok)
+	}
+	if res, ok := k.Resource(Ref{Group: "example.com", Version: "v1", Kind: "Other"}); ok {
+		t.Errorf("got %v of a kind that nobody defines", res)
+	}
 	c := s.cluster(ClusterOptions{Kinds: k})
 	if res, namespaced, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "things" || !namespaced {
 		t.Errorf("got %v, namespaced %v, %v, want what the bundle says", res, namespaced, err)

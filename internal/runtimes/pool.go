@@ -32,6 +32,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -140,13 +141,31 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	rt, err := p.get(ctx, kyma)
 	if err != nil {
-		p.mu.Lock()
-		if l := p.links[kyma]; l != nil {
-			l.refused = true
-		}
-		p.mu.Unlock()
+		p.refuse(kyma)
 	}
 	return rt, err
+}
+
+// Peek is Get for who may do without: where agents tell what happens, it returns nil instead of making the first connection, for which the access
+// Secret would have to be read. Errors are those of Get.
+func (p *Pool) Peek(ctx context.Context, kyma string) (*Runtime, error) {
+	if !p.opts.Agents || p.opts.Watch || p.current(kyma) != nil {
+		return p.Get(ctx, kyma)
+	}
+	_, err := p.credentialOf(ctx, kyma)
+	if err != nil {
+		p.refuse(kyma)
+	}
+	return nil, err
+}
+
+// refuse notes that somebody was told that there is no connection.
+func (p *Pool) refuse(kyma string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if l := p.links[kyma]; l != nil {
+		l.refused = true
+	}
 }
 
 // get returns the connection to a runtime, made if needed.
@@ -187,6 +206,11 @@ func (rt *Runtime) usable() (*Runtime, error) {
 
 // Teach says which kinds bundles define, so that runtimes need not be asked.
 func (p *Pool) Teach(b *render.Bundle) { p.kinds.Learn(b) }
+
+// Resource returns how a kind is served, if that is the same in all runtimes as far as is known: of built-in kinds, and of those that bundles define.
+func (p *Pool) Resource(ref apply.Ref) (schema.GroupVersionResource, bool) {
+	return p.kinds.Resource(ref)
+}
 
 // Close gives up the connection to a runtime and forgets who followed it.
 func (p *Pool) Close(kyma string) {

@@ -83,6 +83,44 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 	return pool, kcp
 }
 
+// TestPeek: who can do without a connection does not make the first one, and hears of what stands in the way all the same.
+func TestPeek(t *testing.T) {
+	s := newServer(t)
+	pool, kcp := newPool(t, secret("x", s.kubeconfig("first")))
+	if rt, err := pool.Peek(t.Context(), "a"); err != nil || rt == nil {
+		t.Errorf("where nobody tells what happens, got %v, %v, want a connection", rt, err)
+	}
+	pool.Close("a")
+	pool.opts.Agents = true
+	if rt, err := pool.Peek(t.Context(), "a"); err != nil || rt != nil {
+		t.Errorf("got %v, %v, want no connection", rt, err)
+	}
+	if _, err := pool.Peek(t.Context(), "b"); codeOf(err) != "AccessSecretNotFound" {
+		t.Errorf("without access Secret: %v", err)
+	}
+	rt, err := pool.Get(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if again, err := pool.Peek(t.Context(), "a"); err != nil || again != rt {
+		t.Errorf("got %v, %v, want the connection that is there", again, err)
+	}
+	if err := kcp.Delete(t.Context(), secret("x", nil)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pool.Peek(t.Context(), "a"); codeOf(err) != "AccessSecretNotFound" {
+		t.Errorf("without the Secret of a connection that is there: %v", err)
+	}
+}
+
+// codeOf returns the code of an Error, "" of anything else.
+func codeOf(err error) string {
+	if e, ok := errors.AsType[*Error](err); ok {
+		return e.Code
+	}
+	return ""
+}
+
 var someRef = apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "b", Name: "a"}
 
 func TestGetSaysWhatIsMissing(t *testing.T) {

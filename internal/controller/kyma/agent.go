@@ -369,6 +369,7 @@ func (r *Reconciler) reviewAgents(ctx context.Context) error {
 // needsPass tells whether a pass would find something to do for the agent of a runtime, and if not, when it may without anything happening, 0 for
 // never. Of a Kyma that no pass has seen, there is one to come.
 //
+//	nobody has looked at the runtime yet            yes, if the agent was heard since, or should have been
 //	its Kyma says that it is heard, and it is not   yes; if the Kyma is new to us: when the agent should have been heard
 //	the other way round                             yes
 //	another version, a problem, another root        yes
@@ -377,6 +378,12 @@ func (r *Reconciler) reviewAgents(ctx context.Context) error {
 func (r *Reconciler) needsPass(ctx context.Context, kyma string) (pass bool, again time.Duration) {
 	r.mu.Lock()
 	m := r.known[kyma]
+	if m != nil && m.presumed {
+		left := r.Agents.Silence() - time.Since(m.born)
+		r.mu.Unlock()
+		state, _ := r.Agents.Voices.State(kyma)
+		return !state.Last.IsZero() || left <= 0, left
+	}
 	if m == nil || m.runtime == nil || r.Agents.Delivery == nil {
 		r.mu.Unlock()
 		return false, 0

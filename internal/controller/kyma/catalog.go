@@ -466,12 +466,13 @@ func (r *Reconciler) wakeOutdated(ctx context.Context) error {
 	return nil
 }
 
-// catalogOf returns the digest of the catalog that a runtime has, and whether its Kyma was worked on already.
+// catalogOf returns the digest of the catalog that a runtime has, and whether its Kyma was worked on already. A runtime that is still to be looked at
+// will get what is new then.
 func (r *Reconciler) catalogOf(kyma string) (digest string, known bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.known[kyma]
-	if m == nil {
+	if m == nil || m.presumed {
 		return "", false
 	}
 	return m.catalog.digest, true

@@ -136,6 +136,7 @@ type memory struct {
 	agent       delivery.Memory   // what is known of the delivery of its agent; used by passes, of which there is one at a time, as is the next
 	behind      time.Time         // since when its agent has said that it watches something else than it should; zero if it does not
 	born        time.Time         // when the Kyma was first met
+	presumed    bool              // guarded by Reconciler.mu: its runtime was not looked at yet, see presume.go
 	manifests   []string          // guarded by Reconciler.mu, as what follows: the followers that the watch list depends on
 	awaited     time.Time         // since when some of them are waited for; zero if none is
 	patience    time.Duration     // how long they are
@@ -296,6 +297,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	}
 	return loop.Run(ctx, pass,
 		loop.Step{Name: "adopt", Do: n.adopt},
+		loop.Step{Name: "presume", Do: n.presume},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "mirror", Do: n.mirror},
 		loop.Step{Name: "remember", Do: n.rememberWish},
@@ -336,11 +338,7 @@ func (n *run) patchMetadata(ctx context.Context, old *v1beta2.Kyma, opts ...clie
 
 // connect finds the way to the runtime. It makes no request to it. Every failure waits for a change, of which the pool tells us.
 func (n *run) connect(ctx context.Context) error {
-	n.Runtimes.Follow(n.kyma.Name, runtimes.Follower{
-		Key:       followKey(n.kyma.Name),
-		Interests: n.interests(),
-		Wake:      n.wakeOn(client.ObjectKeyFromObject(n.kyma)),
-	})
+	n.follow(false)
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
 	if err != nil {
 		if loop.Reason(err) != "" {
@@ -350,6 +348,14 @@ func (n *run) connect(ctx context.Context) error {
 	}
 	n.runtime = rt
 	return nil
+}
+
+// follow asks to hear of the connection and of the Kyma in the runtime; behind says that the runtime is not looked at now, so that what was heard already
+// counts.
+func (n *run) follow(behind bool) {
+	n.Runtimes.Follow(n.kyma.Name, runtimes.Follower{
+		Key: followKey(n.kyma.Name), Interests: n.interests(), Behind: behind, Wake: n.wakeOn(client.ObjectKeyFromObject(n.kyma)),
+	})
 }
 
 // lookAgain asks for the next look at a runtime of which nobody tells us anything, sooner if a module will then have to say why it is slow.
@@ -377,7 +383,11 @@ func (r *Reconciler) memory(kyma string, rt *runtimes.Runtime) *memory {
 		m.agent.Trust() // as all else that was there before
 		r.known[kyma] = m
 	case m.runtime != rt:
+		presumed := m.presumed
 		m = &memory{runtime: rt, catalog: sighting{audited: time.Now()}, born: m.born}
+		if presumed {
+			m.agent.Trust()
+		}
 		r.known[kyma] = m
 	}
 	return m

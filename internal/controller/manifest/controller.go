@@ -165,7 +165,7 @@ type run struct {
 	kyma     string            // the runtime
 	inst     *installation     // what is remembered; this pass alone uses it
 
-	runtime    *runtimes.Runtime      // set by connect
+	runtime    *runtimes.Runtime      // set by connect, or by reach; nil if nothing is asked of it
 	abandoned  bool                   // set by connectToDelete: no access Secret, so the runtime is left as it is
 	plan       plan                   // set by decide
 	news       map[apply.Ref]sighting // taken by decide from what was heard, like the next two
@@ -238,6 +238,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		loop.Step{Name: "adopt", Do: n.adopt},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "decide", Do: n.decide},
+		loop.Step{Name: "reach", Do: n.reach},
 		loop.Step{Name: "render", Do: n.render},
 		loop.Step{Name: "record", Do: n.record, Save: true},
 		loop.Step{Name: "apply", Do: n.apply},
@@ -282,18 +283,31 @@ func (n *run) publishRef(ctx context.Context) error {
 	return n.patchMetadata(ctx, old)
 }
 
-// connect finds the way to the runtime. It makes no request to it. Every failure waits for a change, of which the pool tells us.
+// connect finds the way to the runtime. It makes no request to it. Every failure waits for a change, of which the pool tells us. What is Ready may not need
+// the runtime: then the first connection since the program started is left to reach.
 func (n *run) connect(ctx context.Context) error {
 	n.follow()
-	rt, err := n.Runtimes.Get(ctx, n.kyma)
-	if err != nil {
-		if loop.Reason(err) != "" {
-			return reconcile.TerminalError(err)
-		}
-		return err
+	if s := &n.manifest.Status; s.State == v1beta2.StateReady && s.AppliedDigest != "" && s.ObservedGeneration == n.manifest.Generation {
+		return n.connectBy(ctx, n.Runtimes.Peek)
+	}
+	return n.connectBy(ctx, n.Runtimes.Get)
+}
+
+// reach connects after all, unless there is nothing to do.
+func (n *run) reach(ctx context.Context) error {
+	if n.runtime != nil || !n.plan.work() && n.isQuiet(judgingBy(n.manifest, n.CustomStateCheck)) {
+		return nil
+	}
+	return n.connectBy(ctx, n.Runtimes.Get)
+}
+
+func (n *run) connectBy(ctx context.Context, way func(context.Context, string) (*runtimes.Runtime, error)) error {
+	rt, err := way(ctx, n.kyma)
+	if err != nil && loop.Reason(err) != "" {
+		return reconcile.TerminalError(err)
 	}
 	n.runtime = rt
-	return nil
+	return err
 }
 
 // auditInterval is how long what is not heard of may stay as it is. Agents do not tell of Secrets.

@@ -376,14 +376,26 @@ func (n *run) resourceOf(ctx context.Context, ref apply.Ref) (schema.GroupVersio
 		switch {
 		case !isOf || r.Kind != "CustomResourceDefinition":
 		case plural != "" || n.manifest.Status.AppliedDigest == "":
-			resource, _, err := n.runtime.Resource(ctx, ref)
-			return resource, err
+			return n.askResource(ctx, ref)
 		default:
 			plural = name
 		}
 	}
 	if plural != "" {
 		return ref.GVK().GroupVersion().WithResource(plural), nil
+	}
+	return n.askResource(ctx, ref)
+}
+
+// askResource asks the runtime how it serves a kind, unless that is known anyway.
+func (n *run) askResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
+	if n.runtime == nil {
+		if resource, known := n.Runtimes.Resource(ref); known {
+			return resource, nil
+		}
+		if err := n.connectBy(ctx, n.Runtimes.Get); err != nil {
+			return schema.GroupVersionResource{}, err
+		}
 	}
 	resource, _, err := n.runtime.Resource(ctx, ref)
 	return resource, err
