@@ -307,7 +307,7 @@ func (p *Pool) drop(kyma string) {
 }
 
 // HangUp closes the connection unless it is in use, for instance by watches: whoever makes the next request connects again. It is for a runtime that has
-// been found as it should be. After a restart that is all of them, and thousands of connections that wait for their idle timeout take a gigabyte.
+// been found as it should be. Of a fleet that is looked at, those are many, and thousands of connections that wait for their idle timeout take a gigabyte.
 func (rt *Runtime) HangUp() { rt.transport.CloseIdleConnections() }
 
 func (rt *Runtime) close() {
