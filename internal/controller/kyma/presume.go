@@ -3,6 +3,7 @@ package kyma
 import (
 	"context"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -48,7 +49,13 @@ func (n *run) mayPresume() bool {
 	n.mu.Unlock()
 	s := &n.kyma.Status
 	return !met && !n.InCluster && n.Agents.Delivery != nil && s.State == v1beta2.StateReady && s.ObservedGeneration == n.kyma.Generation &&
-		s.Agent != nil && s.Agent.Heard && n.now.Before(n.Agents.Delivery.Due(s.Agent)) && channel.Paused(n.kyma, "") == nil
+		s.Agent != nil && s.Agent.Heard && n.now.Before(n.Agents.Delivery.Due(s.Agent)) && channel.Paused(n.kyma, "") == nil && n.isEquipped()
+}
+
+// isEquipped tells whether the status says that the runtime has all that it gets beside modules. A pull Secret may be new: then nobody has seen to it.
+func (n *run) isEquipped() bool {
+	has := func(kind string) bool { return meta.IsStatusConditionTrue(n.kyma.Status.Conditions, kind) }
+	return has(v1beta2.ConditionCRDsSync) && has(v1beta2.ConditionModuleCatalog) && (n.PullSecret == "" || has(v1beta2.ConditionSKRImagePullSecretSync))
 }
 
 // isAsReported tells whether every module has the version it should have, a Manifest that says so, and the entry in the status that it would get.

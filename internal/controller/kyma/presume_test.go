@@ -64,7 +64,11 @@ func TestPresume(t *testing.T) {
 		"Left": {"a module that nobody asks for is there", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) {
 			k.Status.Modules = []v1beta2.ModuleStatus{{Name: "a", State: v1beta2.StateReady}}
 		}, false, false},
-		"Channel": {"it would say something else", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) { k.Status.ActiveChannel = "fast" }, false, false},
+		"Channel":    {"it would say something else", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) { k.Status.ActiveChannel = "fast" }, false, false},
+		"PullSecret": {"since it was reported, runtimes are to have a pull Secret", func(_ *v1beta2.Kyma, r *Reconciler, _ *voice) { r.PullSecret = "pull" }, false, false},
+		"Bare": {"it lacks its catalog, as it says", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) {
+			k.Status.Conditions = k.Status.Conditions[:1]
+		}, false, false},
 		"NoSecret": {"there is no way to it, which its status has to say", func(k *v1beta2.Kyma, r *Reconciler, _ *voice) {
 			k.Name = "b"
 		}, false, false},
@@ -81,6 +85,9 @@ func TestPresume(t *testing.T) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "a", Generation: 3},
 				Spec:       v1beta2.KymaSpec{Channel: "regular"},
 				Status: v1beta2.KymaStatus{
+					Conditions: []metav1.Condition{
+						{Type: v1beta2.ConditionCRDsSync, Status: metav1.ConditionTrue}, {Type: v1beta2.ConditionModuleCatalog, Status: metav1.ConditionTrue},
+					},
 					State: v1beta2.StateReady, ObservedGeneration: 3, ActiveChannel: "regular", ModulesReady: "0/0",
 					Agent: &v1beta2.AgentStatus{Heard: true, Certificate: &v1beta2.AgentCertificate{}},
 				},
