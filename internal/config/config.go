@@ -148,7 +148,7 @@ type Manager struct {
 	// MinMaintenanceWindowSize is how much of a maintenance window has to be left for an update to start. Default 20 m.
 	MinMaintenanceWindowSize time.Duration
 	// CatalogSpread is the time over which a change that concerns many runtimes, such as a new version in the catalog, is spread. The change
-	// reaches runtimes that use it at once, and few runtimes are done sooner. Default 30 s.
+	// reaches runtimes that use it at once, and few runtimes are done sooner. Many may take longer: only a few have their turn at a time. Default 30 s.
 	CatalogSpread time.Duration
 
 	// PurgeGracePeriod is how long the deletion of a Kyma may take before what was deployed to its runtime is purged; 0 is never. Default 5 m.

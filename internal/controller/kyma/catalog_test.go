@@ -4,13 +4,16 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
@@ -180,40 +183,82 @@ func TestCatalogChangedWakes(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			r := fleet(t, 30, mandatory.DeepCopy())
-			q := &counting{}
-			r.catalogChanged(t.Context(), q, c.objects...)
-			if q.woken != c.want {
-				t.Errorf("%s: %d Kymas are woken, want %d", c.reason, q.woken, c.want)
-			}
-			if q.latest >= 30*pace {
-				t.Errorf("the last of a small fleet is woken after %s", q.latest)
-			}
+			synctest.Test(t, func(t *testing.T) {
+				r := fleet(t, 30, mandatory.DeepCopy())
+				q := &counting{}
+				r.catalogChanged(t.Context(), q, c.objects...)
+				time.Sleep(30 * pace) // that of a small fleet, not the hour that is configured
+				synctest.Wait()
+				if got := len(q.all()); got != c.want {
+					t.Errorf("%s: %d Kymas are woken, want %d", c.reason, got, c.want)
+				}
+			})
 		})
 	}
 }
 
+// TestWakeSpread: a change that concerns all is spread over time, only a few have their turn, and who will have it anyway need not be told.
 func TestWakeSpread(t *testing.T) {
-	r := fleet(t, 100)
-	r.CatalogSpread = 200 * time.Millisecond
-	q := &counting{}
-	r.wakeFleet(t.Context(), q)
-	if q.woken != 100 || q.latest >= r.CatalogSpread || q.latest < r.CatalogSpread*9/10 {
-		t.Errorf("%d are woken, the last after %s; want 100 within %s", q.woken, q.latest, r.CatalogSpread)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := fleet(t, 100)
+		r.CatalogSpread = 200 * time.Millisecond
+		q := &counting{}
+		r.wakeFleet(t.Context(), q)
+		time.Sleep(r.CatalogSpread / 2)
+		synctest.Wait()
+		if got := len(q.all()); got < 50 || got > 52 {
+			t.Errorf("%d of 100 are woken after half the time", got)
+		}
+		time.Sleep(r.CatalogSpread / 2)
+		synctest.Wait()
+		if got := len(q.all()); got != 100 {
+			t.Errorf("%d of 100 are woken when the time is over", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := fleet(t, 100)
+		q := &counting{}
+		r.rollout = turns{most: 8, next: func(kyma string) { q.Add(reconcile.Request{NamespacedName: types.NamespacedName{Name: kyma}}) }}
+		r.wakeFleet(t.Context(), q)
+		time.Sleep(100 * pace)
+		synctest.Wait()
+		if got := len(q.all()); got != 8 {
+			t.Fatalf("%d have their turn, want 8", got)
+		}
+		allDone := func(from int) {
+			for i := from; i < len(q.all()); i++ {
+				r.rollout.done(q.all()[i]) // whose turn it is then is woken
+			}
+		}
+		r.wakeFleet(t.Context(), q)
+		allDone(0)
+		time.Sleep(100 * pace)
+		synctest.Wait()
+		allDone(100)
+		if got := len(q.all()); got != 108 {
+			t.Errorf("%d are woken in all; want each of 100, and the 8 again that may have begun before the second change", got)
+		}
+	})
 }
 
-// counting is a queue that only counts.
+// counting is a queue that only notes who is woken. Safe for concurrent use.
 type counting struct {
 	workqueue.TypedRateLimitingInterface[reconcile.Request] // of which nothing else is used
 
-	woken  int
-	latest time.Duration
+	mu    sync.Mutex
+	woken []string // guarded by mu
 }
 
-func (c *counting) Add(reconcile.Request) { c.woken++ }
-
-func (c *counting) AddAfter(_ reconcile.Request, after time.Duration) {
-	c.woken++
-	c.latest = max(c.latest, after)
+func (c *counting) all() []string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Clone(c.woken)
 }
+
+func (c *counting) Add(r reconcile.Request) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.woken = append(c.woken, r.Name)
+}
+
+func (c *counting) AddAfter(r reconcile.Request, _ time.Duration) { c.Add(r) }

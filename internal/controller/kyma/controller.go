@@ -83,7 +83,7 @@ type Options struct {
 	PolicyFile string
 	// LeastWindow is how much of a maintenance window has to be left for an update to start.
 	LeastWindow time.Duration
-	// CatalogSpread is the time over which a change that concerns many runtimes is spread.
+	// CatalogSpread is the time over which a change that concerns many runtimes is spread, at least: only a few have their turn at a time.
 	CatalogSpread time.Duration
 	// AuditInterval is how often the catalog of a runtime that is not watched is compared with what it should be.
 	AuditInterval time.Duration
@@ -118,7 +118,7 @@ type Reconciler struct {
 	views    views
 	policies policies
 	begin    turns // of runtimes that get their modules for the first time
-	rollout  turns // of Kymas that are looked at because the catalog has changed
+	rollout  turns // of Kymas that are looked at because something has changed for many
 
 	mu         sync.Mutex
 	known      map[string]*memory // guarded by mu; by name of the Kyma

@@ -10,7 +10,7 @@ import (
 // things:
 //
 //	begin     a runtime gets its modules for the first time    done when all was applied to it, or it fails
-//	rollout   the catalog has changed for all who use it       done when its Kyma was looked at
+//	rollout   something has changed that concerns many         done when its Kyma was looked at
 //
 // All beginnings at once would take as long, but none would be done before the end, and each would have its connection and its memory meanwhile. A
 // roll-out at once would have all workers, and whoever changes the Kyma of a runtime would have to wait for one.
@@ -49,6 +49,13 @@ func (t *turns) may(kyma string) bool {
 	}
 	t.tickLocked()
 	return false
+}
+
+// awaits tells whether a runtime waits for its turn.
+func (t *turns) awaits(kyma string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.waits[kyma]
 }
 
 // isTurn tells whether it is the turn of a runtime.

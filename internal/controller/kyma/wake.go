@@ -20,14 +20,14 @@ import (
 
 // Who is woken when the catalog of the control plane changes:
 //
-//	a release or template of a module   the Kymas that have or want it, a few at a time: see turns.go
+//	a release or template of a module   the Kymas that have or want it
 //	that of a mandatory module          all Kymas, spread
 //	anything that a runtime sees        the Kymas whose view has changed, spread: see catalog.go
-//	the maintenance policy              the Kymas that wait for a window, as these
+//	the maintenance policy              the Kymas that wait for a window
 //	the clock on the wall               the same, when it was set: see clock.go
 //	a Watcher                           all Kymas, spread, where there are agents
 //
-// Those of the fleet wait while there is something to do that a person has asked for: see mirror.
+// All of them a few at a time: see turns.go. Those of the fleet wait while there is something to do that a person has asked for: see mirror.
 
 // Indexes of the control plane's cache.
 const (
@@ -160,9 +160,14 @@ func (r *Reconciler) wakeIndexed(ctx context.Context, q queue, index, key string
 		return // the cache answers as long as the program lives
 	}
 	for i := range list.Items {
-		if key := client.ObjectKeyFromObject(&list.Items[i]); r.rollout.may(key.Name) {
-			runtimes.Enqueue(q, runtimes.PriorityFleet, 0, reconcile.Request{NamespacedName: key})
-		}
+		r.wakeInTurn(q, client.ObjectKeyFromObject(&list.Items[i]))
+	}
+}
+
+// wakeInTurn puts a Kyma into the queue when it is its turn.
+func (r *Reconciler) wakeInTurn(q queue, key types.NamespacedName) {
+	if r.rollout.may(key.Name) {
+		runtimes.Enqueue(q, runtimes.PriorityFleet, 0, reconcile.Request{NamespacedName: key})
 	}
 }
 
@@ -189,10 +194,11 @@ func (r *Reconciler) wakeFleet(ctx context.Context, q queue) {
 // pace is the time between two Kymas that are woken for the same reason, unless CatalogSpread is too short for that.
 const pace = 10 * time.Millisecond
 
-// wakeSpread puts Kymas into the queue one after the other.
+// wakeSpread puts Kymas into the queue one after the other. Who waits for its turn anyway will see then what has changed.
 func (r *Reconciler) wakeSpread(q queue, keys []types.NamespacedName) {
+	keys = slices.DeleteFunc(keys, func(key types.NamespacedName) bool { return r.rollout.awaits(key.Name) })
 	within := min(r.CatalogSpread, time.Duration(len(keys))*pace)
 	for i, key := range keys {
-		runtimes.Enqueue(q, runtimes.PriorityFleet, within*time.Duration(i)/time.Duration(len(keys)), reconcile.Request{NamespacedName: key})
+		time.AfterFunc(within*time.Duration(i)/time.Duration(len(keys)), func() { r.wakeInTurn(q, key) })
 	}
 }
