@@ -2,10 +2,11 @@ package main
 
 import "syscall"
 
-// raiseFiles lets this process, and those that it starts, open as many files as a fleet needs: a connection to each cluster and one of each
-// agent. It says so if that is not allowed; a small fleet may work all the same.
+// raiseFiles lets this process, and those that it starts, open as many files as a fleet may need: a connection to each cluster, which the manager
+// keeps only where it watches, and one of each agent, which agents keep for a moment. It says so if that is not allowed; a small fleet may
+// work all the same.
 func (o *options) raiseFiles(clusters int) {
-	need := uint64(3*clusters + 2000) //nolint:gosec // positive
+	need := uint64(clusters + 2000) //nolint:gosec // positive
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
 		o.say("the limit of open files is not to be known: %v", err)
