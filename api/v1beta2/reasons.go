@@ -161,6 +161,8 @@ const (
 	// ReasonObjectsRemaining: objects of the module are being deleted but not gone. Wait; if it stays, look at their
 	// finalizers.
 	ReasonObjectsRemaining = "ObjectsRemaining"
+	// ReasonWaitingForTurn: many Kymas are being deleted, and the modules of a few are removed at a time. Wait.
+	ReasonWaitingForTurn = "WaitingForTurn"
 	// ReasonManifestsRemaining: Manifests of the Kyma are not gone yet. Wait; if it stays, look at their status.
 	ReasonManifestsRemaining = "ManifestsRemaining"
 	// ReasonPurged, of an event: the deletion of the Kyma took longer than the grace period, so these objects were deleted.

@@ -102,8 +102,8 @@ type Manager struct {
 	MaxConcurrentKymaReconciles int
 	// MaxConcurrentManifestReconciles is the number of Manifests worked on at the same time. Default 128.
 	MaxConcurrentManifestReconciles int
-	// MaxConcurrentBeginnings is the number of runtimes that get their modules for the first time at the same time; others wait for their turn. One that
-	// takes longer than a minute counts no more. Default 128.
+	// MaxConcurrentBeginnings is the number of runtimes that get their modules for the first time at the same time, and of those that lose all of them;
+	// others wait for their turn. One that takes longer than a minute counts no more. Default 128.
 	MaxConcurrentBeginnings int
 	// MaxConcurrentWatcherReconciles is the number of Watchers worked on at the same time. Default 4.
 	MaxConcurrentWatcherReconciles int
@@ -151,7 +151,8 @@ type Manager struct {
 	// reaches runtimes that use it at once, and few runtimes are done sooner. Many may take longer: only a few have their turn at a time. Default 30 s.
 	CatalogSpread time.Duration
 
-	// PurgeGracePeriod is how long the deletion of a Kyma may take before what was deployed to its runtime is purged; 0 is never. Default 5 m.
+	// PurgeGracePeriod is how long the deletion of a Kyma may take before what was deployed to its runtime is purged, from when its modules are
+	// asked to go; 0 is never. Default 5 m.
 	PurgeGracePeriod time.Duration
 	// DeletionDeadline is how long the runtime of a Kyma that is being deleted may be out of reach, at least 1 s; then the deletion is given
 	// up, with a tombstone that finishes it if the runtime comes back. 0 (default) is never. Not with ModeInCluster.
@@ -315,7 +316,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.DurationVar(&m.ShardLeaseDuration, "shard-lease-duration", m.ShardLeaseDuration, "how long other replicas wait for one that was killed, with --shards")
 	f.IntVar(&m.MaxConcurrentKymaReconciles, "max-concurrent-kyma-reconciles", m.MaxConcurrentKymaReconciles, "Kymas worked on at the same time")
 	f.IntVar(&m.MaxConcurrentManifestReconciles, "max-concurrent-manifest-reconciles", m.MaxConcurrentManifestReconciles, "Manifests worked on at the same time")
-	f.IntVar(&m.MaxConcurrentBeginnings, "max-concurrent-beginnings", m.MaxConcurrentBeginnings, "runtimes that get their modules for the first time at the same time; others wait for their turn")
+	f.IntVar(&m.MaxConcurrentBeginnings, "max-concurrent-beginnings", m.MaxConcurrentBeginnings, "runtimes that get their modules for the first time at the same time, and as many that lose all of them; others wait for their turn")
 	f.IntVar(&m.MaxConcurrentWatcherReconciles, "max-concurrent-watcher-reconciles", m.MaxConcurrentWatcherReconciles, "Watchers worked on at the same time")
 	f.DurationVar(&m.FailureBaseDelay, "failure-base-delay", m.FailureBaseDelay, "first delay after an error; it doubles")
 	f.DurationVar(&m.FailureMaxDelay, "failure-max-delay", m.FailureMaxDelay, "longest delay after an error")
@@ -336,7 +337,7 @@ func (m *Manager) Register(f *pflag.FlagSet) {
 	f.StringVar(&m.MaintenancePolicyFile, "maintenance-policy-file", m.MaintenancePolicyFile, "file with the maintenance policy; it may be missing")
 	f.DurationVar(&m.MinMaintenanceWindowSize, "min-maintenance-window-size", m.MinMaintenanceWindowSize, "how much of a maintenance window has to be left for an update to start")
 	f.DurationVar(&m.CatalogSpread, "catalog-spread", m.CatalogSpread, "time over which a change that concerns many runtimes is spread; few runtimes are done sooner")
-	f.DurationVar(&m.PurgeGracePeriod, "purge-grace-period", m.PurgeGracePeriod, "how long the deletion of a Kyma may take before its runtime is purged; 0 is never")
+	f.DurationVar(&m.PurgeGracePeriod, "purge-grace-period", m.PurgeGracePeriod, "how long the deletion of a Kyma may take before its runtime is purged, from when its modules are asked to go; 0 is never")
 	f.DurationVar(&m.DeletionDeadline, "deletion-deadline", m.DeletionDeadline, "how long the runtime of a Kyma that is being deleted may be out of reach, before the deletion is given up with a tombstone; 0 is for ever")
 	f.StringSliceVar(&m.SkipFinalizerPurgingFor, "skip-finalizer-purging-for", m.SkipFinalizerPurgingFor, "kinds whose custom resources are never purged: plural.group or kind.group, * is any text")
 	f.DurationVar(&m.OrphanSweepInterval, "orphan-sweep-interval", m.OrphanSweepInterval, "how often it is looked for what belongs to nobody; spread over the fleet; 0 is never")

@@ -98,7 +98,7 @@ type Options struct {
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 	// Agents say how runtimes get the agents that tell what happens there. The zero value is for runtimes without.
 	Agents Agents
-	// Beginnings is the number of runtimes that get their modules for the first time at the same time; 0 is no limit.
+	// Beginnings is the number of runtimes that get their modules for the first time at the same time, and of those that lose all of them; 0 is no limit.
 	Beginnings int
 	// Shards say which runtimes are worked on here. nil: all.
 	Shards *shard.Keeper
@@ -118,6 +118,7 @@ type Reconciler struct {
 	views    views
 	policies policies
 	begin    turns // of runtimes that get their modules for the first time
+	end      turns // of runtimes that lose all of them
 	rollout  turns // of Kymas that are looked at because something has changed for many
 
 	mu         sync.Mutex
@@ -164,6 +165,7 @@ func New(o Options) (*Reconciler, error) {
 		reviews: workqueue.NewTypedDelayingQueue[string](),
 	}
 	r.begin = turns{most: o.Beginnings, next: r.Wake}
+	r.end = turns{most: o.Beginnings, next: r.Wake}
 	r.rollout = turns{most: o.Concurrency / 2, next: r.rollOut}
 	return r, nil
 }
@@ -246,6 +248,8 @@ type run struct {
 	watchlist  string                       // set by listen: digest of what the agent is to watch
 	undecided  bool                         // set by listen: it is not known yet what that is
 	first      bool                         // set by announce: the first pass of a deletion
+	queued     bool                         // set by turn: others have to be gone before the modules are removed
+	stuck      bool                         // set by modules: a module waits for somebody else before it can be gone
 }
 
 // Reconcile is the whole life of a Kyma.
@@ -256,7 +260,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	if !ours {
 		r.Runtimes.Close(req.Name)
 		r.forget(req.Name)
-		r.begin.leave(req.Name)
+		r.leaveTurns(req.Name)
 		return reconcile.Result{}, nil
 	}
 	defer leave()
@@ -267,7 +271,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			r.Runtimes.Unfollow(req.Name, followKey(req.Name))
 			r.Runtimes.Unfollow(req.Name, catalogKey(req.Name))
 			r.forget(req.Name)
-			r.begin.leave(req.Name)
+			r.leaveTurns(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -282,9 +286,15 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	}()
 	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Minor: n.isMinor, Publish: n.publish, After: r.After}
 	if !kyma.DeletionTimestamp.IsZero() {
+		defer func() {
+			if err != nil || n.silent != nil || n.stuck {
+				r.end.done(req.Name)
+			}
+		}()
 		return loop.Run(ctx, pass,
-			loop.Step{Name: "announce", Do: n.announce, Save: true},
+			loop.Step{Name: "announce", Do: n.announce},
 			loop.Step{Name: "connect", Do: n.connectToDelete},
+			loop.Step{Name: "turn", Do: n.awaitTurn, Save: true},
 			loop.Step{Name: "modules", Do: n.deleteModules},
 			loop.Step{Name: "runtime", Do: n.deleteFromRuntime},
 			loop.Step{Name: "release", Do: n.release})
@@ -399,6 +409,12 @@ func (r *Reconciler) forget(kyma string) {
 	delete(r.known, kyma)
 	r.mu.Unlock()
 	r.forgetMetrics(kyma)
+}
+
+// leaveTurns says that a Kyma has nothing to wait for: it is gone, or not ours.
+func (r *Reconciler) leaveTurns(kyma string) {
+	r.begin.leave(kyma)
+	r.end.leave(kyma)
 }
 
 // isReleased tells whether a Kyma was let go already.

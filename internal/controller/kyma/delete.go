@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// announce lets both copies of the Kyma say that it is being deleted, before anything else happens: the status is saved after it.
+// announce lets both copies of the Kyma say that it is being deleted, before anything happens to its modules.
 func (n *run) announce(context.Context) error {
 	n.inheritAgent()
 	n.first = n.kyma.Status.State != v1beta2.StateDeleting
@@ -49,11 +49,28 @@ func (n *run) connectToDelete(ctx context.Context) error {
 	return nil
 }
 
-// deleteModules deletes every Manifest of this Kyma, mandatory ones too, and waits until they are gone.
-func (n *run) deleteModules(ctx context.Context) error {
+// turnMissed is how long a Kyma waits for its turn before it asks again. Its turn wakes it; this is for one that was missed.
+const turnMissed = 10 * time.Minute
+
+// awaitTurn waits while many others are deleted: see turns.go. Who has begun goes on. The status is
+// saved after this step.
+func (n *run) awaitTurn(ctx context.Context) error {
 	if err := n.listManifests(ctx); err != nil {
 		return err
 	}
+	begun := n.givenUp || len(n.manifests) == 0
+	for _, m := range n.manifests {
+		begun = begun || !m.DeletionTimestamp.IsZero()
+	}
+	if begun || n.end.may(n.kyma.Name) {
+		return nil
+	}
+	n.queued = true
+	return loop.Later(turnMissed, "its turn: the modules of other runtimes are removed first (--max-concurrent-beginnings)")
+}
+
+// deleteModules deletes every Manifest of this Kyma, mandatory ones too, and waits until they are gone.
+func (n *run) deleteModules(ctx context.Context) error {
 	n.known = true
 	var left []string
 	for _, name := range slices.Sorted(mapKeys(n.manifests)) {
@@ -66,6 +83,7 @@ func (n *run) deleteModules(ctx context.Context) error {
 			}
 		}
 		if !m.DeletionTimestamp.IsZero() {
+			n.stuck = n.stuck || waitsForOthers(m)
 			continue
 		}
 		if err := client.IgnoreNotFound(n.Client.Delete(ctx, m)); err != nil {
@@ -82,6 +100,11 @@ func (n *run) deleteModules(ctx context.Context) error {
 		return loop.Later(time.Minute, "the modules to be gone: "+strings.Join(left, ", ")) // the end of a Manifest wakes us
 	}
 	return n.ascertain(ctx)
+}
+
+// waitsForOthers tells whether a Manifest that is being deleted waits for more than that its objects go: for a person, or for the runtime.
+func waitsForOthers(m *v1beta2.Manifest) bool {
+	return m.Status.State == v1beta2.StateDeleting && reasonOf(m) != v1beta2.ReasonObjectsRemaining
 }
 
 // ascertain makes sure that there is no Manifest whose label of its shard somebody has removed: the cache would not show it.

@@ -144,6 +144,8 @@ func (n *run) reportConditions(out loop.Outcome) {
 	switch {
 	case out.Err != nil:
 		reason = out.Reason()
+	case n.queued:
+		reason = v1beta2.ReasonWaitingForTurn
 	case out.Waiting != "" && !n.kyma.DeletionTimestamp.IsZero():
 		reason = v1beta2.ReasonManifestsRemaining
 	case out.Waiting != "":

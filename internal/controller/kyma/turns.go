@@ -6,14 +6,16 @@ import (
 	"time"
 )
 
-// Of many runtimes that have to wait for the same thing, a few have their turn at a time, and when one is done the next one begins. There are two such
+// Of many runtimes that have to wait for the same thing, a few have their turn at a time, and when one is done the next one begins. There are three such
 // things:
 //
 //	begin     a runtime gets its modules for the first time    done when all was applied to it, or it fails
+//	end       a runtime loses all of them                      done when its Kyma is gone, or waits for somebody else, or it fails
 //	rollout   something has changed that concerns many         done when its Kyma was looked at
 //
-// All beginnings at once would take as long, but none would be done before the end, and each would have its connection and its memory meanwhile. A
-// roll-out at once would have all workers, and whoever changes the Kyma of a runtime would have to wait for one.
+// All beginnings at once would take as long, but none would be done before the end, and each would have its connection and its memory meanwhile. So it is
+// with ends, which moreover would ask again for what was asked already: the longer a deletion takes, the more of it is forgotten. A roll-out at once would have
+// all workers, and whoever changes the Kyma of a runtime would have to wait for one.
 
 // longest is how long a runtime may keep others from their turn. What takes longer waits for something else than for us.
 const longest = time.Minute

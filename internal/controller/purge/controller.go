@@ -9,8 +9,9 @@
 // # How it works
 //
 // The Kyma and Manifest controllers delete in good order, and wait: for users to delete their custom resources, for operators to let
-// go of theirs. A Kyma that is still there when its grace period is over has something that nobody will let go. This
-// controller wakes at that very moment and, for each of its Manifests that is being deleted:
+// go of theirs. A Kyma that is still there when its grace period is over has something that nobody will let go. The period begins when
+// its Manifests are asked to go, which may be later than the Kyma is: see turns.go of the Kyma controller. This
+// controller wakes at the end of it and, for each of its Manifests that is being deleted:
 //
 //	1  reads what the inventory names, to know what there is
 //	2  deletes the custom resources of the definitions in the inventories, and the module's own
@@ -46,6 +47,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -73,7 +75,7 @@ type Options struct {
 	Runtimes *runtimes.Pool
 	// Events tells people what was removed.
 	Events events.EventRecorder
-	// Grace is how long a deletion may take before the runtime is purged. 0 means that it never is.
+	// Grace is how long a deletion may take before the runtime is purged, from when modules were asked to go. 0 means that it never is.
 	Grace time.Duration
 	// Skip are patterns, as of path.Match, for kinds whose custom resources are left alone: plural.group or kind.group, such as
 	// "*.helm.cattle.io" or "certificate.cert-manager.io". Case does not matter.
@@ -167,6 +169,7 @@ type run struct {
 	kyma *v1beta2.Kyma
 	now  time.Time // of the whole pass
 
+	begin     time.Time         // set by due: since when the deletion is under way
 	runtime   *runtimes.Runtime // set by connect
 	memory    *memory           // set by connect; this pass alone uses it
 	targets   []*target         // set by survey: Manifests that are being deleted, sorted by name
@@ -224,7 +227,7 @@ func (n *run) unlock(ctx context.Context) error {
 }
 
 // due waits until the grace period is over.
-func (n *run) due(context.Context) error {
+func (n *run) due(ctx context.Context) error {
 	if n.kyma.Annotations[v1beta2.AnnotationGivenUp] != "" {
 		n.drop(n.kyma.Name) // what is left stays until Tombstones sees to it
 		return loop.Done()
@@ -232,10 +235,37 @@ func (n *run) due(context.Context) error {
 	if n.Grace == 0 {
 		return loop.Done()
 	}
-	if left := n.kyma.DeletionTimestamp.Add(n.Grace).Sub(n.now); left > 0 {
+	begun, err := n.findBegin(ctx)
+	if err != nil {
+		return err
+	}
+	if !begun {
+		return loop.Later(n.Grace/2, "the modules to be asked to go") // nobody tells when they are; half of it is soon enough not to be late
+	}
+	if left := n.begin.Add(n.Grace).Sub(n.now); left > 0 {
 		return loop.Later(min(left, n.Grace), "the grace period to end") // more is left if our clock was put back: it may be put right
 	}
 	return nil
+}
+
+// findBegin finds out since when the deletion is under way: since the Kyma is to go, but not before the first of its Manifests is. Not begun is that of
+// a Kyma that waits for its turn, because many are deleted at once: there is nothing yet that somebody fails to let go.
+func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
+	n.begin = n.kyma.DeletionTimestamp.Time
+	var manifests v1beta2.ManifestList
+	err = n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return false, fmt.Errorf("looking for the Manifests of Kyma %s: %w", n.kyma.Name, err)
+	}
+	if len(manifests.Items) == 0 {
+		ready := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady)
+		return ready == nil || ready.Reason != v1beta2.ReasonWaitingForTurn, nil
+	}
+	first := slices.MinFunc(manifests.Items, func(a, b v1beta2.Manifest) int { return a.DeletionTimestamp.Compare(b.DeletionTimestamp.Time) })
+	if first.DeletionTimestamp.After(n.begin) {
+		n.begin = first.DeletionTimestamp.Time
+	}
+	return true, nil
 }
 
 // connect finds the way to the runtime. It makes no request to it. Without access Secret there is nothing to do: somebody
@@ -269,7 +299,7 @@ func (n *run) lookAt(at time.Time) {
 
 // lookAgain comes back while anything of the Kyma is there. Nobody tells when a finalizer is gone, or a Manifest asked to go.
 func (n *run) lookAgain(context.Context) error {
-	return n.lookAgainSince(n.kyma.DeletionTimestamp.Add(n.Grace))
+	return n.lookAgainSince(n.begin.Add(n.Grace))
 }
 
 // lookAgainSince comes back when something is to be done, else after a part of the time that it has taken so far.

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -228,6 +229,33 @@ func TestNothingHappensBeforeTheGracePeriodEnds(t *testing.T) {
 	r, _ = newReconciler(t, s, Options{}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
 	if result := r.pass(t); result.RequeueAfter != 0 || s.take() != nil {
 		t.Errorf("without a grace period there is no purge, but it comes back after %s", result.RequeueAfter)
+	}
+}
+
+// TestGraceBeginsWithTheModules: a Kyma that waits for its turn to be deleted has nothing yet that somebody fails to let go.
+func TestGraceBeginsWithTheModules(t *testing.T) {
+	waiting, asked := manifest(), manifest()
+	waiting.DeletionTimestamp = nil
+	asked.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Minute)}
+	for name, c := range map[string]struct {
+		m           *v1beta2.Manifest
+		least, most time.Duration
+	}{
+		"NotAsked": {waiting, 30 * time.Minute, 30 * time.Minute},
+		"Asked":    {asked, 58 * time.Minute, 59 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t)
+			k := kyma(3*time.Hour, v1beta2.FinalizerKyma)
+			meta.SetStatusCondition(&k.Status.Conditions, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta2.ReasonWaitingForTurn})
+			r, told := newReconciler(t, s, Options{Grace: time.Hour}, k, c.m)
+			if after := r.pass(t).RequeueAfter; after < c.least || after > c.most {
+				t.Errorf("comes back after %s, want %s to %s", after, c.least, c.most)
+			}
+			if w, e := s.take(), takeEvents(told); w != nil || e != nil {
+				t.Errorf("wrote %q and told %q, want nothing", w, e)
+			}
+		})
 	}
 }
 
