@@ -178,7 +178,7 @@ type run struct {
 	refs       []apply.Ref            // set by record: all of it, else what was applied before
 	kept       []apply.Ref            // set by prune: no longer of the sets, but to be kept
 	applied    bool                   // set by prune: a new plan was carried out, and all that it replaced is gone
-	saved      v1beta2.ManifestStatus // set by record: the status as the control plane knows it then
+	saved      v1beta2.ManifestStatus // the status as the control plane knows it: as it was read, or since record
 	looked     bool                   // set by createResource: cr is how the module's custom resource is, nil if it is not there
 	cr         *unstructured.Unstructured
 	fresh      bool     // set by apply: a workload was sent in this pass, so that it is not ready
@@ -222,6 +222,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			loop.Step{Name: "release", Do: n.release})
 	}
 	if !m.DeletionTimestamp.IsZero() {
+		n.saved, pass.Minor = *m.Status.DeepCopy(), n.isMinor
 		return loop.Run(ctx, pass,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
 			loop.Step{Name: "blockers", Do: n.findBlockers},

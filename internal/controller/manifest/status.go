@@ -60,16 +60,30 @@ func (n *run) report(out loop.Outcome) {
 	}
 }
 
-// brief is how long a new installation may take before its status says more than that it was begun; as long as a Kyma has patience. One
-// that is quicker costs two writes of status, whatever happens on the way.
+// brief is how long an installation or a deletion may take before its status says more than that it was begun; as long as a Kyma has patience. One
+// that is quicker costs two writes of status, or one, whatever happens on the way.
 const brief = 10 * time.Second
 
-// isMinor tells whether the status need not be saved: a new installation was begun a moment ago and goes on without a problem. What was
-// applied is kept in mind until the status says it.
+// isMinor tells whether the status need not be saved: what was begun a moment ago goes on without a problem.
 func (n *run) isMinor() bool {
 	s, was := &n.manifest.Status, &n.saved
-	if s.State != v1beta2.StateProcessing || was.State != v1beta2.StateProcessing || was.Version != "" || time.Since(n.since()) > brief ||
-		s.ObservedGeneration != was.ObservedGeneration || len(was.Synced) == 0 || !slices.Equal(s.Synced, was.Synced) ||
+	if s.State != was.State || s.ObservedGeneration != was.ObservedGeneration || time.Since(n.since()) > brief {
+		return false
+	}
+	switch s.State {
+	case v1beta2.StateProcessing:
+		return n.isMinorInstall()
+	case v1beta2.StateDeleting:
+		return readyReason(s) == readyReason(was)
+	default:
+		return false
+	}
+}
+
+// isMinorInstall is isMinor for an installation, which has to be a new one. What was applied is kept in mind until the status says it.
+func (n *run) isMinorInstall() bool {
+	s, was := &n.manifest.Status, &n.saved
+	if was.Version != "" || len(was.Synced) == 0 || !slices.Equal(s.Synced, was.Synced) ||
 		!equality.Semantic.DeepEqual(meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSignature), meta.FindStatusCondition(was.Conditions, v1beta2.ConditionSignature)) {
 		return false
 	}
@@ -78,6 +92,14 @@ func (n *run) isMinor() bool {
 		n.inst.unsaved = unsaved{digest: s.AppliedDigest, resourceVersion: n.manifest.ResourceVersion}
 	}
 	return true
+}
+
+// readyReason is the reason why a Manifest is not Ready, "" if that is not known.
+func readyReason(s *v1beta2.ManifestStatus) string {
+	if c := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady); c != nil {
+		return c.Reason
+	}
+	return ""
 }
 
 // unsaved is the digest of what was applied completely to a runtime, and which version of the Manifest does not say so.

@@ -59,6 +59,38 @@ func TestIsMinor(t *testing.T) {
 	}
 }
 
+// TestIsMinorDeletion: a deletion that is quick costs one write of the status; what stands in its way is told at once.
+func TestIsMinorDeletion(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		edit   func(now, saved *v1beta2.ManifestStatus)
+		want   bool
+	}{
+		"Goes on": {"less is left", func(now, _ *v1beta2.ManifestStatus) { now.LastOperation.Operation = "waiting for 2 objects" }, true},
+		"Begun":   {"that it is being deleted has to be said", func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
+		"Blocked": {"somebody has to do something", func(now, _ *v1beta2.ManifestStatus) {
+			now.Conditions[0].Reason = v1beta2.ReasonCustomResourceBlocksDeletion
+		}, false},
+		"Freed": {"nobody has to do anything any more", func(_, saved *v1beta2.ManifestStatus) {
+			saved.Conditions[0].Reason = v1beta2.ReasonCustomResourceBlocksDeletion
+		}, false},
+		"Slow":   {"people begin to ask", func(now, _ *v1beta2.ManifestStatus) { since(now, brief+time.Second) }, false},
+		"Edited": {"it was changed meanwhile", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			status := v1beta2.ManifestStatus{State: v1beta2.StateDeleting, ObservedGeneration: 1}
+			since(&status, 0)
+			m := manifestWith(func(m *v1beta2.Manifest) { m.Status = *status.DeepCopy() })
+			n := &run{manifest: m, saved: status, inst: &installation{}}
+			c.edit(&m.Status, &n.saved)
+			if got := n.isMinor(); got != c.want {
+				t.Errorf("%s: got %t, want %t", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
 // since says that a status has not been Ready for so long.
 func since(s *v1beta2.ManifestStatus, d time.Duration) {
 	s.Conditions = nil
