@@ -214,13 +214,17 @@ func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest
 	if back != nil {
 		o.Agents, o.InterestsChanged = true, back.interestsChanged
 	}
+	indexed := []client.Object{&v1beta2.Manifest{}}
 	if c.Mode == config.ModeInCluster {
 		o.Self = cfg
 	} else {
-		if err := runtimes.Index(ctx, mgr.GetFieldIndexer()); err != nil {
-			return nil, fmt.Errorf("indexing access Secrets: %w", err)
-		}
+		indexed = append(indexed, runtimes.SecretMetadata())
 		o.Cache, o.Live = mgr.GetClient(), mgr.GetAPIReader()
+	}
+	for _, kind := range indexed {
+		if err := runtimes.Index(ctx, mgr.GetFieldIndexer(), kind); err != nil {
+			return nil, fmt.Errorf("indexing %T by Kyma: %w", kind, err)
+		}
 	}
 	pool, err := runtimes.New(ctx, o)
 	if back != nil {
@@ -297,7 +301,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 	if err := k.Register(ctx, mgr); err != nil {
 		return fmt.Errorf("registering the Kyma controller: %w", err)
 	}
-	if err := m.Register(ctx, mgr); err != nil {
+	if err := m.Register(mgr); err != nil {
 		return fmt.Errorf("registering the Manifest controller: %w", err)
 	}
 	if err := addPurge(ctx, c, mgr, pool, backoff, keeper, live); err != nil {

@@ -23,24 +23,29 @@ const (
 	secretKey = "config"
 	// kymaNameLabel ties an access Secret to a Kyma.
 	kymaNameLabel = "operator.kyma-project.io/kyma-name"
-	// secretIndex is the name of the index of access Secrets by Kyma.
-	secretIndex = "runtimes.kyma-name"
 	// maxKubeconfigBytes bounds what is parsed.
 	maxKubeconfigBytes = 256 << 10
 )
 
-// Index teaches the cache of the control plane to find access Secrets by the Kyma they belong to, by metadata alone.
-func Index(ctx context.Context, indexer client.FieldIndexer) error {
-	return indexer.IndexField(ctx, secretMetadata(), secretIndex, func(o client.Object) []string {
-		if name := o.GetLabels()[kymaNameLabel]; name != "" {
-			return []string{name}
-		}
-		return nil
-	})
+// ByKyma is the index by which the cache of the control plane finds the access Secrets and the Manifests of a Kyma. To list them by their label takes
+// 40 ms with 10,000 Kymas.
+const ByKyma = "kyma-name"
+
+// Index teaches the cache to find objects of a kind by the Kyma that their label names.
+func Index(ctx context.Context, indexer client.FieldIndexer, kind client.Object) error {
+	return indexer.IndexField(ctx, kind, ByKyma, KymaOf)
 }
 
-// secretMetadata returns an empty Secret of which only metadata is read.
-func secretMetadata() *metav1.PartialObjectMetadata {
+// KymaOf returns the keys of an object in the index ByKyma.
+func KymaOf(o client.Object) []string {
+	if name := o.GetLabels()[kymaNameLabel]; name != "" {
+		return []string{name}
+	}
+	return nil
+}
+
+// SecretMetadata returns an empty Secret of which only metadata is read.
+func SecretMetadata() *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return m
@@ -60,7 +65,7 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 	}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	err := p.opts.Cache.List(ctx, list, client.InNamespace(p.opts.Namespace), client.MatchingFields{secretIndex: kyma})
+	err := p.opts.Cache.List(ctx, list, client.InNamespace(p.opts.Namespace), client.MatchingFields{ByKyma: kyma})
 	if err != nil {
 		// Not being able to read our own control plane never means that the runtime is gone.
 		return credential{}, fmt.Errorf("looking for the access Secret of runtime %s: %w", kyma, err)

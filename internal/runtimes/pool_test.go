@@ -72,9 +72,8 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 	if err := scheme.AddToScheme(s); err != nil {
 		t.Fatal(err)
 	}
-	byKyma := func(o client.Object) []string { return []string{o.GetLabels()[kymaNameLabel]} }
 	kcp := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
-		WithIndex(&corev1.Secret{}, secretIndex, byKyma).Build()
+		WithIndex(&corev1.Secret{}, ByKyma, KymaOf).Build()
 	pool, err := New(t.Context(), Options{Cache: kcp, Live: kcp, Namespace: "kcp-system", Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 // When a Kyma looks at what happened to one of its Manifests. The first row that fits wins:
@@ -86,7 +87,7 @@ func shownState(m *v1beta2.Manifest) v1beta2.State {
 // othersProcessing tells whether the Kyma of a Manifest waits for other Manifests, too.
 func (r *Reconciler) othersProcessing(ctx context.Context, m *v1beta2.Manifest) bool {
 	var list v1beta2.ManifestList
-	err := r.Client.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{manifestIndex: m.Labels[v1beta2.LabelKymaName]},
+	err := r.Client.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{runtimes.ByKyma: m.Labels[v1beta2.LabelKymaName]},
 		client.UnsafeDisableDeepCopy)
 	for i := range list.Items {
 		if o := &list.Items[i]; err == nil && o.Name != m.Name && o.DeletionTimestamp.IsZero() && shownState(o) == v1beta2.StateProcessing {
@@ -105,7 +106,7 @@ func (r *Reconciler) noteApplied(ctx context.Context, e event.UpdateEvent) {
 		return
 	}
 	var list v1beta2.ManifestList
-	if err := r.Client.List(ctx, &list, client.InNamespace(now.Namespace), client.MatchingFields{manifestIndex: kyma}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(now.Namespace), client.MatchingFields{runtimes.ByKyma: kyma}, client.UnsafeDisableDeepCopy); err != nil {
 		return // the Kyma's own state will tell
 	}
 	for i := range list.Items {

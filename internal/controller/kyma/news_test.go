@@ -7,12 +7,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 // ofRuntime returns a Manifest of runtime-a that has been in its state since then.
@@ -68,7 +68,7 @@ func TestManifestNews(t *testing.T) {
 			}
 			r := &Reconciler{}
 			r.Client = fake.NewClientBuilder().WithScheme(kinds).WithObjects(other).
-				WithIndex(&v1beta2.Manifest{}, manifestIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} }).Build()
+				WithIndex(&v1beta2.Manifest{}, runtimes.ByKyma, runtimes.KymaOf).Build()
 			got, concerns := r.manifestNews(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after})
 			if !concerns {
 				got = never
@@ -171,7 +171,7 @@ func TestNoteApplied(t *testing.T) {
 			next := ""
 			r := &Reconciler{begin: turns{most: 1, next: func(kyma string) { next = kyma }}}
 			r.Client = fake.NewClientBuilder().WithScheme(kinds).WithObjects(before, other).
-				WithIndex(&v1beta2.Manifest{}, manifestIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} }).Build()
+				WithIndex(&v1beta2.Manifest{}, runtimes.ByKyma, runtimes.KymaOf).Build()
 			if !r.begin.may(c.begun) || r.begin.may("runtime-c") {
 				t.Fatal("one begins at a time")
 			}

@@ -104,8 +104,10 @@ func TestPresume(t *testing.T) {
 			for _, i := range indexes {
 				b = b.WithIndex(i.object, i.name, i.keys)
 			}
-			if err := runtimes.Index(t.Context(), indexer{b}); err != nil {
-				t.Fatal(err)
+			for _, kind := range []client.Object{&corev1.Secret{}, &v1beta2.Manifest{}} {
+				if err := runtimes.Index(t.Context(), indexer{b}, kind); err != nil {
+					t.Fatal(err)
+				}
 			}
 			kcp := b.Build()
 			pool, err := runtimes.New(t.Context(), runtimes.Options{Cache: kcp, Live: unread{}, Namespace: "kcp-system", Agents: true})

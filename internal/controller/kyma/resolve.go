@@ -14,6 +14,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
 // module is one module of a Kyma in one pass.
@@ -92,7 +93,7 @@ func (n *run) resolve(ctx context.Context) error {
 // listManifests reads all Manifests of this Kyma, one by one, because a list need not have what was written to them a moment ago.
 func (n *run) listManifests(ctx context.Context) error {
 	list := &v1beta2.ManifestList{}
-	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name},
+	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace), client.MatchingFields{runtimes.ByKyma: n.kyma.Name},
 		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)

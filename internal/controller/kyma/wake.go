@@ -31,8 +31,6 @@ import (
 
 // Indexes of the control plane's cache.
 const (
-	// manifestIndex finds Manifests by the Kyma they belong to.
-	manifestIndex = "kyma.manifests"
 	// moduleIndex finds Kymas by the modules they have or want.
 	moduleIndex = "kyma.modules"
 	// waitingIndex finds Kymas that wait for a maintenance window, by v1beta2.ValueTrue.
@@ -49,7 +47,6 @@ var indexes = []struct {
 	name   string
 	keys   func(client.Object) []string
 }{
-	{&v1beta2.Manifest{}, manifestIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} }},
 	{&v1beta2.Kyma{}, moduleIndex, func(o client.Object) []string { return modulesOf(o.(*v1beta2.Kyma)) }},
 	{&v1beta2.Kyma{}, waitingIndex, func(o client.Object) []string {
 		return ifTrue(slices.ContainsFunc(o.(*v1beta2.Kyma).Status.Modules, waitsForWindow))

@@ -119,16 +119,8 @@ func New(o Options) (*Reconciler, error) {
 	}, nil
 }
 
-// runtimeIndex finds Manifests by the runtime they are for.
-const runtimeIndex = "manifest.runtime"
-
-// Register adds the controller and its index to a manager.
-func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta2.Manifest{}, runtimeIndex, func(o client.Object) []string {
-		return []string{o.GetLabels()[v1beta2.LabelKymaName]}
-	}); err != nil {
-		return fmt.Errorf("indexing Manifests: %w", err)
-	}
+// Register adds the controller to a manager.
+func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Watches(&v1beta2.Manifest{}, r.onManifest(), builder.WithPredicates(predicate.Funcs{UpdateFunc: wishChanged})).
 		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {

@@ -40,9 +40,7 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
@@ -125,7 +123,7 @@ func (r *Reconciler) Register(mgr ctrl.Manager) error {
 		Named("orphan").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
 	if !r.InCluster {
-		b = b.WatchesMetadata(secretMetadata(), handler.EnqueueRequestsFromMapFunc(kymaOfLabel), comesOrGoes)
+		b = b.WatchesMetadata(runtimes.SecretMetadata(), handler.EnqueueRequestsFromMapFunc(kymaOfLabel), comesOrGoes)
 	}
 	return b.Complete(r)
 }
@@ -137,13 +135,6 @@ func kymaOfLabel(_ context.Context, o client.Object) []reconcile.Request {
 		return nil
 	}
 	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
-}
-
-// secretMetadata returns an empty Secret of which only metadata is read.
-func secretMetadata() *metav1.PartialObjectMetadata {
-	m := &metav1.PartialObjectMetadata{}
-	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
-	return m
 }
 
 // Reconcile looks at what is named by one Kyma, if it is time for that.
