@@ -19,14 +19,38 @@ import (
 
 // buffer is what is written, for a test that looks while it is written.
 type buffer struct {
-	mu   sync.Mutex
-	text bytes.Buffer // guarded by mu
+	mu      sync.Mutex
+	text    bytes.Buffer  // guarded by mu
+	written chan struct{} // guarded by mu: closed when something more is written
+}
+
+func newBuffer() *buffer {
+	return &buffer{written: make(chan struct{})}
 }
 
 func (b *buffer) Write(data []byte) (int, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	close(b.written)
+	b.written = make(chan struct{})
 	return b.text.Write(data)
+}
+
+// wait returns when the text was written, or when ctx ends.
+func (b *buffer) wait(ctx context.Context, text string) {
+	for {
+		b.mu.Lock()
+		shown, more := strings.Contains(b.text.String(), text), b.written
+		b.mu.Unlock()
+		if shown {
+			return
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return
+		}
+	}
 }
 
 func (b *buffer) String() string {
@@ -40,9 +64,11 @@ func TestWatchStatus(t *testing.T) {
 	kyma := func(name, state, version string) string {
 		return fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":%q},"spec":{"channel":"regular"},"status":{"state":%q}}`, name, version, state)
 	}
+	out := newBuffer()
 	var mu sync.Mutex
 	var asked []string // guarded by mu: what was asked for, in its order
 	lists, watches := 0, 0
+	last := make(chan struct{}) // closed when the watch came that does not end
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -64,10 +90,16 @@ func TestWatchStatus(t *testing.T) {
 			fmt.Fprintf(w, `{"type":"ADDED","object":%s}{"type":"MODIFIED","object":%s}`, kyma("b", "Error", "11"), kyma("a", "Processing", "12"))
 			fmt.Fprint(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"15"}}}`)
 		case 2: // came too late
+			mu.Unlock()
+			out.wait(r.Context(), "1 Error, 1 Processing")
+			mu.Lock()
 			fmt.Fprintf(w, `{"type":"DELETED","object":%s}`, kyma("b", "Error", "16"))
 			fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old"}}`)
 		default:
 			w.(http.Flusher).Flush()
+			if watches == 3 {
+				close(last)
+			}
 			mu.Unlock()
 			<-r.Context().Done()
 			mu.Lock()
@@ -78,14 +110,15 @@ func TestWatchStatus(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &buffer{}
 	a := &app{Streams: Streams{Out: out}, config: &config.Klm{Output: config.FormatTable}, now: func() time.Time { return noon }}
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- a.watchStatus(ctx, c, "", 10) }()
-	for !strings.Contains(out.String(), "1 Warning, 1 Ready") && ctx.Err() == nil { // the second list
-		<-time.After(10 * time.Millisecond)
+	out.wait(ctx, "1 Warning, 1 Ready") // the second list
+	select {
+	case <-last:
+	case <-ctx.Done():
 	}
 	cancel()
 	if err := <-done; err != nil {
