@@ -86,11 +86,11 @@ func TestScenarios(t *testing.T) {
 					failures.said = append(failures.said, fmt.Sprintf("--- failed: %s %s", t.Name(), s.failed))
 					failures.Unlock()
 				}
-				if err := s.recordRights(); err != nil {
-					t.Error(err)
-				}
 				if err := s.close(); err != nil {
 					t.Errorf("stopping the landscape: %v", err)
+				}
+				if err := s.recordRights(); err != nil { // an API server tells of a request after what it does is to be seen
+					t.Error(err)
 				}
 				cancel()
 				<-slots
