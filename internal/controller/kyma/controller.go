@@ -116,6 +116,7 @@ type Reconciler struct {
 	queue    atomic.Pointer[queue]                    // set when the controller starts
 	reviews  workqueue.TypedDelayingInterface[string] // of agents, by name of the Kyma
 	views    views
+	echoes   echoes
 	policies policies
 	begin    turns // of runtimes that get their modules for the first time
 	end      turns // of runtimes that lose all of them

@@ -57,7 +57,9 @@ func (n *run) mark(ctx context.Context, m *module, key, value string) error {
 
 // patchManifest sends how the Manifest of a module differs from what it was.
 func (n *run) patchManifest(ctx context.Context, m *module, updated *v1beta2.Manifest) error {
+	n.echoes.expect(updated) // before it is sent: it may be heard of before the answer
 	if err := n.Client.Patch(ctx, updated, client.MergeFrom(m.manifest), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+		n.echoes.forget(client.ObjectKeyFromObject(m.manifest))
 		return fmt.Errorf("updating Manifest %s: %w", m.manifest.Name, err)
 	}
 	m.manifest = updated

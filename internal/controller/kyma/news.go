@@ -2,8 +2,11 @@ package kyma
 
 import (
 	"context"
+	"maps"
+	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -16,11 +19,11 @@ import (
 
 // When a Kyma looks at what happened to one of its Manifests. The first row that fits wins:
 //
-//	1  it is gone, or somebody changed it                        at once
+//	1  it is gone, or somebody else changed it                   at once
 //	2  it has another state, and that is not Ready or Processing at once: people wait for it
 //	3  it has become Ready, and all the others are               at once: that is the end of it
-//	4  its state, version or visible message is another          together with what happens within a moment
-//	5  it was created, or begun                                  when it takes long enough to be told; usually row 3 or 4 comes before
+//	4  its state is another, or the version or message it shows  together with what happens within a moment
+//	5  we changed it, or it was created, begun or applied        when it takes long enough to be told; usually row 3 or 4 comes before
 //	6  else                                                      never
 
 // moment is how long good news of a module wait for those of others, so that modules that become Ready together cost one write.
@@ -49,20 +52,27 @@ func (r *Reconciler) onManifest() handler.EventHandler {
 				wake(q, e.ObjectNew, after)
 			}
 		},
-		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) { wake(q, e.Object, 0) },
+		DeleteFunc: func(_ context.Context, e event.DeleteEvent, q queue) {
+			r.echoes.forget(client.ObjectKeyFromObject(e.Object))
+			wake(q, e.Object, 0)
+		},
 	}
 }
 
 // manifestNews tells whether a change of a Manifest concerns its Kyma, and how long it may wait.
 func (r *Reconciler) manifestNews(ctx context.Context, e event.UpdateEvent) (after time.Duration, concerns bool) {
 	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
-	if wishChanged(e) {
-		return 0, true
-	}
 	was, is := shownState(before), shownState(now)
-	visible := is != v1beta2.StateProcessing || time.Since(busySince(now)) >= patience // else its message is not shown
-	changed := was != is || installedVersion(before) != installedVersion(now) ||
-		visible && before.Status.LastOperation.Operation != now.Status.LastOperation.Operation
+	wished := wishChanged(e)
+	switch {
+	case wished && !r.echoes.is(now):
+		return 0, true
+	case wished && before.Generation != now.Generation:
+		was = v1beta2.StateProcessing // as the pass that changed it has said
+	}
+	applied := installedVersion(before) != installedVersion(now)
+	visible := is != v1beta2.StateProcessing || time.Since(busySince(now)) >= patience // else how far it is waits for the end
+	changed := was != is || visible && (applied || before.Status.LastOperation.Operation != now.Status.LastOperation.Operation)
 	switch {
 	case changed && is != v1beta2.StateReady && is != v1beta2.StateProcessing:
 		return 0, true
@@ -70,10 +80,47 @@ func (r *Reconciler) manifestNews(ctx context.Context, e event.UpdateEvent) (aft
 		return 0, true
 	case changed:
 		return moment, true
-	case before.Status.State == "":
+	case wished, applied, before.Status.State == "":
 		return patience + time.Second, true
 	}
 	return 0, false
+}
+
+// echoes are the changes of Manifests that this controller has sent and not heard of yet: the pass that sent one knows it. The zero value is empty.
+// Safe for concurrent use.
+type echoes struct {
+	mu   sync.Mutex
+	sent map[types.NamespacedName]*v1beta2.Manifest // guarded by mu: labels, annotations and spec
+}
+
+// expect says how a Manifest is about to be.
+func (e *echoes) expect(m *v1beta2.Manifest) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.sent == nil {
+		e.sent = map[types.NamespacedName]*v1beta2.Manifest{}
+	}
+	e.sent[client.ObjectKeyFromObject(m)] = &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Labels: m.Labels, Annotations: m.Annotations}, Spec: m.Spec}
+}
+
+// forget says that a Manifest will not be as expected.
+func (e *echoes) forget(key types.NamespacedName) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.sent, key)
+}
+
+// is tells, once for each, whether a Manifest has become what is expected.
+func (e *echoes) is(m *v1beta2.Manifest) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	key := client.ObjectKeyFromObject(m)
+	sent := e.sent[key]
+	if sent == nil || !m.DeletionTimestamp.IsZero() || !maps.Equal(sent.Labels, m.Labels) || !maps.Equal(said(sent), said(m)) || !sameSpec(&sent.Spec, &m.Spec) {
+		return false
+	}
+	delete(e.sent, key)
+	return true
 }
 
 // shownState is the state that a Kyma shows of a Manifest: what nobody has looked at yet is Processing.

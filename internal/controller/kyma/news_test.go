@@ -5,8 +5,10 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -35,25 +37,38 @@ func TestManifestNews(t *testing.T) {
 		since  time.Time
 		edit   func(before, after *v1beta2.Manifest)
 		other  v1beta2.State // of the other Manifest of the runtime
+		ours   bool          // it was this controller that changed it
 		want   time.Duration // never: it does not concern the Kyma
 	}{
-		"Edited":      {"row 1: somebody changed it", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, 0},
-		"Leaving":     {"row 1: it is being deleted", ready, ready, long, func(_, m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) }, ready, 0},
-		"Labelled":    {"row 1: labels say whose it is", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil }, ready, 0},
-		"Broken":      {"row 2: people wait for bad news", ready, broken, long, nil, processing, 0},
-		"Warning":     {"row 2: and for any other", processing, v1beta2.StateWarning, now, nil, processing, 0},
-		"LastReady":   {"row 3: that was the last one", processing, ready, now, nil, ready, 0},
-		"Ready":       {"row 4: another is on its way", processing, ready, now, nil, processing, moment},
-		"OtherUnseen": {"row 4: nobody has looked at the other yet", processing, ready, now, nil, "", moment},
-		"Busy":        {"row 4: it is at work again", ready, processing, now, nil, ready, moment},
-		"Version":     {"row 4: the version is shown", processing, processing, now, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, moment},
-		"SlowMessage": {"row 4: what takes long shows its message", processing, processing, long, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, moment},
-		"Message":     {"row 6: nobody sees the message of what was begun a moment ago", processing, processing, now, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, never},
-		"Begun":       {"row 5: it may take long", "", processing, now, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "" }, ready, patience + time.Second},
-		"Echo":        {"row 6: nothing that is shown", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Status.AppliedDigest = "x" }, ready, never},
+		"Edited":      {"row 1: somebody changed it", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, false, 0},
+		"Leaving":     {"row 1: it is being deleted", ready, ready, long, func(_, m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) }, ready, false, 0},
+		"Labelled":    {"row 1: labels say whose it is", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil }, ready, false, 0},
+		"Broken":      {"row 2: people wait for bad news", ready, broken, long, nil, processing, false, 0},
+		"Warning":     {"row 2: and for any other", processing, v1beta2.StateWarning, now, nil, processing, false, 0},
+		"LastReady":   {"row 3: that was the last one", processing, ready, now, nil, ready, false, 0},
+		"Ready":       {"row 4: another is on its way", processing, ready, now, nil, processing, false, moment},
+		"OtherUnseen": {"row 4: nobody has looked at the other yet", processing, ready, now, nil, "", false, moment},
+		"Busy":        {"row 4: it is at work again", ready, processing, now, nil, ready, false, moment},
+		"Version":     {"row 4: the version is shown", ready, ready, now, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, processing, false, moment},
+		"SlowVersion": {"row 4: what takes long shows its version", processing, processing, long, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, false, moment},
+		"Applied":     {"row 5: it is about to be Ready", processing, processing, now, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, false, patience + time.Second},
+		"SlowMessage": {"row 4: what takes long shows its message", processing, processing, long, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, false, moment},
+		"Message":     {"row 6: nobody sees the message of what was begun a moment ago", processing, processing, now, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, false, never},
+		"Begun":       {"row 5: it may take long", "", processing, now, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "" }, ready, false, patience + time.Second},
+		"Echo":        {"row 6: nothing that is shown", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Status.AppliedDigest = "x" }, ready, false, never},
 		"Unseen": {
 			"row 6: its change was news, not that nobody has looked at it yet", processing, ready, now,
-			func(before, after *v1beta2.Manifest) { before.Generation, after.Generation = 4, 4 }, ready, never,
+			func(before, after *v1beta2.Manifest) { before.Generation, after.Generation = 4, 4 }, ready, false, never,
+		},
+		"OurEdit": {"row 5: the pass that changed it knows", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, true, patience + time.Second},
+		"OurMark": {"row 5: the same", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil }, ready, true, patience + time.Second},
+		"OurEditReady": {
+			"row 3: it was changed and has become Ready meanwhile", ready, ready, long,
+			func(_, m *v1beta2.Manifest) { m.Generation, m.Status.ObservedGeneration = 7, 7 }, ready, true, 0,
+		},
+		"OurEditBroken": {
+			"row 2: it was changed and has failed meanwhile", ready, broken, now,
+			func(_, m *v1beta2.Manifest) { m.Generation, m.Status.ObservedGeneration = 7, 7 }, ready, true, 0,
 		},
 	}
 	kinds := runtime.NewScheme()
@@ -69,6 +84,9 @@ func TestManifestNews(t *testing.T) {
 			r := &Reconciler{}
 			r.Client = fake.NewClientBuilder().WithScheme(kinds).WithObjects(other).
 				WithIndex(&v1beta2.Manifest{}, runtimes.ByKyma, runtimes.KymaOf).Build()
+			if c.ours {
+				r.echoes.expect(after)
+			}
 			got, concerns := r.manifestNews(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after})
 			if !concerns {
 				got = never
@@ -178,6 +196,52 @@ func TestNoteApplied(t *testing.T) {
 			r.onManifest().Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, slowQueue{all: map[string]time.Duration{}})
 			if got := next == "runtime-c"; got != c.next {
 				t.Errorf("%s: the next one began: %t", c.reason, got)
+			}
+		})
+	}
+}
+
+func TestEchoes(t *testing.T) {
+	sent := func() *v1beta2.Manifest {
+		m := ofRuntime("a", v1beta2.StateReady, time.Now())
+		m.Annotations = map[string]string{"a": "b"}
+		m.Spec.Resource = &unstructured.Unstructured{Object: map[string]any{"kind": "Thing", "spec": map[string]any{"size": int64(1)}}}
+		return m
+	}
+	cases := map[string]struct {
+		reason string
+		edit   func(*v1beta2.Manifest)
+		want   bool
+	}{
+		"Same":    {"it is what was sent", func(*v1beta2.Manifest) {}, true},
+		"Status":  {"its controller may have been quicker than the news", func(m *v1beta2.Manifest) { m.Status.State, m.Generation = v1beta2.StateError, 9 }, true},
+		"SyncRef": {"that is its controller's, too", func(m *v1beta2.Manifest) { m.Annotations[v1beta2.AnnotationSyncOCIRef] = "1.0.0" }, true},
+		"Number":  {"an API server writes JSON in its own way", func(m *v1beta2.Manifest) { m.Spec.Resource.Object["spec"] = map[string]any{"size": 1.0} }, true},
+		"Spec":    {"somebody else changed it", func(m *v1beta2.Manifest) { m.Spec.Version = "9.9.9" }, false},
+		"Label":   {"somebody else changed it", func(m *v1beta2.Manifest) { m.Labels["x"] = "y" }, false},
+		"Mark":    {"somebody else changed it", func(m *v1beta2.Manifest) { delete(m.Annotations, "a") }, false},
+		"Leaving": {"somebody deletes it", func(m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) }, false},
+		"Other":   {"it is another one", func(m *v1beta2.Manifest) { m.Name = "b" }, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			e := &echoes{}
+			heard := sent()
+			c.edit(heard)
+			if e.is(heard) {
+				t.Error("nothing was sent, and something came back")
+			}
+			e.expect(sent())
+			if got := e.is(heard); got != c.want {
+				t.Errorf("%s: got %t", c.reason, got)
+			}
+			if got := e.is(sent()); got == c.want {
+				t.Errorf("what was sent came back: %t, after %s", got, c.reason)
+			}
+			e.expect(sent())
+			e.forget(client.ObjectKeyFromObject(sent()))
+			if e.is(sent()) {
+				t.Error("what failed to be sent came back")
 			}
 		})
 	}
