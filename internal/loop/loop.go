@@ -31,7 +31,6 @@ package loop
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -39,7 +38,6 @@ import (
 	"reflect"
 	"time"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
@@ -247,7 +245,7 @@ func (r *runner) save(ctx context.Context) error {
 		return nil
 	}
 	patch, err := r.patch()
-	if err != nil {
+	if err != nil || patch == nil {
 		return err
 	}
 	after := reflect.New(reflect.TypeOf(r.Object).Elem()).Interface().(client.Object) // takes the answer
@@ -265,18 +263,10 @@ func (r *runner) save(ctx context.Context) error {
 	return nil
 }
 
-// patch returns the change of the status as a merge patch. It carries the status alone: metadata may have moved on through a step's own
-// patch, and to encode all of an object costs more than to compare it.
+// patch returns the change of the status as a merge patch, nil if it is none that a client could see. It carries the status alone: metadata may have
+// moved on through a step's own patch, and to encode all of an object costs more than to compare it.
 func (r *runner) patch() ([]byte, error) {
-	before, err := json.Marshal(map[string]any{"status": field(r.saved, "Status")})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
-	}
-	after, err := json.Marshal(map[string]any{"status": field(r.Object, "Status")})
-	if err != nil {
-		return nil, fmt.Errorf("encoding the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
-	}
-	patch, err := jsonpatch.CreateMergePatch(before, after)
+	patch, err := MergePatch("status", field(r.saved, "Status"), field(r.Object, "Status"))
 	if err != nil {
 		return nil, fmt.Errorf("comparing the status of %s: %w", client.ObjectKeyFromObject(r.Object), err)
 	}

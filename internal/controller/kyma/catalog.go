@@ -13,7 +13,6 @@ import (
 	"sync"
 	"time"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -281,17 +280,9 @@ func (n *run) stripAdditions(ctx context.Context, v *view, i item) error {
 
 // specPatch returns the merge patch that makes the spec of an object another one; nil if it is that already.
 func specPatch(is, want *unstructured.Unstructured) ([]byte, error) {
-	before, err := json.Marshal(map[string]any{"spec": is.Object["spec"]})
+	patch, err := loop.MergePatch("spec", is.Object["spec"], want.Object["spec"])
 	if err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", is.GetName(), err)
-	}
-	after, err := json.Marshal(map[string]any{"spec": want.Object["spec"]})
-	if err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", want.GetName(), err)
-	}
-	patch, err := jsonpatch.CreateMergePatch(before, after)
-	if err != nil || string(patch) == "{}" {
-		return nil, err
+		return nil, fmt.Errorf("comparing %s: %w", want.GetName(), err)
 	}
 	return patch, nil
 }

@@ -7,7 +7,6 @@ import (
 	"hash/maphash"
 	"time"
 
-	jsonpatch "github.com/evanphx/json-patch/v5"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -285,19 +284,11 @@ func (n *run) publish(ctx context.Context) error {
 		}
 		return nil
 	}
-	before, err := json.Marshal(map[string]any{"status": n.remote.Status})
-	if err != nil {
-		return fmt.Errorf("encoding the status in runtime %s: %w", n.kyma.Name, err)
-	}
-	after, err := json.Marshal(map[string]any{"status": want})
-	if err != nil {
-		return fmt.Errorf("encoding the status for runtime %s: %w", n.kyma.Name, err)
-	}
-	patch, err := jsonpatch.CreateMergePatch(before, after)
+	patch, err := loop.MergePatch("status", n.remote.Status, want)
 	if err != nil {
 		return fmt.Errorf("comparing the status in runtime %s: %w", n.kyma.Name, err)
 	}
-	if string(patch) == "{}" {
+	if patch == nil {
 		return nil
 	}
 	if _, err := n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "status", patch, v1beta2.FieldOwner); err != nil && !absent(err) {
