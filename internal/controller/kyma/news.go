@@ -110,17 +110,15 @@ func (e *echoes) forget(key types.NamespacedName) {
 	delete(e.sent, key)
 }
 
-// is tells, once for each, whether a Manifest has become what is expected.
+// is tells whether a Manifest has become what is expected. Whatever it has become, nothing more is expected then: so nothing is remembered for long, and
+// what comes late wakes once too often.
 func (e *echoes) is(m *v1beta2.Manifest) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	key := client.ObjectKeyFromObject(m)
 	sent := e.sent[key]
-	if sent == nil || !m.DeletionTimestamp.IsZero() || !maps.Equal(sent.Labels, m.Labels) || !maps.Equal(said(sent), said(m)) || !sameSpec(&sent.Spec, &m.Spec) {
-		return false
-	}
 	delete(e.sent, key)
-	return true
+	return sent != nil && m.DeletionTimestamp.IsZero() && maps.Equal(sent.Labels, m.Labels) && maps.Equal(said(sent), said(m)) && sameSpec(&sent.Spec, &m.Spec)
 }
 
 // shownState is the state that a Kyma shows of a Manifest: what nobody has looked at yet is Processing.
