@@ -69,8 +69,8 @@ const (
 	maxPattern     = 1000
 )
 
-// PolicyError says why a maintenance policy cannot be used, and where.
-type PolicyError struct {
+// MaintenancePolicyError says why a maintenance policy cannot be used, and where.
+type MaintenancePolicyError struct {
 	// Path is the place in the document, for example rules[0].windows[1].begin. Empty: the document as a whole.
 	Path string
 	// Problem says what is wrong there and what is right.
@@ -78,7 +78,7 @@ type PolicyError struct {
 }
 
 // Error returns a sentence with path and problem.
-func (e *PolicyError) Error() string {
+func (e *MaintenancePolicyError) Error() string {
 	if e.Path == "" {
 		return "reading the maintenance policy: " + e.Problem
 	}
@@ -86,13 +86,13 @@ func (e *PolicyError) Error() string {
 }
 
 // Reason returns v1beta2.ReasonInvalidPolicy.
-func (e *PolicyError) Reason() string { return v1beta2.ReasonInvalidPolicy }
+func (e *MaintenancePolicyError) Reason() string { return v1beta2.ReasonInvalidPolicy }
 
-// PolicyIn reads the policy of a ConfigMap from its data. Every error is a *PolicyError.
+// PolicyIn reads the policy of a ConfigMap from its data. Every error is a *MaintenancePolicyError.
 func PolicyIn(data map[string]string) (*Policy, error) {
 	text, ok := data[PolicyKey]
 	if !ok {
-		return nil, &PolicyError{"", fmt.Sprintf("the ConfigMap has no key %s: put the policy there", PolicyKey)}
+		return nil, &MaintenancePolicyError{"", fmt.Sprintf("the ConfigMap has no key %s: put the policy there", PolicyKey)}
 	}
 	return ParsePolicy([]byte(text))
 }
@@ -122,15 +122,15 @@ type (
 	}
 )
 
-// ParsePolicy reads a policy, see there. Unknown and repeated keys are errors. Every error is a *PolicyError.
+// ParsePolicy reads a policy, see there. Unknown and repeated keys are errors. Every error is a *MaintenancePolicyError.
 func ParsePolicy(data []byte) (*Policy, error) {
 	if len(data) > maxPolicyBytes {
-		return nil, &PolicyError{"", fmt.Sprintf("it has %d bytes, %d are allowed: make it smaller", len(data), maxPolicyBytes)}
+		return nil, &MaintenancePolicyError{"", fmt.Sprintf("it has %d bytes, %d are allowed: make it smaller", len(data), maxPolicyBytes)}
 	}
 	var file policyFile
 	strict, err := kjson.UnmarshalStrict(data, &file)
 	if err = cmp.Or(err, firstOf(strict)); err != nil {
-		return nil, &PolicyError{"", err.Error()}
+		return nil, &MaintenancePolicyError{"", err.Error()}
 	}
 	p := &Policy{}
 	if file.Default != nil {
@@ -142,9 +142,9 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	}
 	switch {
 	case len(file.Rules) > maxRules:
-		return nil, &PolicyError{"rules", fmt.Sprintf("there are %d, %d are allowed", len(file.Rules), maxRules)}
+		return nil, &MaintenancePolicyError{"rules", fmt.Sprintf("there are %d, %d are allowed", len(file.Rules), maxRules)}
 	case len(file.Rules) == 0 && p.standard == nil:
-		return nil, &PolicyError{"", "it has neither rules nor a default: give one of them"}
+		return nil, &MaintenancePolicyError{"", "it has neither rules nor a default: give one of them"}
 	}
 	for i, r := range file.Rules {
 		parsed, err := parseRule(fmt.Sprintf("rules[%d]", i), r)
@@ -152,7 +152,7 @@ func ParsePolicy(data []byte) (*Policy, error) {
 			return nil, err
 		}
 		if len(parsed.windows) == 0 && p.standard == nil {
-			return nil, &PolicyError{fmt.Sprintf("rules[%d].windows", i), "it is empty, and there is no default: name a window"}
+			return nil, &MaintenancePolicyError{fmt.Sprintf("rules[%d].windows", i), "it is empty, and there is no default: name a window"}
 		}
 		p.rules = append(p.rules, parsed)
 	}
@@ -168,19 +168,19 @@ func firstOf(errs []error) error {
 
 func parseRule(path string, file ruleFile) (rule, error) {
 	if labels, windows := len(file.Match.Labels), len(file.Windows); labels > maxLabels || windows > maxWindows {
-		return rule{}, &PolicyError{path, fmt.Sprintf("it has %d labels and %d windows, %d and %d are allowed", labels, windows, maxLabels, maxWindows)}
+		return rule{}, &MaintenancePolicyError{path, fmt.Sprintf("it has %d labels and %d windows, %d and %d are allowed", labels, windows, maxLabels, maxWindows)}
 	}
 	r := rule{match: map[string]*regexp.Regexp{}}
 	add := func(field, label, pattern string) error {
 		if len(pattern) > maxPattern {
-			return &PolicyError{path + ".match." + field, fmt.Sprintf("it has %d characters, %d are allowed", len(pattern), maxPattern)}
+			return &MaintenancePolicyError{path + ".match." + field, fmt.Sprintf("it has %d characters, %d are allowed", len(pattern), maxPattern)}
 		}
 		re, err := regexp.Compile(pattern)
 		switch {
 		case err != nil:
-			return &PolicyError{path + ".match." + field, "it is no regular expression: " + err.Error()}
+			return &MaintenancePolicyError{path + ".match." + field, "it is no regular expression: " + err.Error()}
 		case r.match[label] != nil:
-			return &PolicyError{path + ".match." + field, "label " + label + " is matched twice: keep one"}
+			return &MaintenancePolicyError{path + ".match." + field, "label " + label + " is matched twice: keep one"}
 		}
 		r.match[label] = re
 		return nil
@@ -208,7 +208,7 @@ func parseRule(path string, file ruleFile) (rule, error) {
 		}
 	}
 	if len(r.match) == 0 {
-		return rule{}, &PolicyError{path + ".match", "it has no field: give one, or use default for all runtimes"}
+		return rule{}, &MaintenancePolicyError{path + ".match", "it has no field: give one, or use default for all runtimes"}
 	}
 	for i, w := range file.Windows {
 		parsed, err := parseWindow(fmt.Sprintf("%s.windows[%d]", path, i), w)
@@ -229,14 +229,14 @@ func parseWindow(path string, file windowFile) (window, error) {
 	for i, day := range file.Days {
 		at := slices.Index(weekdays[:], day)
 		if at < 0 {
-			return w, &PolicyError{fmt.Sprintf("%s.days[%d]", path, i), fmt.Sprintf("%q is no day: write %s", day, strings.Join(weekdays[:], ", "))}
+			return w, &MaintenancePolicyError{fmt.Sprintf("%s.days[%d]", path, i), fmt.Sprintf("%q is no day: write %s", day, strings.Join(weekdays[:], ", "))}
 		}
 		w.days |= 1 << at
 	}
 	if file.TimeZone != "" {
 		zone, err := time.LoadLocation(file.TimeZone)
 		if err != nil || file.TimeZone == "Local" { // which is another one on every machine
-			return w, &PolicyError{path + ".timeZone", fmt.Sprintf("%q is no time zone: write a name such as Europe/Berlin", file.TimeZone)}
+			return w, &MaintenancePolicyError{path + ".timeZone", fmt.Sprintf("%q is no time zone: write a name such as Europe/Berlin", file.TimeZone)}
 		}
 		w.zone = zone
 	}
@@ -249,7 +249,7 @@ func parseWindow(path string, file windowFile) (window, error) {
 	case err != nil:
 		return w, err
 	case w.days == 0 && !end.After(begin):
-		return w, &PolicyError{path + ".end", fmt.Sprintf("%s is not after begin", file.End)}
+		return w, &MaintenancePolicyError{path + ".end", fmt.Sprintf("%s is not after begin", file.End)}
 	case w.days == 0:
 		w.opening = Opening{begin, end}
 		return w, nil
@@ -285,5 +285,5 @@ func parseTime(path, text string, w window) (time.Time, error) {
 		}
 		return t, nil
 	}
-	return time.Time{}, &PolicyError{path, fmt.Sprintf("%q should be %s", text, hint)}
+	return time.Time{}, &MaintenancePolicyError{path, fmt.Sprintf("%q should be %s", text, hint)}
 }

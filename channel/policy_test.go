@@ -82,7 +82,7 @@ func TestParsePolicyErrors(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			p, err := ParsePolicy([]byte(c.text))
-			e, isTyped := errors.AsType[*PolicyError](err)
+			e, isTyped := errors.AsType[*MaintenancePolicyError](err)
 			if p != nil || !isTyped || e.Path != c.path || !strings.Contains(e.Problem, c.says) || e.Reason() != v1beta2.ReasonInvalidPolicy {
 				t.Fatalf("%s: got %v, %v", c.reason, p, err)
 			}
@@ -316,7 +316,7 @@ func FuzzParsePolicy(f *testing.F) {
 			t.Fatalf("got %v and %v", p, err)
 		}
 		if err != nil {
-			if _, isTyped := errors.AsType[*PolicyError](err); !isTyped {
+			if _, isTyped := errors.AsType[*MaintenancePolicyError](err); !isTyped {
 				t.Fatalf("error %v has no type", err)
 			}
 			return

@@ -2,7 +2,7 @@
 //
 // # Use
 //
-//	w := channel.WishOf(kyma, runtimeKyma, &module) // or one of channel.MandatoryWishes(catalog, kyma)
+//	w := channel.RequestFor(kyma, runtimeKyma, &module) // or one of channel.MandatoryRequests(catalog, kyma)
 //	w.Installed, w.Ordered, w.Now = "1.2.0", "1.2.0", now
 //	d := channel.Resolve(catalog, w)
 //	if d.Blocker != nil { … d.Blocker.Reason() … }
@@ -73,8 +73,8 @@ type Catalog struct {
 	Policy *Policy
 }
 
-// Wish is what one runtime asks for, and what it has.
-type Wish struct {
+// Request is what one runtime asks for, and what it has.
+type Request struct {
 	// Module is the name of the module.
 	Module string
 	// Channel is the release channel: that of the module, else that of the Kyma, else the default.
@@ -102,7 +102,7 @@ type Wish struct {
 	Now time.Time
 }
 
-// Decision is the answer to a Wish.
+// Decision is the answer to a Request.
 type Decision struct {
 	// Module is the name of the module.
 	Module string
@@ -154,7 +154,7 @@ var rules = [...]func(*search) *Blocker{
 }
 
 // Resolve answers a wish. See the package comment for the rules. The desired version of a module that is paused is told, too.
-func Resolve(c Catalog, w Wish) Decision {
+func Resolve(c Catalog, w Request) Decision {
 	s := search{catalog: c, wish: w, Decision: Decision{Module: w.Module, Channel: w.Channel, Installed: w.Installed}}
 	for _, rule := range rules {
 		if s.Blocker = rule(&s); s.Blocker != nil {
@@ -177,7 +177,7 @@ func Resolve(c Catalog, w Wish) Decision {
 type search struct {
 	Decision
 	catalog Catalog
-	wish    Wish
+	wish    Request
 	meta    *v1beta2.ModuleReleaseMeta // set by release; nil if the module is looked up the early way
 	early   []*v1beta2.ModuleTemplate  // set by release if meta is nil
 }

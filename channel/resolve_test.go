@@ -143,7 +143,7 @@ func answerOf(d Decision) answer {
 }
 
 // isTold checks what holds for every answer.
-func isTold(t *testing.T, w Wish, d Decision) {
+func isTold(t *testing.T, w Request, d Decision) {
 	t.Helper()
 	if d.Module != w.Module || d.Installed != w.Installed {
 		t.Errorf("the answer is about %s %s, asked was %s %s", d.Module, d.Installed, w.Module, w.Installed)
@@ -167,80 +167,80 @@ func isTold(t *testing.T, w Wish, d Decision) {
 func TestResolve(t *testing.T) {
 	const keda = "kyma-project.io/module/keda"
 	gold := map[string]string{"tier": "gold"}
-	blockedBefore := Wish{Module: "keda", Channel: "beta", Installed: "1.0.0", Blocker: block(v1beta2.ReasonModulePaused, "module keda", "module keda is paused")}
+	blockedBefore := Request{Module: "keda", Channel: "beta", Installed: "1.0.0", Blocker: block(v1beta2.ReasonModulePaused, "module keda", "module keda is paused")}
 	cases := map[string]struct {
 		reason string
-		wish   Wish
+		wish   Request
 		want   answer
 	}{
-		"Channel":       {"a channel names a version", Wish{Module: "keda", Channel: "regular"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
-		"Installed":     {"what is there needs nothing next", Wish{Module: "keda", Channel: "regular", Installed: "1.0.0"}, answer{"regular", "1.0.0", "", keda, "keda-1.0.0", "", "", false}},
-		"Pinned":        {"a pinned version needs no channel", Wish{Module: "keda", Version: "1.1.0"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
-		"PinnedUnknown": {"a version that is not there is not another's fault", Wish{Module: "keda", Version: "1.2.0"}, answer{"", "1.2.0", "", keda, "", "VersionNotFound", "ModuleTemplate keda-1.2.0", true}},
-		"PinnedOdd":     {"what is no version is told before it is looked for", Wish{Module: "keda", Version: "v1"}, answer{"", "", "", "", "", "InvalidWish", "module keda", true}},
-		"PinnedOutside": {"a pin is not a way around beta", Wish{Module: "keda", Version: "2.0.0"}, answer{"", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
-		"Both":          {"channel and version contradict each other", Wish{Module: "keda", Channel: "fast", Version: "1.1.0"}, answer{"fast", "", "", "", "", "InvalidWish", "module keda", true}},
-		"NoChannel":     {"a reserved word is no channel", Wish{Module: "keda", Channel: "None"}, answer{"None", "", "", "", "", "InvalidWish", "module keda", true}},
+		"Channel":       {"a channel names a version", Request{Module: "keda", Channel: "regular"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+		"Installed":     {"what is there needs nothing next", Request{Module: "keda", Channel: "regular", Installed: "1.0.0"}, answer{"regular", "1.0.0", "", keda, "keda-1.0.0", "", "", false}},
+		"Pinned":        {"a pinned version needs no channel", Request{Module: "keda", Version: "1.1.0"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
+		"PinnedUnknown": {"a version that is not there is not another's fault", Request{Module: "keda", Version: "1.2.0"}, answer{"", "1.2.0", "", keda, "", "VersionNotFound", "ModuleTemplate keda-1.2.0", true}},
+		"PinnedOdd":     {"what is no version is told before it is looked for", Request{Module: "keda", Version: "v1"}, answer{"", "", "", "", "", "InvalidWish", "module keda", true}},
+		"PinnedOutside": {"a pin is not a way around beta", Request{Module: "keda", Version: "2.0.0"}, answer{"", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
+		"Both":          {"channel and version contradict each other", Request{Module: "keda", Channel: "fast", Version: "1.1.0"}, answer{"fast", "", "", "", "", "InvalidWish", "module keda", true}},
+		"NoChannel":     {"a reserved word is no channel", Request{Module: "keda", Channel: "None"}, answer{"None", "", "", "", "", "InvalidWish", "module keda", true}},
 
-		"UnknownModule":  {"a typo is told", Wish{Module: "kedo", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta kedo", true}},
-		"UnknownChannel": {"a channel that was withdrawn keeps what runs", Wish{Module: "keda", Channel: "gone"}, answer{"gone", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta keda", true}},
-		"NoChannels":     {"a module without channels has none to choose", Wish{Module: "hollow", Channel: "regular"}, answer{"regular", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta hollow", true}},
-		"Mandatory":      {"mandatory modules are not for choosing", Wish{Module: "warden", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
-		"MandatoryPin":   {"not with a version either", Wish{Module: "warden", Version: "1.0.0"}, answer{"", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
-		"NoComponent":    {"a release without component cannot be pulled", Wish{Module: "nameless", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleReleaseMeta nameless", true}},
-		"OddVersion":     {"a release names a version", Wish{Module: "keda", Channel: "odd"}, answer{"odd", "latest", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
-		"EmptyVersion":   {"a release names a version", Wish{Module: "keda", Channel: "empty"}, answer{"empty", "", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
-		"NoTemplate":     {"a version without template is told", Wish{Module: "keda", Channel: "lost"}, answer{"lost", "9.9.9", "", keda, "", "TemplateNotFound", "ModuleTemplate keda-9.9.9", true}},
+		"UnknownModule":  {"a typo is told", Request{Module: "kedo", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta kedo", true}},
+		"UnknownChannel": {"a channel that was withdrawn keeps what runs", Request{Module: "keda", Channel: "gone"}, answer{"gone", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta keda", true}},
+		"NoChannels":     {"a module without channels has none to choose", Request{Module: "hollow", Channel: "regular"}, answer{"regular", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta hollow", true}},
+		"Mandatory":      {"mandatory modules are not for choosing", Request{Module: "warden", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
+		"MandatoryPin":   {"not with a version either", Request{Module: "warden", Version: "1.0.0"}, answer{"", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
+		"NoComponent":    {"a release without component cannot be pulled", Request{Module: "nameless", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleReleaseMeta nameless", true}},
+		"OddVersion":     {"a release names a version", Request{Module: "keda", Channel: "odd"}, answer{"odd", "latest", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
+		"EmptyVersion":   {"a release names a version", Request{Module: "keda", Channel: "empty"}, answer{"empty", "", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
+		"NoTemplate":     {"a version without template is told", Request{Module: "keda", Channel: "lost"}, answer{"lost", "9.9.9", "", keda, "", "TemplateNotFound", "ModuleTemplate keda-9.9.9", true}},
 
-		"BetaRefused":        {"beta needs the label on the Kyma, and what runs goes", Wish{Module: "keda", Channel: "beta"}, answer{"beta", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
-		"BetaAllowed":        {"with the label it is like any other", Wish{Module: "keda", Channel: "beta", Beta: true}, answer{"beta", "2.0.0", "2.0.0", keda, "keda-2.0.0", "", "", false}},
-		"InternalRefused":    {"internal needs its own label", Wish{Module: "keda", Channel: "internal", Beta: true}, answer{"internal", "3.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-3.0.0", false}},
-		"InternalAllowed":    {"with the label it is like any other", Wish{Module: "keda", Channel: "internal", Internal: true}, answer{"internal", "3.0.0", "3.0.0", keda, "keda-3.0.0", "", "", false}},
-		"MandatoryTemplate":  {"a version that others must have is not for choosing; what runs may be theirs", Wish{Module: "keda", Channel: "must", Beta: true, Internal: true}, answer{"must", "4.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-4.0.0", true}},
-		"Selected":           {"a restricted module is for those that are selected", Wish{Module: "vip", Channel: "regular", Labels: gold}, answer{"regular", "1.0.0", "1.0.0", "kyma-project.io/module/vip", "vip-1.0.0", "", "", false}},
-		"NotSelected":        {"others lose it", Wish{Module: "vip", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta vip", false}},
-		"SelectorUnlisted":   {"a selector that nobody switched on is a mistake: nothing goes for it", Wish{Module: "unlisted", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta unlisted", true}},
-		"RestrictedToNobody": {"so is a restriction without selector", Wish{Module: "open", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta open", true}},
-		"SelectorInvalid":    {"and one that cannot be matched", Wish{Module: "broken", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta broken", true}},
+		"BetaRefused":        {"beta needs the label on the Kyma, and what runs goes", Request{Module: "keda", Channel: "beta"}, answer{"beta", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
+		"BetaAllowed":        {"with the label it is like any other", Request{Module: "keda", Channel: "beta", Beta: true}, answer{"beta", "2.0.0", "2.0.0", keda, "keda-2.0.0", "", "", false}},
+		"InternalRefused":    {"internal needs its own label", Request{Module: "keda", Channel: "internal", Beta: true}, answer{"internal", "3.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-3.0.0", false}},
+		"InternalAllowed":    {"with the label it is like any other", Request{Module: "keda", Channel: "internal", Internal: true}, answer{"internal", "3.0.0", "3.0.0", keda, "keda-3.0.0", "", "", false}},
+		"MandatoryTemplate":  {"a version that others must have is not for choosing; what runs may be theirs", Request{Module: "keda", Channel: "must", Beta: true, Internal: true}, answer{"must", "4.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-4.0.0", true}},
+		"Selected":           {"a restricted module is for those that are selected", Request{Module: "vip", Channel: "regular", Labels: gold}, answer{"regular", "1.0.0", "1.0.0", "kyma-project.io/module/vip", "vip-1.0.0", "", "", false}},
+		"NotSelected":        {"others lose it", Request{Module: "vip", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta vip", false}},
+		"SelectorUnlisted":   {"a selector that nobody switched on is a mistake: nothing goes for it", Request{Module: "unlisted", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta unlisted", true}},
+		"RestrictedToNobody": {"so is a restriction without selector", Request{Module: "open", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta open", true}},
+		"SelectorInvalid":    {"and one that cannot be matched", Request{Module: "broken", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta broken", true}},
 
-		"Upgrade":           {"a higher version is taken", Wish{Module: "keda", Channel: "fast", Installed: "1.0.0"}, answer{"fast", "1.1.0-rc", "1.1.0-rc", keda, "keda-1.1.0-rc", "", "", false}},
-		"Downgrade":         {"a lower version is refused and what runs stays", Wish{Module: "keda", Channel: "regular", Installed: "1.1.0"}, answer{"regular", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"PinnedDowngrade":   {"a pin is not a way around it", Wish{Module: "keda", Version: "1.0.0", Installed: "1.1.0"}, answer{"", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"PreRelease":        {"a pre-release is lower than its release", Wish{Module: "keda", Channel: "fast", Installed: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"OutOfPreRelease":   {"a release is higher than its pre-release", Wish{Module: "keda", Version: "1.1.0", Installed: "1.1.0-rc"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
-		"DowngradeOfUpdate": {"an update under way may have changed things already", Wish{Module: "keda", Channel: "fast", Installed: "1.0.0", Ordered: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"OrderedLower":      {"an allowed downgrade under way does not hide what is installed", Wish{Module: "keda", Channel: "fast", Installed: "1.1.0", Ordered: "1.0.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"DowngradeAllowed":  {"unless it is asked for", Wish{Module: "keda", Channel: "regular", Installed: "1.1.0", Downgrade: true}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
-		"OddInstalled":      {"what is no version cannot be compared", Wish{Module: "keda", Channel: "regular", Installed: "latest"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
-		"BuildMetadata":     {"a build is neither higher nor lower", Wish{Module: "keda", Channel: "regular", Installed: "1.0.0+b2"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+		"Upgrade":           {"a higher version is taken", Request{Module: "keda", Channel: "fast", Installed: "1.0.0"}, answer{"fast", "1.1.0-rc", "1.1.0-rc", keda, "keda-1.1.0-rc", "", "", false}},
+		"Downgrade":         {"a lower version is refused and what runs stays", Request{Module: "keda", Channel: "regular", Installed: "1.1.0"}, answer{"regular", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"PinnedDowngrade":   {"a pin is not a way around it", Request{Module: "keda", Version: "1.0.0", Installed: "1.1.0"}, answer{"", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"PreRelease":        {"a pre-release is lower than its release", Request{Module: "keda", Channel: "fast", Installed: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"OutOfPreRelease":   {"a release is higher than its pre-release", Request{Module: "keda", Version: "1.1.0", Installed: "1.1.0-rc"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
+		"DowngradeOfUpdate": {"an update under way may have changed things already", Request{Module: "keda", Channel: "fast", Installed: "1.0.0", Ordered: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"OrderedLower":      {"an allowed downgrade under way does not hide what is installed", Request{Module: "keda", Channel: "fast", Installed: "1.1.0", Ordered: "1.0.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"DowngradeAllowed":  {"unless it is asked for", Request{Module: "keda", Channel: "regular", Installed: "1.1.0", Downgrade: true}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+		"OddInstalled":      {"what is no version cannot be compared", Request{Module: "keda", Channel: "regular", Installed: "latest"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+		"BuildMetadata":     {"a build is neither higher nor lower", Request{Module: "keda", Channel: "regular", Installed: "1.0.0+b2"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
 
-		"WindowClosed":  {"a downtime waits", Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "", "WaitingForWindow", "module keda", true}},
-		"WindowOpen":    {"until the window is open", Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC)}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"WindowSkipped": {"or does not, if told so", Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at, SkipWindows: true}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"FirstInstall":  {"nobody notices the downtime of what was not there", Wish{Module: "keda", Channel: "slow", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"WindowPassed":  {"an update under way goes on when its window is over", Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Ordered: "5.0.0", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"WindowUnused":  {"what is installed needs no window", Wish{Module: "keda", Channel: "slow", Installed: "5.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "keda-5.0.0", "", "", false}},
+		"WindowClosed":  {"a downtime waits", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "", "WaitingForWindow", "module keda", true}},
+		"WindowOpen":    {"until the window is open", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC)}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"WindowSkipped": {"or does not, if told so", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at, SkipWindows: true}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"FirstInstall":  {"nobody notices the downtime of what was not there", Request{Module: "keda", Channel: "slow", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"WindowPassed":  {"an update under way goes on when its window is over", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Ordered: "5.0.0", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"WindowUnused":  {"what is installed needs no window", Request{Module: "keda", Channel: "slow", Installed: "5.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "keda-5.0.0", "", "", false}},
 
 		"Paused":         {"a pause goes before everything, and nothing is removed meanwhile", blockedBefore, answer{"beta", "2.0.0", "", keda, "", "ModulePaused", "module keda", true}},
-		"MandatoryWish":  {"the control plane may: beta is no matter", Wish{Module: "warden", Mandatory: true}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/module/warden", "warden-1.0.0", "", "", false}},
-		"MandatoryDown":  {"its downgrade is refused too", Wish{Module: "warden", Mandatory: true, Installed: "1.0.1"}, answer{"", "1.0.0", "", "kyma-project.io/module/warden", "", "DowngradeRefused", "ModuleReleaseMeta warden", true}},
-		"MandatoryGone":  {"a wish of before is told", Wish{Module: "keda", Mandatory: true}, answer{"", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
-		"MandatoryEarly": {"there are no mandatory modules of the early kind", Wish{Module: "harsh", Mandatory: true}, answer{"", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta harsh", true}},
+		"MandatoryWish":  {"the control plane may: beta is no matter", Request{Module: "warden", Mandatory: true}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/module/warden", "warden-1.0.0", "", "", false}},
+		"MandatoryDown":  {"its downgrade is refused too", Request{Module: "warden", Mandatory: true, Installed: "1.0.1"}, answer{"", "1.0.0", "", "kyma-project.io/module/warden", "", "DowngradeRefused", "ModuleReleaseMeta warden", true}},
+		"MandatoryGone":  {"a wish of before is told", Request{Module: "keda", Mandatory: true}, answer{"", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
+		"MandatoryEarly": {"there are no mandatory modules of the early kind", Request{Module: "harsh", Mandatory: true}, answer{"", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta harsh", true}},
 
-		"Early":           {"a template names its channel itself", Wish{Module: "pair", Channel: "fast"}, answer{"fast", "2.0.0", "2.0.0", "kyma-project.io/early/pair", "pair-fast", "", "", false}},
-		"EarlyLabel":      {"the module may be in a label, and its only template is taken", Wish{Module: "labelled", Channel: "regular"}, answer{"alpha", "0.1.0", "0.1.0", "kyma-project.io/early/", "kyma-labelled", "", "", false}},
-		"EarlyVersion":    {"spec.version goes before the descriptor", Wish{Module: "spoken", Channel: "regular"}, answer{"regular", "1.0.1", "1.0.1", "kyma-project.io/early/spoken", "spoken-regular", "", "", false}},
-		"EarlyV3":         {"a descriptor may be of schema v3", Wish{Module: "modern", Channel: "regular"}, answer{"regular", "3.0.0", "3.0.0", "kyma-project.io/early/modern", "modern-regular", "", "", false}},
-		"EarlyTwins":      {"which of two is meant nobody knows", Wish{Module: "twin", Channel: "regular"}, answer{"regular", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
-		"EarlyTwinPins":   {"not by version either", Wish{Module: "twin", Version: "1.0.0"}, answer{"", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
-		"EarlyChannel":    {"several templates and none in the channel", Wish{Module: "pair", Channel: "slow"}, answer{"slow", "", "", "", "", "ChannelNotFound", "ModuleTemplate pair-fast", true}},
-		"EarlyPin":        {"a version may be pinned", Wish{Module: "pair", Version: "1.0.0"}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/early/pair", "pair-regular", "", "", false}},
-		"EarlyPinGone":    {"one that is there", Wish{Module: "pair", Version: "1.5.0"}, answer{"", "", "", "", "", "VersionNotFound", "ModuleTemplate pair-1.5.0", true}},
-		"EarlyNoParts":    {"without component there is nothing to pull", Wish{Module: "mute", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleTemplate mute-regular", true}},
-		"EarlyNoVersion":  {"without version there is nothing to compare", Wish{Module: "numb", Channel: "regular"}, answer{"regular", "", "", "kyma-project.io/early/numb", "", "InvalidRelease", "ModuleTemplate numb-regular", true}},
-		"EarlyMandatory":  {"not for choosing", Wish{Module: "harsh", Channel: "regular"}, answer{"regular", "1.0.0", "", "kyma-project.io/early/harsh", "", "ModuleNotAllowed", "ModuleTemplate harsh-regular", true}},
-		"EarlyRestricted": {"a restriction needs a selector, which only a release has", Wish{Module: "locked", Channel: "regular"}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta locked", true}},
-		"EarlyNot":        {"a template without channel waits for its release", Wish{Module: "orphan", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta orphan", true}},
+		"Early":           {"a template names its channel itself", Request{Module: "pair", Channel: "fast"}, answer{"fast", "2.0.0", "2.0.0", "kyma-project.io/early/pair", "pair-fast", "", "", false}},
+		"EarlyLabel":      {"the module may be in a label, and its only template is taken", Request{Module: "labelled", Channel: "regular"}, answer{"alpha", "0.1.0", "0.1.0", "kyma-project.io/early/", "kyma-labelled", "", "", false}},
+		"EarlyVersion":    {"spec.version goes before the descriptor", Request{Module: "spoken", Channel: "regular"}, answer{"regular", "1.0.1", "1.0.1", "kyma-project.io/early/spoken", "spoken-regular", "", "", false}},
+		"EarlyV3":         {"a descriptor may be of schema v3", Request{Module: "modern", Channel: "regular"}, answer{"regular", "3.0.0", "3.0.0", "kyma-project.io/early/modern", "modern-regular", "", "", false}},
+		"EarlyTwins":      {"which of two is meant nobody knows", Request{Module: "twin", Channel: "regular"}, answer{"regular", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
+		"EarlyTwinPins":   {"not by version either", Request{Module: "twin", Version: "1.0.0"}, answer{"", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
+		"EarlyChannel":    {"several templates and none in the channel", Request{Module: "pair", Channel: "slow"}, answer{"slow", "", "", "", "", "ChannelNotFound", "ModuleTemplate pair-fast", true}},
+		"EarlyPin":        {"a version may be pinned", Request{Module: "pair", Version: "1.0.0"}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/early/pair", "pair-regular", "", "", false}},
+		"EarlyPinGone":    {"one that is there", Request{Module: "pair", Version: "1.5.0"}, answer{"", "", "", "", "", "VersionNotFound", "ModuleTemplate pair-1.5.0", true}},
+		"EarlyNoParts":    {"without component there is nothing to pull", Request{Module: "mute", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleTemplate mute-regular", true}},
+		"EarlyNoVersion":  {"without version there is nothing to compare", Request{Module: "numb", Channel: "regular"}, answer{"regular", "", "", "kyma-project.io/early/numb", "", "InvalidRelease", "ModuleTemplate numb-regular", true}},
+		"EarlyMandatory":  {"not for choosing", Request{Module: "harsh", Channel: "regular"}, answer{"regular", "1.0.0", "", "kyma-project.io/early/harsh", "", "ModuleNotAllowed", "ModuleTemplate harsh-regular", true}},
+		"EarlyRestricted": {"a restriction needs a selector, which only a release has", Request{Module: "locked", Channel: "regular"}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta locked", true}},
+		"EarlyNot":        {"a template without channel waits for its release", Request{Module: "orphan", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta orphan", true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -275,7 +275,7 @@ func TestClockIsSet(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			w := Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: c.from}
+			w := Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: c.from}
 			shop := shop()
 			shop.Policy.Least = 20 * time.Minute
 			w.Ordered = Resolve(shop, w).Next
@@ -305,24 +305,24 @@ func TestMessages(t *testing.T) {
 	short.Templates, short.Policy = nil, nil
 	cases := map[string]struct {
 		catalog Catalog
-		wish    Wish
+		wish    Request
 		want    string
 	}{
-		"Channels":        {shop(), Wish{Module: "keda", Channel: "gone"}, `module keda has no channel "gone": choose one of fast, regular, slow`},
-		"ChannelsOfBeta":  {shop(), Wish{Module: "keda", Channel: "gone", Beta: true}, `choose one of beta, fast, regular, slow`},
-		"NoChannels":      {shop(), Wish{Module: "hollow", Channel: "gone"}, `choose one of (this runtime may have none)`},
-		"ManyChannels":    {many, Wish{Module: "keda", Channel: "gone"}, `choose one of c00, c01, c02, c03, c04, c05, c06, c07, c08, c09 and 2 more`},
-		"Versions":        {shop(), Wish{Module: "keda", Version: "7.0.0"}, `module keda has no version 7.0.0: choose one of 10.0.0, 5.0.0, 1.1.0, 1.1.0-rc, 1.0.0`},
-		"VersionsOfShort": {short, Wish{Module: "keda", Version: "7.0.0"}, `choose one of 5.0.0, 1.1.0-rc, 1.0.0`},
-		"NoEarly":         {short, Wish{Module: "pair", Channel: "fast"}, `there is no module "pair"`},
-		"EarlyChannels":   {shop(), Wish{Module: "pair", Channel: "slow"}, `choose one of fast, regular`},
-		"EarlyVersions":   {shop(), Wish{Module: "pair", Version: "7.0.0"}, `choose one of 2.0.0, 1.0.0`},
-		"Twins":           {shop(), Wish{Module: "twin", Channel: "regular"}, `module twin has more than one ModuleTemplate for channel regular: remove all but one of twin-a, twin-b, or create a ModuleReleaseMeta`},
-		"Downgrade":       {shop(), Wish{Module: "keda", Channel: "regular", Installed: "1.1.0"}, `version 1.1.0 of module keda is installed and 1.0.0 would be a downgrade: choose a channel with a higher version, or allow it by the annotation operator.kyma-project.io/allow-downgrade: "keda" on the Kyma`},
-		"DowngradeMeant":  {shop(), Wish{Module: "keda", Channel: "regular", Installed: "1.0.0", Ordered: "1.1.0"}, `version 1.1.0 of module keda is being installed and 1.0.0 would be a downgrade`},
-		"MandatoryDown":   {shop(), Wish{Module: "warden", Mandatory: true, Installed: "2.0.0"}, `allow it by the annotation operator.kyma-project.io/allow-downgrade: "true" on ModuleReleaseMeta warden`},
-		"Window":          {shop(), Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, `waits for the maintenance window from 2026-07-05T03:00:00Z to 2026-07-05T05:00:00Z: wait, or set spec.skipMaintenanceWindows`},
-		"NoPolicy":        {short, Wish{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, `version 5.0.0 of module keda needs a downtime, and it is not known when: there is no maintenance policy: configure one`},
+		"Channels":        {shop(), Request{Module: "keda", Channel: "gone"}, `module keda has no channel "gone": choose one of fast, regular, slow`},
+		"ChannelsOfBeta":  {shop(), Request{Module: "keda", Channel: "gone", Beta: true}, `choose one of beta, fast, regular, slow`},
+		"NoChannels":      {shop(), Request{Module: "hollow", Channel: "gone"}, `choose one of (this runtime may have none)`},
+		"ManyChannels":    {many, Request{Module: "keda", Channel: "gone"}, `choose one of c00, c01, c02, c03, c04, c05, c06, c07, c08, c09 and 2 more`},
+		"Versions":        {shop(), Request{Module: "keda", Version: "7.0.0"}, `module keda has no version 7.0.0: choose one of 10.0.0, 5.0.0, 1.1.0, 1.1.0-rc, 1.0.0`},
+		"VersionsOfShort": {short, Request{Module: "keda", Version: "7.0.0"}, `choose one of 5.0.0, 1.1.0-rc, 1.0.0`},
+		"NoEarly":         {short, Request{Module: "pair", Channel: "fast"}, `there is no module "pair"`},
+		"EarlyChannels":   {shop(), Request{Module: "pair", Channel: "slow"}, `choose one of fast, regular`},
+		"EarlyVersions":   {shop(), Request{Module: "pair", Version: "7.0.0"}, `choose one of 2.0.0, 1.0.0`},
+		"Twins":           {shop(), Request{Module: "twin", Channel: "regular"}, `module twin has more than one ModuleTemplate for channel regular: remove all but one of twin-a, twin-b, or create a ModuleReleaseMeta`},
+		"Downgrade":       {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.1.0"}, `version 1.1.0 of module keda is installed and 1.0.0 would be a downgrade: choose a channel with a higher version, or allow it by the annotation operator.kyma-project.io/allow-downgrade: "keda" on the Kyma`},
+		"DowngradeMeant":  {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.0.0", Ordered: "1.1.0"}, `version 1.1.0 of module keda is being installed and 1.0.0 would be a downgrade`},
+		"MandatoryDown":   {shop(), Request{Module: "warden", Mandatory: true, Installed: "2.0.0"}, `allow it by the annotation operator.kyma-project.io/allow-downgrade: "true" on ModuleReleaseMeta warden`},
+		"Window":          {shop(), Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, `waits for the maintenance window from 2026-07-05T03:00:00Z to 2026-07-05T05:00:00Z: wait, or set spec.skipMaintenanceWindows`},
+		"NoPolicy":        {short, Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, `version 5.0.0 of module keda needs a downtime, and it is not known when: there is no maintenance policy: configure one`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -363,7 +363,7 @@ func FuzzResolve(f *testing.F) {
 	f.Add("warden", "", "", "1.0.0", "", uint8(16), int64(1e9))
 	catalog := shop()
 	f.Fuzz(func(t *testing.T, module, channel, version, installed, ordered string, flags uint8, now int64) {
-		w := Wish{
+		w := Request{
 			Module: module, Channel: channel, Version: version, Installed: installed, Ordered: ordered, Now: time.Unix(now%1e11, 0),
 			Beta: flags&1 != 0, Internal: flags&2 != 0, Downgrade: flags&4 != 0, SkipWindows: flags&8 != 0, Mandatory: flags&16 != 0,
 		}
@@ -388,7 +388,7 @@ func FuzzResolve(f *testing.F) {
 
 // BenchmarkResolve is what one module of one runtime costs.
 func BenchmarkResolve(b *testing.B) {
-	catalog, w := shop(), Wish{Module: "keda", Channel: "fast", Installed: "1.0.0", Ordered: "1.0.0", Now: at}
+	catalog, w := shop(), Request{Module: "keda", Channel: "fast", Installed: "1.0.0", Ordered: "1.0.0", Now: at}
 	b.ReportAllocs()
 	for b.Loop() {
 		if d := Resolve(catalog, w); d.Blocker != nil {

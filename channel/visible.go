@@ -16,16 +16,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Group is what runtimes have in common that see the same catalog. It is comparable: the key of a map.
-type Group struct {
+// Access is what runtimes have in common that see the same catalog. It is comparable: the key of a map.
+type Access struct {
 	// Beta and Internal say what the runtimes take part in.
 	Beta, Internal bool
 	// Selected names the restricted modules that the runtimes may have, sorted and joined by commas.
 	Selected string
 }
 
-// GroupOf returns the group of a runtime by its Kyma in the control plane. It costs one lookup for each restricted module.
-func GroupOf(c Catalog, kyma *v1beta2.Kyma) Group {
+// AccessOf returns the group of a runtime by its Kyma in the control plane. It costs one lookup for each restricted module.
+func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
 	var selected []string
 	for _, module := range c.Restricted {
 		meta := c.Release(module)
@@ -34,11 +34,11 @@ func GroupOf(c Catalog, kyma *v1beta2.Kyma) Group {
 		}
 	}
 	slices.Sort(selected)
-	return Group{Beta: kyma.IsBeta(), Internal: kyma.IsInternal(), Selected: strings.Join(slices.Compact(selected), ",")}
+	return Access{Beta: kyma.IsBeta(), Internal: kyma.IsInternal(), Selected: strings.Join(slices.Compact(selected), ",")}
 }
 
-// Stock is the whole catalog of the control plane. Its order does not matter. It is read only.
-type Stock struct {
+// Contents is the whole catalog of the control plane. Its order does not matter. It is read only.
+type Contents struct {
 	// Releases are all ModuleReleaseMetas.
 	Releases []*v1beta2.ModuleReleaseMeta
 	// Templates are all ModuleTemplates.
@@ -47,16 +47,16 @@ type Stock struct {
 	Restricted []string
 }
 
-// View is what the runtimes of a group see of the catalog.
-type View struct {
+// CatalogCopy is what the runtimes of a group see of the catalog.
+type CatalogCopy struct {
 	// Objects are the ModuleTemplates and then the ModuleReleaseMetas, each by name.
-	Objects []Shown
+	Objects []CopiedObject
 	// Digest is the same for the same objects, at any time and in any process: 64 hexadecimal digits.
 	Digest string
 }
 
-// Shown is one object of a View.
-type Shown struct {
+// CopiedObject is one object of a CatalogCopy.
+type CopiedObject struct {
 	// Kind and Name identify the object.
 	Kind, Name string
 	// JSON is the object as it is sent to a runtime: without status and what only the control plane knows.
@@ -72,8 +72,8 @@ type Shown struct {
 //
 // Kymas that a module is restricted to are nobody's business in a runtime: spec.kymaSelector is left out. It fails if an object has a
 // descriptor that is no JSON, which an API server does not accept.
-func VisibleTo(g Group, all Stock, namespace string) (View, error) {
-	s := shelf{group: g, Stock: all, templates: map[string]*v1beta2.ModuleTemplate{}, released: map[string]bool{}, seen: map[string]bool{}}
+func VisibleTo(g Access, all Contents, namespace string) (CatalogCopy, error) {
+	s := shelf{group: g, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{}, released: map[string]bool{}, seen: map[string]bool{}}
 	for _, t := range all.Templates {
 		s.templates[t.Name] = t
 	}
@@ -99,7 +99,7 @@ func VisibleTo(g Group, all Stock, namespace string) (View, error) {
 		view.add(v1beta2.KindModuleTemplate, t.Name, shown)
 	}
 	if err := errors.Join(append(view.errs, releases.errs...)...); err != nil {
-		return View{}, err
+		return CatalogCopy{}, err
 	}
 	view.Objects = append(view.Objects, releases.Objects...)
 	hash := sha256.New()
@@ -108,13 +108,13 @@ func VisibleTo(g Group, all Stock, namespace string) (View, error) {
 		hash.Write(o.JSON)
 	}
 	view.Digest = hex.EncodeToString(hash.Sum(nil))
-	return view.View, nil
+	return view.CatalogCopy, nil
 }
 
 // shelf is what VisibleTo knows of the catalog.
 type shelf struct {
-	Stock
-	group     Group
+	Contents
+	group     Access
 	templates map[string]*v1beta2.ModuleTemplate // by name
 	released  map[string]bool                    // modules that have a release
 	seen      map[string]bool                    // templates that a channel names
@@ -154,9 +154,9 @@ func (s *shelf) selects(module string, selector *v1beta2.Selector) bool {
 	return slices.Contains(strings.Split(s.group.Selected, ","), module)
 }
 
-// sight is a View, or a part of one, with what could not be encoded.
+// sight is a CatalogCopy, or a part of one, with what could not be encoded.
 type sight struct {
-	View
+	CatalogCopy
 	errs []error
 }
 
@@ -165,7 +165,7 @@ func (s *sight) add(kind, name string, object any) {
 	if err != nil {
 		s.errs = append(s.errs, fmt.Errorf("encoding %s %s for the catalog of runtimes: %w", kind, name, err))
 	}
-	s.Objects = append(s.Objects, Shown{Kind: kind, Name: name, JSON: data})
+	s.Objects = append(s.Objects, CopiedObject{Kind: kind, Name: name, JSON: data})
 }
 
 func typeOf(kind string) metav1.TypeMeta {

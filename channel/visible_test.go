@@ -17,13 +17,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-func shopStock() Stock {
-	return Stock{
+func shopStock() Contents {
+	return Contents{
 		Releases: slices.Collect(maps.Values(shopReleases())), Templates: slices.Collect(maps.Values(shopTemplates())), Restricted: shop().Restricted,
 	}
 }
 
-func mustView(t testing.TB, g Group, s Stock) View {
+func mustView(t testing.TB, g Access, s Contents) CatalogCopy {
 	t.Helper()
 	v, err := VisibleTo(g, s, "kyma-system")
 	if err != nil {
@@ -33,7 +33,7 @@ func mustView(t testing.TB, g Group, s Stock) View {
 }
 
 // channelsIn returns the channels that a view shows, as module/channel.
-func channelsIn(t testing.TB, v View) []string {
+func channelsIn(t testing.TB, v CatalogCopy) []string {
 	t.Helper()
 	var all []string
 	for _, o := range v.Objects {
@@ -51,7 +51,7 @@ func channelsIn(t testing.TB, v View) []string {
 	return all
 }
 
-func templatesIn(v View) []string {
+func templatesIn(v CatalogCopy) []string {
 	var all []string
 	for _, o := range v.Objects {
 		if o.Kind == v1beta2.KindModuleTemplate {
@@ -65,16 +65,16 @@ func TestGroupOf(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		labels map[string]string
-		want   Group
+		want   Access
 	}{
-		"None":     {"no rights", nil, Group{}},
-		"Beta":     {"by label", map[string]string{v1beta2.LabelBeta: "True"}, Group{Beta: true}},
-		"Internal": {"by label", map[string]string{v1beta2.LabelInternal: "true", v1beta2.LabelBeta: "false"}, Group{Internal: true}},
-		"Selected": {"by the selector of a restricted module; what cannot be matched selects nobody", map[string]string{"tier": "gold", "else": "x"}, Group{Selected: "vip"}},
+		"None":     {"no rights", nil, Access{}},
+		"Beta":     {"by label", map[string]string{v1beta2.LabelBeta: "True"}, Access{Beta: true}},
+		"Internal": {"by label", map[string]string{v1beta2.LabelInternal: "true", v1beta2.LabelBeta: "false"}, Access{Internal: true}},
+		"Selected": {"by the selector of a restricted module; what cannot be matched selects nobody", map[string]string{"tier": "gold", "else": "x"}, Access{Selected: "vip"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := GroupOf(shop(), kymaWith(c.labels, nil)); got != c.want {
+			if got := AccessOf(shop(), kymaWith(c.labels, nil)); got != c.want {
 				t.Errorf("%s: got %+v, want %+v", c.reason, got, c.want)
 			}
 		})
@@ -85,20 +85,20 @@ func TestVisibleTo(t *testing.T) {
 	earlyOnes := []string{"kyma-labelled", "modern-regular", "mute-regular", "numb-regular", "pair-fast", "pair-regular", "spoken-regular", "twin-a", "twin-b"}
 	cases := map[string]struct {
 		reason    string
-		group     Group
+		group     Access
 		channels  []string
 		templates []string
 	}{
 		"None": {
-			"what everybody may have: no channel without template, no mandatory module, nobody's own", Group{},
+			"what everybody may have: no channel without template, no mandatory module, nobody's own", Access{},
 			[]string{"keda/regular", "keda/fast", "keda/slow"}, []string{"keda-1.0.0", "keda-1.1.0-rc", "keda-5.0.0"},
 		},
 		"Beta": {
-			"and beta", Group{Beta: true},
+			"and beta", Access{Beta: true},
 			[]string{"keda/regular", "keda/fast", "keda/beta", "keda/slow"}, []string{"keda-1.0.0", "keda-1.1.0-rc", "keda-2.0.0", "keda-5.0.0"},
 		},
 		"All": {
-			"and internal, and restricted; mandatory for nobody", Group{Beta: true, Internal: true, Selected: "vip"},
+			"and internal, and restricted; mandatory for nobody", Access{Beta: true, Internal: true, Selected: "vip"},
 			[]string{"keda/regular", "keda/fast", "keda/beta", "keda/internal", "keda/slow", "vip/regular"},
 			[]string{"keda-1.0.0", "keda-1.1.0-rc", "keda-2.0.0", "keda-3.0.0", "keda-5.0.0", "pair-secret", "vip-1.0.0"},
 		},
@@ -128,7 +128,7 @@ func TestShown(t *testing.T) {
 	r.Annotations = map[string]string{"c": "d", corev1.LastAppliedConfigAnnotation: `{"spec":{"channels":"all of them"}}`}
 	r.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "kubectl"}}
 	before := r.DeepCopy()
-	v := mustView(t, Group{Selected: "vip"}, Stock{Releases: []*v1beta2.ModuleReleaseMeta{r}, Templates: []*v1beta2.ModuleTemplate{shopTemplates()["vip-1.0.0"]}, Restricted: []string{"vip"}})
+	v := mustView(t, Access{Selected: "vip"}, Contents{Releases: []*v1beta2.ModuleReleaseMeta{r}, Templates: []*v1beta2.ModuleTemplate{shopTemplates()["vip-1.0.0"]}, Restricted: []string{"vip"}})
 	want := []string{
 		`{"kind":"ModuleTemplate","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"name":"vip-1.0.0","namespace":"kyma-system","labels":{"operator.kyma-project.io/managed-by":"kyma"}},"spec":{"descriptor":{}}}`,
 		`{"kind":"ModuleReleaseMeta","apiVersion":"operator.kyma-project.io/v1beta2","metadata":{"name":"vip","namespace":"kyma-system","labels":{"a":"b","operator.kyma-project.io/managed-by":"kyma"},"annotations":{"c":"d"}},` +
@@ -144,10 +144,10 @@ func TestShown(t *testing.T) {
 	if diff := cmp.Diff(before, r); diff != "" {
 		t.Errorf("the release in the control plane was changed:\n%s", diff)
 	}
-	for kind, broken := range map[string]Stock{
+	for kind, broken := range map[string]Contents{
 		v1beta2.KindModuleTemplate: {Templates: []*v1beta2.ModuleTemplate{{Spec: v1beta2.ModuleTemplateSpec{Channel: "regular", Descriptor: runtime.RawExtension{Raw: []byte("{")}}}}},
 	} {
-		if _, err := VisibleTo(Group{}, broken, "kyma-system"); err == nil || !strings.Contains(err.Error(), "encoding "+kind) {
+		if _, err := VisibleTo(Access{}, broken, "kyma-system"); err == nil || !strings.Contains(err.Error(), "encoding "+kind) {
 			t.Errorf("a broken %s: %v", kind, err)
 		}
 	}
@@ -155,7 +155,7 @@ func TestShown(t *testing.T) {
 
 // TestViewDigest: it changes with what is seen, and with nothing else.
 func TestViewDigest(t *testing.T) {
-	before := mustView(t, Group{}, shopStock()).Digest
+	before := mustView(t, Access{}, shopStock()).Digest
 	cases := map[string]struct {
 		reason  string
 		change  func(*v1beta2.ModuleReleaseMeta, *v1beta2.ModuleTemplate)
@@ -177,9 +177,9 @@ func TestViewDigest(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			releases, templates := shopReleases(), shopTemplates()
 			c.change(releases["keda"], templates["keda-1.0.0"])
-			s := Stock{slices.Collect(maps.Values(releases)), slices.Collect(maps.Values(templates)), shop().Restricted}
+			s := Contents{slices.Collect(maps.Values(releases)), slices.Collect(maps.Values(templates)), shop().Restricted}
 			rand.Shuffle(len(s.Templates), func(i, j int) { s.Templates[i], s.Templates[j] = s.Templates[j], s.Templates[i] })
-			if after := mustView(t, Group{}, s).Digest; (after != before) != c.changes {
+			if after := mustView(t, Access{}, s).Digest; (after != before) != c.changes {
 				t.Errorf("%s: the digest was %s and is %s", c.reason, before, after)
 			}
 		})
@@ -196,11 +196,11 @@ func TestVisibleIsResolved(t *testing.T) {
 			labels["tier"] = "gold"
 		}
 		kyma := kymaWith(labels, nil)
-		v := mustView(t, GroupOf(shop(), kyma), shopStock())
+		v := mustView(t, AccessOf(shop(), kyma), shopStock())
 		seen := channelsIn(t, v)
 		for module := range shopReleases() {
 			for _, c := range channels {
-				d := Resolve(shop(), WishOf(kyma, kyma, &v1beta2.Module{Name: module, Channel: c}))
+				d := Resolve(shop(), RequestFor(kyma, kyma, &v1beta2.Module{Name: module, Channel: c}))
 				isSeen := slices.Contains(seen, module+"/"+c)
 				switch {
 				case d.Blocker == nil && (!isSeen || !slices.Contains(templatesIn(v), d.Template.Name)):
@@ -215,7 +215,7 @@ func TestVisibleIsResolved(t *testing.T) {
 			if template.Spec.Channel == "" || module == "twin" {
 				continue
 			}
-			d := Resolve(shop(), WishOf(kyma, kyma, &v1beta2.Module{Name: module, Channel: template.Spec.Channel}))
+			d := Resolve(shop(), RequestFor(kyma, kyma, &v1beta2.Module{Name: module, Channel: template.Spec.Channel}))
 			isSeen := slices.Contains(templatesIn(v), name)
 			if mayHave := d.Blocker == nil || d.Blocker.Code == v1beta2.ReasonInvalidRelease && module != "locked"; mayHave != isSeen {
 				t.Errorf("%v: template %s is seen %t, blocker %v", labels, name, isSeen, d.Blocker)
@@ -226,7 +226,7 @@ func TestVisibleIsResolved(t *testing.T) {
 
 // BenchmarkVisibleTo is what a change of the catalog costs for each group, with 50 templates and 20 releases.
 func BenchmarkVisibleTo(b *testing.B) {
-	var s Stock
+	var s Contents
 	for i := range 20 {
 		r := &v1beta2.ModuleReleaseMeta{}
 		r.Name = fmt.Sprintf("module-%02d", i)
@@ -243,7 +243,7 @@ func BenchmarkVisibleTo(b *testing.B) {
 	}
 	b.ReportAllocs()
 	for b.Loop() {
-		if v := mustView(b, Group{}, s); len(v.Objects) != 70 {
+		if v := mustView(b, Access{}, s); len(v.Objects) != 70 {
 			b.Fatal(len(v.Objects))
 		}
 	}

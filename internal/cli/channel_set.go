@@ -183,7 +183,7 @@ func (a *app) effects(ctx context.Context, c *cluster, w what) (*assignReport, e
 func (w *what) effectOn(k *v1beta2.Kyma, has version, a *app) effect {
 	wished := wishFrom(k)
 	m := wished.Module(w.module)
-	question := channel.WishOf(k, wished, m)
+	question := channel.RequestFor(k, wished, m)
 	question.Installed, question.Ordered, question.Now = has.installed, has.ordered, a.now()
 	d := channel.Resolve(w.then, question)
 	e := effect{Runtime: k.Name, From: has.installed, To: d.Version, Effect: "stays"}

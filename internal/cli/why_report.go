@@ -152,8 +152,8 @@ func (f *facts) resolve(m *moduleWhy, wished *v1beta2.Kyma, wish *v1beta2.Module
 }
 
 // wish returns what package channel is asked for a module. Windows are left to the manager, which knows them.
-func (f *facts) wish(wished *v1beta2.Kyma, m *v1beta2.Module, version string) channel.Wish {
-	w := channel.WishOf(f.kyma, wished, m)
+func (f *facts) wish(wished *v1beta2.Kyma, m *v1beta2.Module, version string) channel.Request {
+	w := channel.RequestFor(f.kyma, wished, m)
 	w.Installed, w.Ordered, w.SkipWindows, w.Now = version, version, true, f.now
 	if f.cluster.wish != "" && !f.cluster.isControlPlane() {
 		w.Beta, w.Internal = true, true // what a runtime sees of the catalog is what it may have

@@ -6,7 +6,7 @@ import "time"
 // the time already waited, between 200 ms and 30 s. So what is quick is seen quickly, and what takes an hour costs two looks
 // a minute, without anybody counting tries. A zero since counts as now. One in the future, because a clock was put back, counts as if it
 // were as long ago: otherwise there would be five looks a second until then.
-func Wait(now, since time.Time) time.Duration {
+func PollDelay(now, since time.Time) time.Duration {
 	if since.IsZero() {
 		since = now
 	}

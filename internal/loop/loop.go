@@ -2,7 +2,7 @@
 //
 // # Use
 //
-//	return loop.Run(ctx, loop.Pass{Client: r.Client, Controller: "kyma", Object: obj, Report: n.report},
+//	return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "kyma", Object: obj, Report: n.report},
 //	    loop.Step{Name: "connect", Do: n.connect},
 //	    loop.Step{Name: "record", Do: n.record, Save: true},
 //	    loop.Step{Name: "apply", Do: n.apply})
@@ -11,7 +11,7 @@
 //
 //	1  nil                          next step
 //	2  Done()                       the story ends here and all is well
-//	3  Look(after)                  next step; come back after that time even if nothing happens
+//	3  RecheckAfter(after)                  next step; come back after that time even if nothing happens
 //	4  Later(after, why)            not yet: stop, come back after that time
 //	5  reconcile.TerminalError      stop; nothing but a change will help, so wait for one
 //	6  any other error              stop; try again with back-off
@@ -60,8 +60,8 @@ type Step struct {
 	Save bool
 }
 
-// Pass is one run of a reconciler over one object.
-type Pass struct {
+// Options is one run of a reconciler over one object.
+type Options struct {
 	// Client patches the status.
 	Client client.Client
 	// Controller labels metrics.
@@ -130,17 +130,17 @@ func Later(after time.Duration, why string) error {
 }
 
 // Look lets the story go on, and asks for another pass after the given time even if nothing happens. The earliest of several wins.
-func Look(after time.Duration) error { return &verdict{after: after, kind: look} }
+func RecheckAfter(after time.Duration) error { return &verdict{after: after, kind: look} }
 
 // Done ends the story before its last step; all is well.
 func Done() error { return &verdict{kind: done} }
 
 // Run performs one pass: steps, report, one status patch if the status changed, publish. See the package comment.
-func Run(ctx context.Context, p Pass, steps ...Step) (result reconcile.Result, err error) {
+func Run(ctx context.Context, p Options, steps ...Step) (result reconcile.Result, err error) {
 	ctx, end := begin(ctx, p)
 	defer func() { err = end(err) }()
 	first := p.Object.DeepCopyObject().(client.Object)
-	r := &runner{Pass: p, first: first, saved: first}
+	r := &runner{Options: p, first: first, saved: first}
 	out, err := r.walk(ctx, steps)
 	if broken := r.specTouched(); broken != nil {
 		return reconcile.Result{}, broken
@@ -169,7 +169,7 @@ func Run(ctx context.Context, p Pass, steps ...Step) (result reconcile.Result, e
 
 // runner is the state of one pass.
 type runner struct {
-	Pass
+	Options
 	first client.Object // the object as it was read
 	saved client.Object // the object with the status that the control plane knows
 	look  time.Duration // the earliest repetition that a step asked for, 0 for none

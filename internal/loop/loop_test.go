@@ -69,8 +69,8 @@ func TestRun(t *testing.T) {
 	}{
 		"AllDone":      {"steps without error all run", nil, want{Ran: []string{"a", "b", "c"}}},
 		"LaterStops":   {"not yet ends the story and comes back", map[string]error{"b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Minute}},
-		"LookGoesOn":   {"a wish to look again does not end the story", map[string]error{"a": Look(time.Hour), "b": Look(time.Minute)}, want{Ran: []string{"a", "b", "c"}, After: time.Minute}},
-		"LookAndLater": {"the earlier of both counts", map[string]error{"a": Look(time.Second), "b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Second}},
+		"LookGoesOn":   {"a wish to look again does not end the story", map[string]error{"a": RecheckAfter(time.Hour), "b": RecheckAfter(time.Minute)}, want{Ran: []string{"a", "b", "c"}, After: time.Minute}},
+		"LookAndLater": {"the earlier of both counts", map[string]error{"a": RecheckAfter(time.Second), "b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Second}},
 		"DoneStops":    {"done ends the story well", map[string]error{"b": Done()}, want{Ran: []string{"a", "b"}}},
 		"ErrorStops":   {"an error is returned for back-off", map[string]error{"b": boom}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Err: boom}, Failed: true}},
 		"Terminal":     {"a terminal error is told as such, without its wrapper", map[string]error{"a": reconcile.TerminalError(boom)}, want{Ran: []string{"a"}, Outcome: Outcome{Step: "a", Err: boom, Terminal: true}, Failed: true}},
@@ -87,7 +87,7 @@ func TestRun(t *testing.T) {
 					return c.steps[step]
 				}})
 			}
-			result, err := Run(t.Context(), Pass{
+			result, err := Run(t.Context(), Options{
 				Client: b, Controller: "test", Object: b.kyma, Report: func(o Outcome) { got.Outcome = o },
 				After: func(step string) { after = append(after, step) },
 			}, steps...)
@@ -104,7 +104,7 @@ func TestRun(t *testing.T) {
 
 func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
 	b := newBench(t)
-	pass := Pass{Client: b, Controller: "test", Object: b.kyma, Report: func(Outcome) { b.kyma.Status.State = v1beta2.StateReady }}
+	pass := Options{Client: b, Controller: "test", Object: b.kyma, Report: func(Outcome) { b.kyma.Status.State = v1beta2.StateReady }}
 	for range 3 {
 		if _, err := Run(t.Context(), pass); err != nil {
 			t.Fatal(err)
@@ -122,7 +122,7 @@ func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
 func TestSaveComesBeforeTheNextStep(t *testing.T) {
 	b := newBench(t)
 	var seen v1beta2.State
-	_, err := Run(t.Context(), Pass{Client: b, Controller: "test", Object: b.kyma},
+	_, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma},
 		Step{Name: "record", Save: true, Do: func(context.Context) error {
 			b.kyma.Status.State = v1beta2.StateProcessing
 			return nil
@@ -140,7 +140,7 @@ func TestSaveComesBeforeTheNextStep(t *testing.T) {
 
 func TestSpecIsNotToBeTouched(t *testing.T) {
 	b := newBench(t)
-	_, err := Run(t.Context(), Pass{Client: b, Controller: "test", Object: b.kyma}, Step{Name: "bad", Do: func(context.Context) error {
+	_, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma}, Step{Name: "bad", Do: func(context.Context) error {
 		b.kyma.Spec.Channel = "fast"
 		return nil
 	}})
@@ -165,7 +165,7 @@ func TestPublish(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			called := false
-			result, err := Run(t.Context(), Pass{Client: b, Controller: "test", Object: b.kyma, Publish: func(context.Context) error {
+			result, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma, Publish: func(context.Context) error {
 				called = true
 				return c.publish
 			}}, Step{Name: "a", Do: func(context.Context) error { return c.step }})
@@ -193,7 +193,7 @@ func TestReason(t *testing.T) {
 	}
 }
 
-func TestWait(t *testing.T) {
+func TestPollDelay(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct{ since, want time.Duration }{
 		"JustNow":   {0, 200 * time.Millisecond},
@@ -206,7 +206,7 @@ func TestWait(t *testing.T) {
 		if c.since == -1 {
 			since = time.Time{}
 		}
-		if got := Wait(now, since); got != c.want {
+		if got := PollDelay(now, since); got != c.want {
 			t.Errorf("%s: Wait is %s, want %s", name, got, c.want)
 		}
 	}
@@ -227,7 +227,7 @@ func TestUnreached(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			result, err := Run(t.Context(), Pass{Object: &v1beta2.Kyma{}, Controller: "test"}, Step{Name: "fail", Do: func(context.Context) error { return c.err }})
+			result, err := Run(t.Context(), Options{Object: &v1beta2.Kyma{}, Controller: "test"}, Step{Name: "fail", Do: func(context.Context) error { return c.err }})
 			if soon := err == nil && result.RequeueAfter >= time.Second && result.RequeueAfter <= 2*time.Second; soon != c.soon {
 				t.Errorf("%s: %v, again after %s", c.reason, err, result.RequeueAfter)
 			}
@@ -248,7 +248,7 @@ func TestPassesSayWhatTheyAreAbout(t *testing.T) {
 		Spec:       v1beta2.ManifestSpec{Version: "1.0.0"},
 	}
 	boom := errors.New("boom")
-	_, err := Run(ctx, Pass{Controller: "test", Object: m}, Step{Name: "a", Do: func(ctx context.Context) error {
+	_, err := Run(ctx, Options{Controller: "test", Object: m}, Step{Name: "a", Do: func(ctx context.Context) error {
 		log.FromContext(ctx).Info("in a step")
 		return boom
 	}})

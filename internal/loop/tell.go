@@ -14,11 +14,11 @@ import (
 )
 
 // begin has the log lines and the trace of a pass say what it is about. end does so for the error that the pass ends with.
-func begin(ctx context.Context, p Pass) (told context.Context, end func(error) error) {
+func begin(ctx context.Context, p Options) (told context.Context, end func(error) error) {
 	about := aboutOf(p.Object)
-	about.Pass = string(controller.ReconcileIDFromContext(ctx))
+	about.ReconcileID = string(controller.ReconcileIDFromContext(ctx))
 	ctx = log.IntoContext(ctx, log.FromContext(ctx).WithValues(about.Attributes()...))
-	ctx, endSpan := telemetry.Pass(ctx, p.Controller, about)
+	ctx, endSpan := telemetry.Reconcile(ctx, p.Controller, about)
 	return ctx, func(err error) error {
 		result := metrics.ResultDone
 		switch {

@@ -279,24 +279,24 @@ func (b *backChannel) deliver(name string, e protocol.Event) {
 			b.lives.Wake(name)
 			return
 		}
-		b.pool.Hear(name, runtimes.Seen{Missed: true, Interest: i})
+		b.pool.Publish(name, runtimes.Event{Missed: true, Interest: i})
 		return
 	}
 	if e.Began {
-		b.pool.Hear(name, began(i, e))
+		b.pool.Publish(name, began(i, e))
 		return
 	}
 	o := &metav1.PartialObjectMetadata{ObjectMeta: *e.Object}
 	o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
-	b.pool.Hear(name, runtimes.Seen{Interest: i, Object: o, Deleted: e.Deleted})
+	b.pool.Publish(name, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted})
 }
 
 // began is what the beginning of a watch means: how all objects are, if the agent says that, and else that anything may have changed.
-func began(i runtimes.Interest, e protocol.Event) runtimes.Seen {
+func began(i runtimes.Interest, e protocol.Event) runtimes.Event {
 	if !e.Complete {
-		return runtimes.Seen{Missed: true, Interest: i}
+		return runtimes.Event{Missed: true, Interest: i}
 	}
-	s := runtimes.Seen{Listed: true, Interest: i, Objects: make([]metav1.PartialObjectMetadata, len(e.There))}
+	s := runtimes.Event{Listed: true, Interest: i, Objects: make([]metav1.PartialObjectMetadata, len(e.There))}
 	for k := range e.There {
 		s.Objects[k].ObjectMeta = e.There[k]
 	}
@@ -304,7 +304,7 @@ func began(i runtimes.Interest, e protocol.Event) runtimes.Seen {
 }
 
 // missed tells the followers of a runtime that they have to look.
-func (b *backChannel) missed(name string) { b.pool.Hear(name, runtimes.Seen{Missed: true}) }
+func (b *backChannel) missed(name string) { b.pool.Publish(name, runtimes.Event{Missed: true}) }
 
 // route says where events for another manager go: to the Service that its Watcher names.
 func (b *backChannel) route(manager string) (string, bool) {

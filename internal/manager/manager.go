@@ -209,7 +209,7 @@ func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest
 		Wrap: split.wrap, UserAgent: cfg.UserAgent,
 		Namespace: c.Namespace, Watch: c.WatchMode == config.WatchHub,
 		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency,
-		Looks: runtimes.Looks{Heard: c.ListenInterval, Unheard: c.PollInterval, Budget: c.PollBudget},
+		PollIntervals: runtimes.PollIntervals{Watched: c.ListenInterval, Unwatched: c.PollInterval, Budget: c.PollBudget},
 	}
 	if back != nil {
 		o.Agents, o.InterestsChanged = true, back.interestsChanged

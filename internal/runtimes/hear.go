@@ -11,14 +11,14 @@ import (
 )
 
 // A runtime is listened to in one of three ways: by watches of the pool, by an agent that runs there and tells us, or not at all. Followers
-// do not notice the difference, except that they have to look for themselves now and then: see LookInterval.
+// do not notice the difference, except that they have to look for themselves now and then: see PollInterval.
 
-// Looks say how often a runtime is looked at without a reason.
-type Looks struct {
-	// Heard is for runtimes whose changes are heard of.
-	Heard time.Duration
-	// Unheard is for all others.
-	Unheard time.Duration
+// PollIntervals say how often a runtime is looked at without a reason.
+type PollIntervals struct {
+	// Watched is for runtimes whose changes are heard of.
+	Watched time.Duration
+	// Unwatched is for all others.
+	Unwatched time.Duration
 	// Budget is the number of looks per second at all that are not heard; more of them are looked at less often. 0 is no limit.
 	Budget int
 }
@@ -46,8 +46,8 @@ func (i Interest) Compare(o Interest) int {
 // maxShared bounds how many lists of interests are shared: runtimes with the same module have the same ones.
 const maxShared = 4096
 
-// Share returns a list that is equal to the given one, and the same for all who ask for that: none of them may change it.
-func (p *Pool) Share(interests []Interest) []Interest {
+// ShareInterests returns a list that is equal to the given one, and the same for all who ask for that: none of them may change it.
+func (p *Pool) ShareInterests(interests []Interest) []Interest {
 	var key strings.Builder
 	for _, i := range interests {
 		for _, part := range []string{i.Resource.Group, i.Resource.Version, i.Resource.Resource, i.Kind, i.Namespace, i.Name, i.Labels} {
@@ -67,22 +67,22 @@ func (p *Pool) Share(interests []Interest) []Interest {
 	return interests
 }
 
-// Declared tells whether the follower with a key has said what it wants to hear of.
-func (p *Pool) Declared(kyma, key string) bool {
+// HasInterests tells whether the follower with a key has said what it wants to hear of.
+func (p *Pool) HasInterests(kyma, key string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.links[kyma]
 	return l != nil && len(l.followers[key].Interests) > 0
 }
 
-// Hear tells the followers of a runtime what somebody there has seen: of an object, to those who are interested in it. With Missed or Listed, all
-// who are interested in the Resource of the Interest are told, a moment later: see Options.Together; if that is empty, all, at once. Whoever
+// Publish tells the followers of a runtime what somebody there has seen: of an object, to those who are interested in it. With Missed or Listed, all
+// who are interested in the Resource of the Interest are told, a moment later: see Options.BatchDelay; if that is empty, all, at once. Whoever
 // calls it for one runtime calls it for one thing after the other: they are told in that order.
-func (p *Pool) Hear(kyma string, s Seen) {
+func (p *Pool) Publish(kyma string, s Event) {
 	p.mu.Lock()
 	p.linkLocked(kyma).heard = true
 	p.mu.Unlock()
-	if (s.Missed || s.Listed) && !s.Interest.Resource.Empty() && p.opts.Together > 0 {
+	if (s.Missed || s.Listed) && !s.Interest.Resource.Empty() && p.opts.BatchDelay > 0 {
 		p.gather(kyma, s)
 		return
 	}
@@ -91,22 +91,22 @@ func (p *Pool) Hear(kyma string, s Seen) {
 }
 
 // gather notes how a resource is, or that changes of it were missed, and that followers are to be told. Of one resource, only the last counts.
-func (p *Pool) gather(kyma string, s Seen) {
+func (p *Pool) gather(kyma string, s Event) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	l := p.links[kyma]
 	if l == nil {
 		return
 	}
-	l.gathered = slices.DeleteFunc(l.gathered, func(before Seen) bool { return before.Interest == s.Interest })
+	l.gathered = slices.DeleteFunc(l.gathered, func(before Event) bool { return before.Interest == s.Interest })
 	if l.gathered = append(l.gathered, s); len(l.gathered) == 1 {
-		time.AfterFunc(p.opts.Together, func() { p.tellGathered(kyma) })
+		time.AfterFunc(p.opts.BatchDelay, func() { p.tellGathered(kyma) })
 	}
 }
 
 // tellGathered tells of what was gathered.
 func (p *Pool) tellGathered(kyma string) {
-	var all []Seen
+	var all []Event
 	p.mu.Lock()
 	if l := p.links[kyma]; l != nil {
 		all, l.gathered = l.gathered, nil
@@ -118,24 +118,24 @@ func (p *Pool) tellGathered(kyma string) {
 }
 
 // tell tells followers at once.
-func (p *Pool) tell(kyma string, s Seen) {
+func (p *Pool) tell(kyma string, s Event) {
 	type call struct {
-		wake func(Seen)
-		seen Seen
+		wake func(Event)
+		seen Event
 	}
 	var calls []call
 	p.mu.Lock()
 	if l := p.links[kyma]; l != nil {
 		for _, f := range l.followers {
 			if s.Missed && s.Interest.Resource.Empty() {
-				calls = append(calls, call{f.Wake, s})
+				calls = append(calls, call{f.Notify, s})
 				continue
 			}
 			for _, i := range f.Interests {
 				if i.covers(s) {
 					of := s
 					of.Interest, of.Objects = i, i.among(s.Objects)
-					calls = append(calls, call{f.Wake, of})
+					calls = append(calls, call{f.Notify, of})
 				}
 			}
 		}
@@ -147,7 +147,7 @@ func (p *Pool) tell(kyma string, s Seen) {
 }
 
 // covers tells whether what was seen is of the interest. Of an object that is gone the labels are the last ones known, or unknown.
-func (i Interest) covers(s Seen) bool {
+func (i Interest) covers(s Event) bool {
 	if s.Interest.Resource.Resource == "" { // whoever told knows the kind only
 		if i.Resource.Group != s.Interest.Resource.Group || i.Kind != s.Interest.Kind {
 			return false
@@ -183,22 +183,22 @@ func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
 	return err != nil || selector.Matches(labels.Set(o.Labels))
 }
 
-// SetHeard says whether the agent of a runtime is heard. When it no longer is, followers are told that they may have missed something: from
+// SetAgentConnected says whether the agent of a runtime is heard. When it no longer is, followers are told that they may have missed something: from
 // now on they have to look.
-func (p *Pool) SetHeard(kyma string, heard bool) {
+func (p *Pool) SetAgentConnected(kyma string, heard bool) {
 	p.mu.Lock()
 	l := p.linkLocked(kyma)
 	was := !l.unheard
 	l.unheard = !heard
 	p.mu.Unlock()
 	if was && !heard {
-		p.Hear(kyma, Seen{Missed: true})
+		p.Publish(kyma, Event{Missed: true})
 	}
 }
 
-// Watches tells whether changes of a runtime are heard of without looking. A runtime with an agent is taken to be heard until SetHeard says
+// IsWatched tells whether changes of a runtime are heard of without looking. A runtime with an agent is taken to be heard until SetAgentConnected says
 // otherwise.
-func (p *Pool) Watches(kyma string) bool {
+func (p *Pool) IsWatched(kyma string) bool {
 	if p.opts.Watch || !p.opts.Agents {
 		return p.opts.Watch
 	}
@@ -208,20 +208,20 @@ func (p *Pool) Watches(kyma string) bool {
 	return l == nil || !l.unheard
 }
 
-// Listens tells whether the interests of followers matter to anybody.
-func (p *Pool) Listens() bool { return p.opts.Watch || p.opts.Agents }
+// UsesInterests tells whether the interests of followers matter to anybody.
+func (p *Pool) UsesInterests() bool { return p.opts.Watch || p.opts.Agents }
 
-// LookInterval is how long a follower may wait before it looks at a runtime without a reason. It grows when there is more to look at than the
+// PollInterval is how long a follower may wait before it looks at a runtime without a reason. It grows when there is more to look at than the
 // budget allows.
-func (p *Pool) LookInterval(kyma string) time.Duration {
-	looks := p.opts.Looks
-	if p.Watches(kyma) {
-		return looks.Heard
+func (p *Pool) PollInterval(kyma string) time.Duration {
+	looks := p.opts.PollIntervals
+	if p.IsWatched(kyma) {
+		return looks.Watched
 	}
 	if looks.Budget <= 0 {
-		return looks.Unheard
+		return looks.Unwatched
 	}
-	return max(looks.Unheard, time.Duration(p.unheard())*time.Second/time.Duration(looks.Budget))
+	return max(looks.Unwatched, time.Duration(p.unheard())*time.Second/time.Duration(looks.Budget))
 }
 
 // unheard returns the number of followers who have to look. It is counted anew every few seconds.

@@ -44,29 +44,29 @@ func TestFollowBehind(t *testing.T) {
 		behind bool
 		want   []string
 	}{
-		"Behind":  {"it may have been about what is relied on", true, true, []string{"Deployment", "ConfigMap"}},
-		"Current": {"whoever has just looked has missed nothing", true, false, nil},
-		"Silence": {"nothing was told", false, true, nil},
+		"ReplayMissed": {"it may have been about what is relied on", true, true, []string{"Deployment", "ConfigMap"}},
+		"Current":      {"whoever has just looked has missed nothing", true, false, nil},
+		"Silence":      {"nothing was told", false, true, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := newListeningPool(t, Options{Agents: true})
 			if c.early {
-				p.Hear("a", Seen{Interest: deployments, Object: object("n", "x", nil)})
+				p.Publish("a", Event{Interest: deployments, Object: object("n", "x", nil)})
 			}
 			var told []string
-			f := Follower{Key: "first", Behind: c.behind, Wake: func(s Seen) {
+			f := Subscriber{Key: "first", ReplayMissed: c.behind, Notify: func(s Event) {
 				if s.Missed {
 					told = append(told, s.Interest.Kind)
 				}
 			}}
-			p.Follow("a", f)
+			p.Subscribe("a", f)
 			if len(told) > 0 {
 				t.Errorf("%s: told %v without interests", c.reason, told)
 			}
 			f.Interests = []Interest{deployments, oneMap}
-			p.Follow("a", f)
-			p.Follow("a", f)
+			p.Subscribe("a", f)
+			p.Subscribe("a", f)
 			if diff := cmp.Diff(c.want, told); diff != "" {
 				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
 			}
@@ -85,32 +85,32 @@ func TestHear(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		seen   Seen
+		seen   Event
 		want   []string // who is told, and as what
 	}{
-		"Labelled":     {"of the kind, with the label", Seen{Interest: in("deployments", "v1"), Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
-		"OtherLabel":   {"of the kind, without it", Seen{Interest: in("deployments", "v1"), Object: object("n", "x", nil)}, nil},
-		"OtherVersion": {"an object is the same in each version", Seen{Interest: in("deployments", "v1beta1"), Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
-		"Gone":         {"what is gone may have lost its labels on the way", Seen{Interest: in("deployments", "v1"), Object: object("n", "x", nil), Deleted: true}, []string{"first Deployment", "second Deployment"}},
-		"Named":        {"the one object", Seen{Interest: in("configmaps", "v1"), Object: object("n", "a", nil)}, []string{"second ConfigMap"}},
-		"OtherName":    {"another", Seen{Interest: in("configmaps", "v1"), Object: object("n", "b", nil)}, nil},
-		"OtherSpace":   {"of another namespace", Seen{Interest: in("configmaps", "v1"), Object: object("m", "a", nil)}, nil},
-		"MissedKind":   {"any of a kind", Seen{Interest: in("configmaps", "v1"), Missed: true}, []string{"second ConfigMap"}},
-		"ByKind":       {"who told knows the kind only", Seen{Interest: Interest{Kind: "ConfigMap", Resource: schema.GroupVersionResource{Version: "v1"}}, Missed: true}, []string{"second ConfigMap"}},
-		"MissedAll":    {"anything", Seen{Missed: true}, []string{"first ", "second "}},
-		"Unknown":      {"nobody's kind", Seen{Interest: in("jobs", "v1"), Object: object("n", "x", mine)}, nil},
+		"Labelled":     {"of the kind, with the label", Event{Interest: in("deployments", "v1"), Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
+		"OtherLabel":   {"of the kind, without it", Event{Interest: in("deployments", "v1"), Object: object("n", "x", nil)}, nil},
+		"OtherVersion": {"an object is the same in each version", Event{Interest: in("deployments", "v1beta1"), Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
+		"Gone":         {"what is gone may have lost its labels on the way", Event{Interest: in("deployments", "v1"), Object: object("n", "x", nil), Deleted: true}, []string{"first Deployment", "second Deployment"}},
+		"Named":        {"the one object", Event{Interest: in("configmaps", "v1"), Object: object("n", "a", nil)}, []string{"second ConfigMap"}},
+		"OtherName":    {"another", Event{Interest: in("configmaps", "v1"), Object: object("n", "b", nil)}, nil},
+		"OtherSpace":   {"of another namespace", Event{Interest: in("configmaps", "v1"), Object: object("m", "a", nil)}, nil},
+		"MissedKind":   {"any of a kind", Event{Interest: in("configmaps", "v1"), Missed: true}, []string{"second ConfigMap"}},
+		"ByKind":       {"who told knows the kind only", Event{Interest: Interest{Kind: "ConfigMap", Resource: schema.GroupVersionResource{Version: "v1"}}, Missed: true}, []string{"second ConfigMap"}},
+		"MissedAll":    {"anything", Event{Missed: true}, []string{"first ", "second "}},
+		"Unknown":      {"nobody's kind", Event{Interest: in("jobs", "v1"), Object: object("n", "x", mine)}, nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			p := newListeningPool(t, Options{Agents: true, Together: -1})
+			p := newListeningPool(t, Options{Agents: true, BatchDelay: -1})
 			var told []string
 			follow := func(key string, interests ...Interest) {
-				p.Follow("a", Follower{Key: key, Interests: interests, Wake: func(s Seen) { told = append(told, key+" "+s.Interest.Kind) }})
+				p.Subscribe("a", Subscriber{Key: key, Interests: interests, Notify: func(s Event) { told = append(told, key+" "+s.Interest.Kind) }})
 			}
 			follow("first", deployments)
 			follow("second", oneMap, deployments)
-			p.Hear("a", c.seen)
-			p.Hear("b", c.seen) // whom nobody follows
+			p.Publish("a", c.seen)
+			p.Publish("b", c.seen) // whom nobody follows
 			slices.Sort(told)
 			if diff := cmp.Diff(c.want, told); diff != "" {
 				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
@@ -123,7 +123,7 @@ func TestInterests(t *testing.T) {
 	changes := 0
 	p := newListeningPool(t, Options{Agents: true, InterestsChanged: func(kyma string) { changes++ }})
 	follow := func(key string, interests ...Interest) {
-		p.Follow("a", Follower{Key: key, Interests: interests, Wake: func(Seen) {}})
+		p.Subscribe("a", Subscriber{Key: key, Interests: interests, Notify: func(Event) {}})
 	}
 	follow("first", deployments)
 	follow("second", oneMap, deployments)
@@ -134,9 +134,9 @@ func TestInterests(t *testing.T) {
 	if changes != 2 {
 		t.Errorf("told %d times, want 2: following the same again is no news", changes)
 	}
-	p.Unfollow("a", "first")
-	p.Unfollow("a", "second")
-	p.Unfollow("a", "second")
+	p.Unsubscribe("a", "first")
+	p.Unsubscribe("a", "second")
+	p.Unsubscribe("a", "second")
 	if changes != 4 || len(p.Interests("a")) > 0 {
 		t.Errorf("told %d times, want 4; left %v", changes, p.Interests("a"))
 	}
@@ -145,7 +145,7 @@ func TestInterests(t *testing.T) {
 func TestSetHeard(t *testing.T) {
 	p := newListeningPool(t, Options{Agents: true})
 	missed := 0
-	p.Follow("a", Follower{Key: "x", Wake: func(s Seen) {
+	p.Subscribe("a", Subscriber{Key: "x", Notify: func(s Event) {
 		if s.Missed {
 			missed++
 		}
@@ -155,41 +155,41 @@ func TestSetHeard(t *testing.T) {
 		watches bool
 		missed  int
 	}{{true, true, 0}, {false, false, 1}, {false, false, 1}, {true, true, 1}, {false, false, 2}} {
-		p.SetHeard("a", step.heard)
-		if p.Watches("a") != step.watches || missed != step.missed {
-			t.Errorf("step %d: watches %v, missed %d times, want %v, %d", i, p.Watches("a"), missed, step.watches, step.missed)
+		p.SetAgentConnected("a", step.heard)
+		if p.IsWatched("a") != step.watches || missed != step.missed {
+			t.Errorf("step %d: watches %v, missed %d times, want %v, %d", i, p.IsWatched("a"), missed, step.watches, step.missed)
 		}
 	}
-	if !p.Watches("b") {
+	if !p.IsWatched("b") {
 		t.Error("a runtime of which nothing was said is taken to be heard")
 	}
 }
 
 func TestLookInterval(t *testing.T) {
-	looks := Looks{Heard: 6 * time.Hour, Unheard: time.Minute, Budget: 10}
+	looks := PollIntervals{Watched: 6 * time.Hour, Unwatched: time.Minute, Budget: 10}
 	cases := map[string]struct {
 		reason  string
 		options Options
 		unheard int
 		want    time.Duration
 	}{
-		"Hub":     {"whose changes are seen", Options{Watch: true, Looks: looks}, 0, 6 * time.Hour},
-		"Heard":   {"whose agent is heard", Options{Agents: true, Looks: looks}, 0, 6 * time.Hour},
-		"Unheard": {"one that is not", Options{Agents: true, Looks: looks}, 1, time.Minute},
-		"Many":    {"1,200 with two followers each, at 10 a second", Options{Agents: true, Looks: looks}, 1200, 4 * time.Minute},
-		"Poll":    {"nobody is heard", Options{Looks: looks}, 1, time.Minute},
-		"NoLimit": {"no budget", Options{Looks: Looks{Unheard: time.Minute}}, 1200, time.Minute},
+		"Hub":       {"whose changes are seen", Options{Watch: true, PollIntervals: looks}, 0, 6 * time.Hour},
+		"Watched":   {"whose agent is heard", Options{Agents: true, PollIntervals: looks}, 0, 6 * time.Hour},
+		"Unwatched": {"one that is not", Options{Agents: true, PollIntervals: looks}, 1, time.Minute},
+		"Many":      {"1,200 with two followers each, at 10 a second", Options{Agents: true, PollIntervals: looks}, 1200, 4 * time.Minute},
+		"Poll":      {"nobody is heard", Options{PollIntervals: looks}, 1, time.Minute},
+		"NoLimit":   {"no budget", Options{PollIntervals: PollIntervals{Unwatched: time.Minute}}, 1200, time.Minute},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := newListeningPool(t, c.options)
 			for i := range max(c.unheard, 1) {
 				for _, key := range []string{"x", "y"} {
-					p.Follow(fmt.Sprint(i), Follower{Key: key, Wake: func(Seen) {}})
+					p.Subscribe(fmt.Sprint(i), Subscriber{Key: key, Notify: func(Event) {}})
 				}
-				p.SetHeard(fmt.Sprint(i), c.unheard == 0)
+				p.SetAgentConnected(fmt.Sprint(i), c.unheard == 0)
 			}
-			if got := p.LookInterval("0"); got != c.want {
+			if got := p.PollInterval("0"); got != c.want {
 				t.Errorf("%s: %s, want %s", c.reason, got, c.want)
 			}
 		})
@@ -200,9 +200,9 @@ func TestMissedIsToldOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newListeningPool(t, Options{Agents: true})
 		told := make(chan string, 10)
-		p.Follow("a", Follower{Key: "x", Interests: []Interest{deployments, oneMap}, Wake: func(s Seen) { told <- s.Interest.Kind }})
+		p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{deployments, oneMap}, Notify: func(s Event) { told <- s.Interest.Kind }})
 		began := func(i Interest) {
-			p.Hear("a", Seen{Missed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}})
+			p.Publish("a", Event{Missed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}})
 		}
 		for range 3 {
 			began(deployments)
@@ -233,7 +233,7 @@ func TestListedIsToldInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newListeningPool(t, Options{Agents: true})
 		var told []string
-		p.Follow("a", Follower{Key: "x", Interests: []Interest{deployments, oneMap}, Wake: func(s Seen) {
+		p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{deployments, oneMap}, Notify: func(s Event) {
 			line := s.Interest.Kind
 			for _, o := range s.Objects {
 				line += " " + o.Name
@@ -244,19 +244,19 @@ func TestListedIsToldInOrder(t *testing.T) {
 			told = append(told, line)
 		}})
 		listed := func(i Interest, objects ...*metav1.PartialObjectMetadata) {
-			s := Seen{Listed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}}
+			s := Event{Listed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}}
 			for _, o := range objects {
 				s.Objects = append(s.Objects, *o)
 			}
-			p.Hear("a", s)
+			p.Publish("a", s)
 		}
 		mine := map[string]string{"mine": "yes"}
-		p.Hear("a", Seen{Missed: true, Interest: Interest{Resource: deployments.Resource, Kind: deployments.Kind}})
+		p.Publish("a", Event{Missed: true, Interest: Interest{Resource: deployments.Resource, Kind: deployments.Kind}})
 		listed(deployments, object("n", "one", mine), object("n", "other", nil), object("m", "two", mine))
 		if len(told) > 0 {
 			t.Errorf("told at once: %q", told)
 		}
-		p.Hear("a", Seen{Interest: oneMap, Object: object("n", "a", nil)})
+		p.Publish("a", Event{Interest: oneMap, Object: object("n", "a", nil)})
 		listed(oneMap, object("n", "a", nil), object("n", "b", nil))
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -268,15 +268,15 @@ func TestListedIsToldInOrder(t *testing.T) {
 
 func TestShare(t *testing.T) {
 	p := newListeningPool(t, Options{Agents: true})
-	first := p.Share([]Interest{oneMap, deployments})
-	again := p.Share([]Interest{oneMap, deployments})
+	first := p.ShareInterests([]Interest{oneMap, deployments})
+	again := p.ShareInterests([]Interest{oneMap, deployments})
 	if &first[0] != &again[0] {
 		t.Error("equal lists take memory twice")
 	}
-	if other := p.Share([]Interest{oneMap}); cmp.Diff([]Interest{oneMap}, other) != "" {
+	if other := p.ShareInterests([]Interest{oneMap}); cmp.Diff([]Interest{oneMap}, other) != "" {
 		t.Errorf("another list became %v", other)
 	}
-	if none := p.Share(nil); len(none) > 0 {
+	if none := p.ShareInterests(nil); len(none) > 0 {
 		t.Errorf("no interests became %v", none)
 	}
 }
@@ -285,17 +285,17 @@ func TestDeclaredAndHurried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newListeningPool(t, Options{Agents: true})
 		key := ManifestKey("kcp-system", "m")
-		if p.Declared("a", key) || p.Hurries("a") {
+		if p.HasInterests("a", key) || p.Hurries("a") {
 			t.Error("something is known of a runtime that nobody follows")
 		}
-		p.Follow("a", Follower{Key: key, Wake: func(Seen) {}})
-		if p.Declared("a", key) {
+		p.Subscribe("a", Subscriber{Key: key, Notify: func(Event) {}})
+		if p.HasInterests("a", key) {
 			t.Error("a follower that has said nothing yet counts as one that has")
 		}
-		p.Follow("a", Follower{Key: key, Interests: []Interest{oneMap}, Wake: func(Seen) {}})
+		p.Subscribe("a", Subscriber{Key: key, Interests: []Interest{oneMap}, Notify: func(Event) {}})
 		p.Hurry("a")
-		if !p.Declared("a", key) || !p.Hurries("a") || p.Hurries("b") {
-			t.Errorf("declared %v, hurries %v, want both, and nobody else", p.Declared("a", key), p.Hurries("a"))
+		if !p.HasInterests("a", key) || !p.Hurries("a") || p.Hurries("b") {
+			t.Errorf("declared %v, hurries %v, want both, and nobody else", p.HasInterests("a", key), p.Hurries("a"))
 		}
 		p.Rest("a")
 		if p.Hurries("a") || p.HurriesAny() {

@@ -2,7 +2,7 @@
 //
 // # Use
 //
-//	pool.Follow("kyma-a", runtimes.Follower{Key: "kyma", Interests: …, Wake: enqueue})
+//	pool.Subscribe("kyma-a", runtimes.Subscriber{Key: "kyma", Interests: …, Notify: enqueue})
 //	rt, err := pool.Get(ctx, "kyma-a")       // no request is made; err is an *Error that says what to do
 //	result, err := rt.Apply(ctx, set, done)  // a Runtime is an apply.Cluster
 //
@@ -53,12 +53,12 @@ type Options struct {
 	Self *rest.Config
 	// Watch holds watches for followers.
 	Watch bool
-	// Agents says that agents in the runtimes tell what happens there, see Hear. Without it and Watch, followers are told of the connection only.
+	// Agents says that agents in the runtimes tell what happens there, see Publish. Without it and Watch, followers are told of the connection only.
 	Agents bool
 	// InterestsChanged is told when the followers of a runtime want to hear of something else. It must not block. nil: nobody is told.
 	InterestsChanged func(kyma string)
-	// Looks say how often followers should look for themselves.
-	Looks Looks
+	// PollIntervals say how often followers should look for themselves.
+	PollIntervals PollIntervals
 	// Timeout is the deadline of one request. Default 15 s.
 	Timeout time.Duration
 	// Concurrency is the number of requests to one runtime at the same time. Default 8.
@@ -67,9 +67,9 @@ type Options struct {
 	Wrap func(http.RoundTripper) http.RoundTripper
 	// UserAgent is what runtimes see. Default lifecycle-manager.
 	UserAgent string
-	// Together is how long changes that were missed are gathered before followers are told, because they come in swarms: an agent that begins to
+	// BatchDelay is how long changes that were missed are gathered before followers are told, because they come in swarms: an agent that begins to
 	// watch says so of each resource. Default 300 ms; negative is not at all.
-	Together time.Duration
+	BatchDelay time.Duration
 }
 
 // Pool is the set of connections. Safe for concurrent use.
@@ -103,12 +103,12 @@ type Runtime struct {
 
 // link is what is known of one runtime: who follows it, and the connection if there is one.
 type link struct {
-	followers map[string]Follower
+	followers map[string]Subscriber
 	runtime   *Runtime
-	heard     bool   // something was heard of it, which followers that come later have missed
-	unheard   bool   // its agent, if there are agents, was said not to be heard
-	refused   bool   // somebody was told that there is no connection, and waits for one
-	gathered  []Seen // what followers are to be told; somebody will
+	heard     bool    // something was heard of it, which followers that come later have missed
+	unheard   bool    // its agent, if there are agents, was said not to be heard
+	refused   bool    // somebody was told that there is no connection, and waits for one
+	gathered  []Event // what followers are to be told; somebody will
 }
 
 // New returns an empty Pool. The end of ctx ends its watches.
@@ -128,8 +128,8 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 	if opts.UserAgent == "" {
 		opts.UserAgent = "lifecycle-manager"
 	}
-	if opts.Together == 0 {
-		opts.Together = 300 * time.Millisecond
+	if opts.BatchDelay == 0 {
+		opts.BatchDelay = 300 * time.Millisecond
 	}
 	return &Pool{base: ctx, opts: opts, links: map[string]*link{}, hurrying: make(chan struct{})}, nil
 }
@@ -146,9 +146,9 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, err
 }
 
-// Peek is Get for who may do without: where agents tell what happens, it returns nil instead of making the first connection, for which the access
+// GetIfOpen is Get for who may do without: where agents tell what happens, it returns nil instead of making the first connection, for which the access
 // Secret would have to be read. Errors are those of Get.
-func (p *Pool) Peek(ctx context.Context, kyma string) (*Runtime, error) {
+func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	if !p.opts.Agents || p.opts.Watch || p.current(kyma) != nil {
 		return p.Get(ctx, kyma)
 	}
@@ -204,8 +204,8 @@ func (rt *Runtime) usable() (*Runtime, error) {
 	return rt, nil
 }
 
-// Teach says which kinds bundles define, so that runtimes need not be asked.
-func (p *Pool) Teach(b *render.Bundle) { p.kinds.Learn(b) }
+// RegisterKinds says which kinds bundles define, so that runtimes need not be asked.
+func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.Learn(b) }
 
 // Resource returns how a kind is served, if that is the same in all runtimes as far as is known: of built-in kinds, and of those that bundles define.
 func (p *Pool) Resource(ref apply.Ref) (schema.GroupVersionResource, bool) {
@@ -284,7 +284,7 @@ func (p *Pool) swap(kyma string, rt *Runtime) *Runtime {
 		old.close()
 	}
 	if old != nil || refused { // else nobody was without, and whoever wants it asks for it
-		p.wake(kyma, Seen{Connection: true})
+		p.wake(kyma, Event{Connection: true})
 	}
 	return rt
 }
@@ -302,13 +302,13 @@ func (p *Pool) drop(kyma string) {
 	p.mu.Unlock()
 	if old != nil {
 		old.close()
-		p.wake(kyma, Seen{Connection: true})
+		p.wake(kyma, Event{Connection: true})
 	}
 }
 
-// HangUp closes the connection unless it is in use, for instance by watches: whoever makes the next request connects again. It is for a runtime that has
+// CloseIdle closes the connection unless it is in use, for instance by watches: whoever makes the next request connects again. It is for a runtime that has
 // been found as it should be. Of a fleet that is looked at, those are many, and thousands of connections that wait for their idle timeout take a gigabyte.
-func (rt *Runtime) HangUp() { rt.transport.CloseIdleConnections() }
+func (rt *Runtime) CloseIdle() { rt.transport.CloseIdleConnections() }
 
 func (rt *Runtime) close() {
 	rt.breaker.stop()
@@ -345,14 +345,14 @@ func (p *Pool) brokeOrMended(kyma string, b *breaker) {
 	}
 	l.runtime.countLocked(state)
 	p.mu.Unlock()
-	p.wake(kyma, Seen{Connection: true})
+	p.wake(kyma, Event{Connection: true})
 }
 
 // linkLocked returns the link of a runtime, made if needed. The caller holds mu.
 func (p *Pool) linkLocked(kyma string) *link {
 	l := p.links[kyma]
 	if l == nil {
-		l = &link{followers: map[string]Follower{}}
+		l = &link{followers: map[string]Subscriber{}}
 		p.links[kyma] = l
 	}
 	return l

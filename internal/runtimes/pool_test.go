@@ -86,28 +86,28 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 func TestPeek(t *testing.T) {
 	s := newServer(t)
 	pool, kcp := newPool(t, secret("x", s.kubeconfig("first")))
-	if rt, err := pool.Peek(t.Context(), "a"); err != nil || rt == nil {
+	if rt, err := pool.GetIfOpen(t.Context(), "a"); err != nil || rt == nil {
 		t.Errorf("where nobody tells what happens, got %v, %v, want a connection", rt, err)
 	}
 	pool.Close("a")
 	pool.opts.Agents = true
-	if rt, err := pool.Peek(t.Context(), "a"); err != nil || rt != nil {
+	if rt, err := pool.GetIfOpen(t.Context(), "a"); err != nil || rt != nil {
 		t.Errorf("got %v, %v, want no connection", rt, err)
 	}
-	if _, err := pool.Peek(t.Context(), "b"); codeOf(err) != "AccessSecretNotFound" {
+	if _, err := pool.GetIfOpen(t.Context(), "b"); codeOf(err) != "AccessSecretNotFound" {
 		t.Errorf("without access Secret: %v", err)
 	}
 	rt, err := pool.Get(t.Context(), "a")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if again, err := pool.Peek(t.Context(), "a"); err != nil || again != rt {
+	if again, err := pool.GetIfOpen(t.Context(), "a"); err != nil || again != rt {
 		t.Errorf("got %v, %v, want the connection that is there", again, err)
 	}
 	if err := kcp.Delete(t.Context(), secret("x", nil)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Peek(t.Context(), "a"); codeOf(err) != "AccessSecretNotFound" {
+	if _, err := pool.GetIfOpen(t.Context(), "a"); codeOf(err) != "AccessSecretNotFound" {
 		t.Errorf("without the Secret of a connection that is there: %v", err)
 	}
 }
@@ -165,8 +165,8 @@ func TestConnectionFollowsTheCredential(t *testing.T) {
 	if again, _ := pool.Get(t.Context(), "a"); again != first {
 		t.Error("an unchanged Secret gives another connection, want the same")
 	}
-	woken := make(chan Seen, 10)
-	pool.Follow("a", Follower{Key: "k", Wake: func(s Seen) { woken <- s }})
+	woken := make(chan Event, 10)
+	pool.Subscribe("a", Subscriber{Key: "k", Notify: func(s Event) { woken <- s }})
 	s.token.Store(new("second"))
 	access.Data[secretKey] = s.kubeconfig("second")
 	if err := kcp.Update(t.Context(), access); err != nil {
@@ -208,7 +208,7 @@ func TestHangUp(t *testing.T) {
 		if _, err := rt.Get(t.Context(), someRef); err != nil {
 			t.Fatal(err)
 		}
-		rt.HangUp()
+		rt.CloseIdle()
 		select {
 		case <-closed:
 		case <-time.After(10 * time.Second):
@@ -224,8 +224,8 @@ func TestBreaker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	woken := make(chan Seen, 10)
-	pool.Follow("a", Follower{Key: "k", Wake: func(s Seen) { woken <- s }})
+	woken := make(chan Event, 10)
+	pool.Subscribe("a", Subscriber{Key: "k", Notify: func(s Event) { woken <- s }})
 
 	s.token.Store(new("other")) // as if the credential had been revoked
 	if _, err := rt.Get(t.Context(), someRef); err == nil {

@@ -18,17 +18,17 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Follower wants to hear what happens in a runtime.
-type Follower struct {
+// Subscriber wants to hear what happens in a runtime.
+type Subscriber struct {
 	// Key tells followers of one runtime apart; following again under the same key replaces.
 	Key string
 	// Interests are what it wants to hear of; the connection itself always.
 	Interests []Interest
-	// Behind says that it relies on what was known before this program ran: when it first has interests, and something was heard before that, it
+	// ReplayMissed says that it relies on what was known before this program ran: when it first has interests, and something was heard before that, it
 	// is told that it has missed changes of each.
-	Behind bool
-	// Wake is told. It must not block and may be called at any time from any goroutine.
-	Wake func(Seen)
+	ReplayMissed bool
+	// Notify is told. It must not block and may be called at any time from any goroutine.
+	Notify func(Event)
 }
 
 // ManifestKey is the Key of the follower that stands for a Manifest.
@@ -45,8 +45,8 @@ type Interest struct {
 	Labels string
 }
 
-// Seen is what a follower is told.
-type Seen struct {
+// Event is what a follower is told.
+type Event struct {
 	// Connection says that the connection was made, replaced, broke or mended; nothing else is set then.
 	Connection bool
 	// Missed says that changes may have been missed, of the Resource of the Interest, or of anything if that is empty: whoever depends on
@@ -63,13 +63,13 @@ type Seen struct {
 	Deleted bool
 }
 
-// Follow registers f, whether or not the runtime can be reached. Following again with the same key and interests costs nothing.
-func (p *Pool) Follow(kyma string, f Follower) {
+// Subscribe registers f, whether or not the runtime can be reached. Following again with the same key and interests costs nothing.
+func (p *Pool) Subscribe(kyma string, f Subscriber) {
 	p.mu.Lock()
 	l := p.linkLocked(kyma)
 	former := l.followers[f.Key].Interests
 	news := !slices.Equal(former, f.Interests)
-	missed := f.Behind && l.heard && len(former) == 0 && len(f.Interests) > 0
+	missed := f.ReplayMissed && l.heard && len(former) == 0 && len(f.Interests) > 0
 	l.followers[f.Key] = f
 	if l.runtime != nil {
 		l.runtime.follow(f)
@@ -77,7 +77,7 @@ func (p *Pool) Follow(kyma string, f Follower) {
 	p.mu.Unlock()
 	for _, i := range f.Interests {
 		if missed {
-			f.Wake(Seen{Missed: true, Interest: i})
+			f.Notify(Event{Missed: true, Interest: i})
 		}
 	}
 	p.tellInterests(kyma, news)
@@ -90,8 +90,8 @@ func (p *Pool) tellInterests(kyma string, changed bool) {
 	}
 }
 
-// Unfollow forgets the follower with the given key.
-func (p *Pool) Unfollow(kyma, key string) {
+// Unsubscribe forgets the follower with the given key.
+func (p *Pool) Unsubscribe(kyma, key string) {
 	p.tellInterests(kyma, p.unfollow(kyma, key))
 }
 
@@ -106,7 +106,7 @@ func (p *Pool) unfollow(kyma, key string) bool {
 	had := len(l.followers[key].Interests) > 0
 	delete(l.followers, key)
 	if l.runtime != nil {
-		l.runtime.follow(Follower{Key: key})
+		l.runtime.follow(Subscriber{Key: key})
 	}
 	if len(l.followers) == 0 && l.runtime == nil {
 		delete(p.links, kyma)
@@ -115,9 +115,9 @@ func (p *Pool) unfollow(kyma, key string) bool {
 }
 
 // wake tells all followers of a runtime.
-func (p *Pool) wake(kyma string, s Seen) {
+func (p *Pool) wake(kyma string, s Event) {
 	p.mu.Lock()
-	var all []Follower
+	var all []Subscriber
 	if l := p.links[kyma]; l != nil {
 		for _, f := range l.followers {
 			all = append(all, f)
@@ -125,12 +125,12 @@ func (p *Pool) wake(kyma string, s Seen) {
 	}
 	p.mu.Unlock()
 	for _, f := range all {
-		f.Wake(s)
+		f.Notify(s)
 	}
 }
 
 // follow makes the watches of the connection match what f wants.
-func (rt *Runtime) follow(f Follower) {
+func (rt *Runtime) follow(f Subscriber) {
 	if rt.watches != nil {
 		rt.watches.follow(f)
 	}
@@ -150,7 +150,7 @@ type watches struct {
 // listening is one running watch.
 type listening struct {
 	stop      context.CancelFunc
-	followers map[string]Follower // guarded by watches.mu
+	followers map[string]Subscriber // guarded by watches.mu
 }
 
 func newWatches(ctx context.Context, cfg *rest.Config, hc *http.Client, timeout time.Duration) *watches {
@@ -163,7 +163,7 @@ func newWatches(ctx context.Context, cfg *rest.Config, hc *http.Client, timeout 
 }
 
 // follow starts what f wants and nobody had, and stops what only f had and wants no longer.
-func (w *watches) follow(f Follower) {
+func (w *watches) follow(f Subscriber) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.stopped {
@@ -175,7 +175,7 @@ func (w *watches) follow(f Follower) {
 		l := w.running[i]
 		if l == nil {
 			ctx, cancel := context.WithCancel(w.base)
-			l = &listening{stop: cancel, followers: map[string]Follower{}}
+			l = &listening{stop: cancel, followers: map[string]Subscriber{}}
 			w.running[i] = l
 			go w.listen(ctx, i, l)
 		}
@@ -248,7 +248,7 @@ func (w *watches) once(ctx context.Context, i Interest, l *listening, at string)
 			return "", fmt.Errorf("looking where %s stand: %w", i.Resource.Resource, err)
 		}
 		at = list.ResourceVersion
-		w.tell(l, Seen{Interest: i, Listed: true, Objects: list.Items}) // whatever happened before, this is how it is now
+		w.tell(l, Event{Interest: i, Listed: true, Objects: list.Items}) // whatever happened before, this is how it is now
 	}
 	opts.ResourceVersion, opts.AllowWatchBookmarks = at, true
 	stream, err := c.Watch(ctx, opts)
@@ -273,7 +273,7 @@ func (w *watches) once(ctx context.Context, i Interest, l *listening, at string)
 			}
 			at = m.ResourceVersion
 			if event.Type != watch.Bookmark {
-				w.tell(l, Seen{Interest: i, Object: m, Deleted: event.Type == watch.Deleted})
+				w.tell(l, Event{Interest: i, Object: m, Deleted: event.Type == watch.Deleted})
 			}
 		}
 	}
@@ -281,14 +281,14 @@ func (w *watches) once(ctx context.Context, i Interest, l *listening, at string)
 }
 
 // tell wakes who follows.
-func (w *watches) tell(l *listening, s Seen) {
+func (w *watches) tell(l *listening, s Event) {
 	w.mu.Lock()
-	all := make([]Follower, 0, len(l.followers))
+	all := make([]Subscriber, 0, len(l.followers))
 	for _, f := range l.followers {
 		all = append(all, f)
 	}
 	w.mu.Unlock()
 	for _, f := range all {
-		f.Wake(s)
+		f.Notify(s)
 	}
 }

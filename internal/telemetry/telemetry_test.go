@@ -82,12 +82,12 @@ func TestTrace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, endPass := Pass(ctx, "manifest", About{Runtime: "runtime-a", Module: "sample", Version: "1.0.0", Pass: "id"})
+	ctx, endReconcile := Reconcile(ctx, "manifest", About{Runtime: "runtime-a", Module: "sample", Version: "1.0.0", ReconcileID: "id"})
 	inStep, endStep := Step(ctx, "manifest", "apply")
 	h := newHistogram()
 	Observe(inStep, h, 0.5)
 	endStep("error", errors.New("applying ConfigMap a/b: no"))
-	endPass("error", nil)
+	endReconcile("error", nil)
 	stop()
 	step, pass := <-s.got, <-s.got
 	attributes := map[string]string{}
@@ -115,11 +115,11 @@ func TestTraceOff(t *testing.T) {
 	h := newHistogram()
 	about := About{Runtime: "runtime-a"}
 	if n := testing.AllocsPerRun(100, func() {
-		inPass, endPass := Pass(ctx, "kyma", about)
-		inStep, endStep := Step(inPass, "kyma", "connect")
+		inReconcile, endReconcile := Reconcile(ctx, "kyma", about)
+		inStep, endStep := Step(inReconcile, "kyma", "connect")
 		Observe(inStep, h, 0.5)
 		endStep("done", nil)
-		endPass("done", nil)
+		endReconcile("done", nil)
 	}); n != 0 {
 		t.Errorf("without a tracer a pass and a step cost %v allocations", n)
 	}
@@ -134,7 +134,7 @@ func TestTraceIsKeptInPart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, end := Pass(ctx, "kyma", About{})
+	ctx, end := Reconcile(ctx, "kyma", About{})
 	h := newHistogram()
 	Observe(ctx, h, 0.5)
 	end("done", nil)

@@ -8,11 +8,11 @@
 //	defer stop()
 //	mgr, err := manager.New(ctx, c, cfg) // its passes find the tracer in their context
 //
-// The runner of steps (internal/loop) calls [Pass], [Step] and [Observe]; nobody else has to know of any of this.
+// The runner of steps (internal/loop) calls [Reconcile], [Step] and [Observe]; nobody else has to know of any of this.
 //
 // # How it works
 //
-// A tracer travels in the context. Where there is none, [Pass] and [Step] return the context that they were given: a look into it, no
+// A tracer travels in the context. Where there is none, [Reconcile] and [Step] return the context that they were given: a look into it, no
 // allocation. Spans are sent in batches over OTLP; when nobody takes them they are dropped, and no pass waits. A sample of the histograms
 // carries the trace of the step it was measured in as an exemplar, if that trace is kept.
 //
@@ -42,8 +42,8 @@ type About struct {
 	Runtime string
 	// Module and Version are those of a Manifest.
 	Module, Version string
-	// Pass is the identifier of the pass; log lines have it as reconcileID.
-	Pass string
+	// ReconcileID identifies the reconcile; log lines have it as reconcileID.
+	ReconcileID string
 }
 
 // flushTime is how long the end of the program may wait for the last spans to be taken.
@@ -89,14 +89,14 @@ type End func(result string, err error)
 
 func endNothing(string, error) {}
 
-// Pass begins the span of a pass of this controller.
-func Pass(ctx context.Context, controller string, about About) (context.Context, End) {
+// Reconcile begins the span of a pass of this controller.
+func Reconcile(ctx context.Context, controller string, about About) (context.Context, End) {
 	tracer := tracerOf(ctx)
 	if tracer == nil {
 		return ctx, endNothing
 	}
 	ctx, span := tracer.Start(ctx, controller, trace.WithNewRoot())
-	for name, value := range map[string]string{"runtime": about.Runtime, "module": about.Module, "version": about.Version, "pass": about.Pass} {
+	for name, value := range map[string]string{"runtime": about.Runtime, "module": about.Module, "version": about.Version, "pass": about.ReconcileID} {
 		if value != "" {
 			span.SetAttributes(attribute.String(name, value))
 		}

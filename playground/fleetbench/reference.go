@@ -57,7 +57,7 @@ func (w *reference) once() {
 	nonce := make([]byte, w.sealer.NonceSize())
 	for range 4 {
 		w.packed.Reset()
-		_ = json.Compact(&w.packed, w.text.Bytes()) // it is valid
+		_ = json.Compact(&w.packed, w.text.Bytes())                          // it is valid
 		w.sealed = w.sealer.Seal(w.sealed[:0], nonce, w.packed.Bytes(), nil) //nolint:gosec // it protects nothing: it is work
 		sum := sha256.Sum256(w.sealed)
 		nonce[0] ^= sum[0]

@@ -113,14 +113,14 @@ func (n *run) deliverAgent(ctx context.Context) error {
 		waits, err = n.Agents.Delivery.Deliver(ctx, n.runtime.Cluster, n.kit, &m.agent, s)
 	}
 	again := n.hearAgent(m, waits, err)
-	n.Runtimes.SetHeard(n.kyma.Name, s.Heard)
+	n.Runtimes.SetAgentConnected(n.kyma.Name, s.Heard)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).Info("agent cannot be delivered", "problem", err.Error())
 	case waits != "":
 		log.FromContext(ctx).V(1).Info("agent is being delivered", "waiting for", waits)
 	}
-	return loop.Look(again)
+	return loop.RecheckAfter(again)
 }
 
 // hearAgent notes whether the agent is heard, and why not, and returns when that is to be looked at again. The first row that fits wins:
@@ -313,7 +313,7 @@ func (n *run) awaitsInterests() bool {
 			continue
 		}
 		key := runtimes.ManifestKey(manifest.Namespace, manifest.Name)
-		if all = append(all, key); manifest.Status.AppliedDigest != "" && !n.Runtimes.Declared(n.kyma.Name, key) {
+		if all = append(all, key); manifest.Status.AppliedDigest != "" && !n.Runtimes.HasInterests(n.kyma.Name, key) {
 			patience = againInterests
 		}
 	}
@@ -337,7 +337,7 @@ func (n *run) awaitsInterests() bool {
 
 // haveDeclared tells whether all these followers have said what they want to hear of.
 func (r *Reconciler) haveDeclared(kyma string, followers []string) bool {
-	return !slices.ContainsFunc(followers, func(key string) bool { return !r.Runtimes.Declared(kyma, key) })
+	return !slices.ContainsFunc(followers, func(key string) bool { return !r.Runtimes.HasInterests(kyma, key) })
 }
 
 // Review starts a pass over a Kyma if what is known of its agent, or what the agent is to watch, is not what the Kyma's status says. What comes

@@ -209,7 +209,7 @@ func TestNeedsPass(t *testing.T) {
 			r.Client = fake.NewClientBuilder().WithScheme(s).Build()
 
 			// What the runtime got is for a Manifest with ConfigMaps.
-			pool.Follow(name, runtimes.Follower{Key: key, Interests: []runtimes.Interest{maps}, Wake: func(runtimes.Seen) {}})
+			pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: []runtimes.Interest{maps}, Notify: func(runtimes.Event) {}})
 			request, err := r.agentRequest(t.Context(), k, rt.Server)
 			if err != nil {
 				t.Fatal(err)
@@ -227,7 +227,7 @@ func TestNeedsPass(t *testing.T) {
 			}
 			r.known[name], r.Agents.Voices = m, v
 			r.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(k).Build()
-			pool.Follow(name, runtimes.Follower{Key: key, Interests: c.wants, Wake: func(runtimes.Seen) {}})
+			pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: c.wants, Notify: func(runtimes.Event) {}})
 			got, again := r.needsPass(t.Context(), name)
 			if got != c.want {
 				t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
@@ -269,7 +269,7 @@ func TestAwaitsInterests(t *testing.T) {
 		t.Error("one that was installed before the program started is not waited for longer")
 	}
 	for _, name := range []string{"new", "old"} {
-		pool.Follow("a", runtimes.Follower{Key: runtimes.ManifestKey("kcp-system", name), Wake: func(runtimes.Seen) {}, Interests: []runtimes.Interest{{Kind: "Job"}}})
+		pool.Subscribe("a", runtimes.Subscriber{Key: runtimes.ManifestKey("kcp-system", name), Notify: func(runtimes.Event) {}, Interests: []runtimes.Interest{{Kind: "Job"}}})
 	}
 	if n.awaitsInterests() {
 		t.Error("all have said what they want, and are waited for")

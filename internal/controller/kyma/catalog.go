@@ -59,7 +59,7 @@ type views struct {
 	changed chan struct{} // holds one signal that the catalog is not what it was
 
 	mu      sync.Mutex
-	byGroup map[channel.Group]*view // guarded by mu; dropped when the catalog changes
+	byGroup map[channel.Access]*view // guarded by mu; dropped when the catalog changes
 }
 
 // stale drops all views, because the catalog has changed, and says so to who hands it out.
@@ -74,14 +74,14 @@ func (v *views) stale() {
 }
 
 // peek returns the view of a group if it was worked out already, else nil.
-func (v *views) peek(g channel.Group) *view {
+func (v *views) peek(g channel.Access) *view {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.byGroup[g]
 }
 
 // viewOf returns what a group sees. It is worked out under the lock, so that it is done once.
-func (r *Reconciler) viewOf(ctx context.Context, g channel.Group) (*view, error) {
+func (r *Reconciler) viewOf(ctx context.Context, g channel.Access) (*view, error) {
 	r.views.mu.Lock()
 	defer r.views.mu.Unlock()
 	if v := r.views.byGroup[g]; v != nil {
@@ -94,7 +94,7 @@ func (r *Reconciler) viewOf(ctx context.Context, g channel.Group) (*view, error)
 			return nil, fmt.Errorf("reading the catalog: %w", err)
 		}
 	}
-	seen, err := channel.VisibleTo(g, channel.Stock{
+	seen, err := channel.VisibleTo(g, channel.Contents{
 		Templates: pointers(templates.Items), Releases: pointers(releases.Items), Restricted: r.Restricted,
 	}, v1beta2.RuntimeNamespace)
 	if err != nil {
@@ -105,14 +105,14 @@ func (r *Reconciler) viewOf(ctx context.Context, g channel.Group) (*view, error)
 		return nil, err
 	}
 	if r.views.byGroup == nil {
-		r.views.byGroup = map[channel.Group]*view{}
+		r.views.byGroup = map[channel.Access]*view{}
 	}
 	r.views.byGroup[g] = v
 	return v, nil
 }
 
 // newView labels and encodes the objects of a view.
-func newView(seen channel.View) (*view, error) {
+func newView(seen channel.CatalogCopy) (*view, error) {
 	v := &view{digest: "sha256:" + seen.Digest, hashes: map[item]string{}}
 	objects := make([]*unstructured.Unstructured, len(seen.Objects))
 	for i, o := range seen.Objects {
@@ -138,7 +138,7 @@ func newView(seen channel.View) (*view, error) {
 
 // sighting is what is known of the catalog in a runtime, and of our definitions there. Reconciler.mu guards it.
 type sighting struct {
-	group   channel.Group
+	group   channel.Access
 	digest  string        // of what the runtime has; "" if that is not known
 	news    map[item]bool // objects that were seen to be other than they should be
 	all     bool          // anything may be other than it should be
@@ -156,7 +156,7 @@ func (n *run) syncCatalog(ctx context.Context) error {
 		return nil
 	}
 	stock, failed := n.catalog(ctx)
-	group := channel.GroupOf(stock, n.kyma)
+	group := channel.AccessOf(stock, n.kyma)
 	if err := failed(); err != nil {
 		return err
 	}
@@ -182,7 +182,7 @@ func (n *run) syncCatalog(ctx context.Context) error {
 
 // updateCatalog sends what differs and deletes what is too much: all of it, or what was seen to differ.
 func (n *run) updateCatalog(ctx context.Context, v *view, news map[item]bool, all bool) error {
-	if m := n.memory(n.kyma.Name, n.runtime); !n.Runtimes.Watches(n.kyma.Name) || m.catalog.audited.IsZero() {
+	if m := n.memory(n.kyma.Name, n.runtime); !n.Runtimes.IsWatched(n.kyma.Name) || m.catalog.audited.IsZero() {
 		if err := n.auditCatalog(ctx, v, news); err != nil {
 			return err
 		}
@@ -361,12 +361,12 @@ func (n *run) noteCatalog(ctx context.Context, v *view, compared bool) error {
 		m.catalog.seen = n.now
 	}
 	n.mu.Unlock()
-	n.Runtimes.Follow(n.kyma.Name, n.catalogFollower())
+	n.Runtimes.Subscribe(n.kyma.Name, n.catalogFollower())
 	return nil
 }
 
 // takeSighting returns what was seen to differ since the last call.
-func (n *run) takeSighting(g channel.Group) (news map[item]bool, all bool) {
+func (n *run) takeSighting(g channel.Access) (news map[item]bool, all bool) {
 	m := n.memory(n.kyma.Name, n.runtime)
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -441,7 +441,7 @@ func (r *Reconciler) wakeOutdated(ctx context.Context) error {
 	for i := range kymas.Items {
 		k := &kymas.Items[i]
 		stock, failed := (&run{Reconciler: r, kyma: k}).catalog(ctx)
-		group := channel.GroupOf(stock, k)
+		group := channel.AccessOf(stock, k)
 		if err := failed(); err != nil {
 			return err
 		}

@@ -67,11 +67,11 @@ func TestJudge(t *testing.T) {
 }
 
 func TestNoteSeenListed(t *testing.T) {
-	r := &Reconciler{known: map[string]*memory{"a": {catalog: sighting{group: channel.Group{}}}}}
-	r.views.byGroup = map[channel.Group]*view{{}: {hashes: map[item]string{
+	r := &Reconciler{known: map[string]*memory{"a": {catalog: sighting{group: channel.Access{}}}}}
+	r.views.byGroup = map[channel.Access]*view{{}: {hashes: map[item]string{
 		{"ModuleTemplate", "keda-1.0.0"}: "h1", {"ModuleTemplate", "nats-1.0.0"}: "h2", {"ModuleReleaseMeta", "keda"}: "h3",
 	}}}
-	seen := runtimes.Seen{Listed: true, Interest: runtimes.Interest{Kind: "ModuleTemplate"}, Objects: []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{
+	seen := runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "ModuleTemplate"}, Objects: []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{
 		Name: "keda-1.0.0", Labels: map[string]string{v1beta2.LabelCatalogHash: "h1"}, ManagedFields: []metav1.ManagedFieldsEntry{writtenBy(v1beta2.FieldOwnerCatalog, 1)},
 	}}}}
 	if !r.noteSeen("a", seen) {
@@ -90,7 +90,7 @@ func TestNoteSeenListed(t *testing.T) {
 }
 
 func TestNewView(t *testing.T) {
-	seen, err := channel.VisibleTo(channel.Group{}, channel.Stock{
+	seen, err := channel.VisibleTo(channel.Access{}, channel.Contents{
 		Releases:  []*v1beta2.ModuleReleaseMeta{{ObjectMeta: metav1.ObjectMeta{Name: "keda"}, Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.0.0"}}}}},
 		Templates: []*v1beta2.ModuleTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "keda-1.0.0"}, Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0"}}},
 	}, "kyma-system")

@@ -123,13 +123,13 @@ func TestLookAgainAtAnyTime(t *testing.T) {
 			if !c.busy.IsZero() {
 				m.manifest = &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{CreationTimestamp: metav1.NewTime(c.busy)}, Status: v1beta2.ManifestStatus{State: v1beta2.StateProcessing}}
 			}
-			pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}, Looks: runtimes.Looks{Unheard: time.Hour}})
+			pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}, PollIntervals: runtimes.PollIntervals{Unwatched: time.Hour}})
 			if err != nil {
 				t.Fatal(err)
 			}
 			n := &run{Reconciler: &Reconciler{Options: Options{Runtimes: pool}}, kyma: &v1beta2.Kyma{}, now: now, modules: []module{m}}
 			kyma := &v1beta2.Kyma{}
-			result, err := loop.Run(t.Context(), loop.Pass{Object: kyma, Controller: "kyma"}, loop.Step{Name: "watch", Do: n.lookAgain})
+			result, err := loop.Run(t.Context(), loop.Options{Object: kyma, Controller: "kyma"}, loop.Step{Name: "watch", Do: n.requeue})
 			if got := result.RequeueAfter; err != nil || got < c.least || got > c.most {
 				t.Errorf("%s: comes back after %s, %v, want between %s and %s", c.reason, got, err, c.least, c.most)
 			}

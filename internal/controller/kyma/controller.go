@@ -106,7 +106,7 @@ type Options struct {
 	Certain client.Reader
 	// RuntimeMetrics adds the metrics with one series per runtime and module.
 	RuntimeMetrics bool
-	// After is told of each step, see loop.Pass; nil in production.
+	// After is told of each step, see loop.Options; nil in production.
 	After func(step string)
 }
 
@@ -159,7 +159,7 @@ func New(o Options) (*Reconciler, error) {
 		return nil, fmt.Errorf("making the Kyma controller: with Shards, options need Certain")
 	}
 	if o.Base != nil {
-		o.Runtimes.Teach(o.Base)
+		o.Runtimes.RegisterKinds(o.Base)
 	}
 	r := &Reconciler{
 		Options: o, known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)},
@@ -269,8 +269,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	kyma := &v1beta2.Kyma{}
 	if err := r.Client.Get(ctx, req.NamespacedName, kyma); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Runtimes.Unfollow(req.Name, followKey(req.Name))
-			r.Runtimes.Unfollow(req.Name, catalogKey(req.Name))
+			r.Runtimes.Unsubscribe(req.Name, followKey(req.Name))
+			r.Runtimes.Unsubscribe(req.Name, catalogKey(req.Name))
 			r.forget(req.Name)
 			r.leaveTurns(req.Name)
 		}
@@ -285,7 +285,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			r.begin.leave(req.Name)
 		}
 	}()
-	pass := loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Minor: n.isMinor, Publish: n.publish, After: r.After}
+	pass := loop.Options{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Minor: n.isMinor, Publish: n.publish, After: r.After}
 	if !kyma.DeletionTimestamp.IsZero() {
 		defer func() {
 			if err != nil || n.silent != nil || n.stuck {
@@ -301,7 +301,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			loop.Step{Name: "release", Do: n.release})
 	}
 	if kyma.SkipsReconciliation() {
-		return loop.Run(ctx, loop.Pass{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.reportSkipped})
+		return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.reportSkipped})
 	}
 	if n.new && !r.begin.may(req.Name) {
 		return reconcile.Result{}, nil // its turn wakes us
@@ -319,7 +319,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		loop.Step{Name: "settle", Do: n.settle},
 		loop.Step{Name: "listen", Do: n.planAgent, Save: true},
 		loop.Step{Name: "agent", Do: n.deliverAgent},
-		loop.Step{Name: "watch", Do: n.lookAgain})
+		loop.Step{Name: "watch", Do: n.requeue})
 }
 
 // adopt marks the Kyma as ours, so that it cannot vanish before its runtime was cleaned.
@@ -364,14 +364,14 @@ func (n *run) connect(ctx context.Context) error {
 // follow asks to hear of the connection and of the Kyma in the runtime; behind says that the runtime is not looked at now, so that what was heard already
 // counts.
 func (n *run) follow(behind bool) {
-	n.Runtimes.Follow(n.kyma.Name, runtimes.Follower{
-		Key: followKey(n.kyma.Name), Interests: n.interests(), Behind: behind, Wake: n.wakeOn(client.ObjectKeyFromObject(n.kyma)),
+	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
+		Key: followKey(n.kyma.Name), Interests: n.interests(), ReplayMissed: behind, Notify: n.wakeOn(client.ObjectKeyFromObject(n.kyma)),
 	})
 }
 
-// lookAgain asks for the next look at a runtime of which nobody tells us anything, sooner if a module will then have to say why it is slow.
-func (n *run) lookAgain(context.Context) error {
-	after := spread(n.Runtimes.LookInterval(n.kyma.Name), n.kyma.Name)
+// requeue asks for the next look at a runtime of which nobody tells us anything, sooner if a module will then have to say why it is slow.
+func (n *run) requeue(context.Context) error {
+	after := spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name)
 	for _, m := range n.modules {
 		if m.manifest != nil && m.manifest.Status.State == v1beta2.StateProcessing && !n.isSlow(m.manifest) {
 			after = min(after, busySince(m.manifest).Add(patience).Sub(n.now)+time.Second)
@@ -380,7 +380,7 @@ func (n *run) lookAgain(context.Context) error {
 			after = min(after, max(time.Until(b.Until), time.Millisecond))
 		}
 	}
-	return loop.Look(after)
+	return loop.RecheckAfter(after)
 }
 
 // memory returns what is known of a Kyma; of another connection than before, nothing is.
@@ -451,8 +451,8 @@ func spread(interval time.Duration, name string) time.Duration {
 
 // wakeOn returns what the pool calls when something happened in the runtime: it puts the Kyma into the queue. Status-only changes of
 // the runtime's Kyma are our own.
-func (r *Reconciler) wakeOn(key types.NamespacedName) func(runtimes.Seen) {
-	return func(s runtimes.Seen) {
+func (r *Reconciler) wakeOn(key types.NamespacedName) func(runtimes.Event) {
+	return func(s runtimes.Event) {
 		priority := 0
 		if o := s.Object; o != nil {
 			if !s.Deleted && !r.newsFromRuntime(key.Name, o) {

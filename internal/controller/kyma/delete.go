@@ -29,7 +29,7 @@ func (n *run) announce(context.Context) error {
 // connectToDelete finds the way to the runtime. No access Secret is the decision of whoever removed it: the runtime is left as it is.
 // Any other failure waits: the runtime may come back. If it takes too long, see giveup.go.
 func (n *run) connectToDelete(ctx context.Context) error {
-	n.Runtimes.Unfollow(n.kyma.Name, catalogKey(n.kyma.Name))
+	n.Runtimes.Unsubscribe(n.kyma.Name, catalogKey(n.kyma.Name))
 	if n.kyma.Annotations[v1beta2.AnnotationGivenUp] != "" {
 		n.givenUp, n.abandoned = true, true
 		return nil

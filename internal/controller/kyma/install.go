@@ -75,7 +75,7 @@ func (n *run) settle(context.Context) error {
 		m := &n.modules[i]
 		switch {
 		case m.err != nil && m.mandatory:
-			again = loop.Wait(n.now, n.mandatorySince())
+			again = loop.PollDelay(n.now, n.mandatorySince())
 		case m.err != nil:
 			errs = append(errs, m.err)
 		case m.decision.Blocker != nil && !m.mandatory:
@@ -85,7 +85,7 @@ func (n *run) settle(context.Context) error {
 	if err := errors.Join(errs...); err != nil || again == 0 {
 		return err
 	}
-	return loop.Look(again)
+	return loop.RecheckAfter(again)
 }
 
 // tellBlocker reports what began to keep a module from its wish.

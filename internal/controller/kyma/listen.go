@@ -22,9 +22,9 @@ var definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Ver
 func catalogKey(kyma string) string { return "Catalog/" + kyma }
 
 // catalogFollower follows the catalog and the definitions of the runtime. The watch on definitions is one that modules need, too.
-func (n *run) catalogFollower() runtimes.Follower {
+func (n *run) catalogFollower() runtimes.Subscriber {
 	key := types.NamespacedName{Namespace: n.kyma.Namespace, Name: n.kyma.Name}
-	f := runtimes.Follower{Key: catalogKey(n.kyma.Name), Wake: n.wakeOnCatalog(key), Interests: []runtimes.Interest{
+	f := runtimes.Subscriber{Key: catalogKey(n.kyma.Name), Notify: n.wakeOnCatalog(key), Interests: []runtimes.Interest{
 		{Resource: definitions, Kind: "CustomResourceDefinition", Labels: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma},
 	}}
 	for _, gvk := range catalogKinds {
@@ -36,17 +36,17 @@ func (n *run) catalogFollower() runtimes.Follower {
 			Resource: gvk.GroupVersion().WithResource(plural), Kind: gvk.Kind, Namespace: v1beta2.RuntimeNamespace,
 		})
 	}
-	f.Interests = n.Runtimes.Share(f.Interests)
+	f.Interests = n.Runtimes.ShareInterests(f.Interests)
 	m := n.memory(n.kyma.Name, n.runtime)
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	f.Behind = m.catalog.seen.IsZero()
+	f.ReplayMissed = m.catalog.seen.IsZero()
 	return f
 }
 
 // wakeOnCatalog returns what the pool calls when the catalog or a definition changes in the runtime.
-func (r *Reconciler) wakeOnCatalog(key types.NamespacedName) func(runtimes.Seen) {
-	return func(s runtimes.Seen) {
+func (r *Reconciler) wakeOnCatalog(key types.NamespacedName) func(runtimes.Event) {
+	return func(s runtimes.Event) {
 		if s.Connection || !s.Missed && !r.noteSeen(key.Name, s) || s.Missed && !r.noteMissed(key.Name, s.Interest) {
 			return // of the connection the other follower hears
 		}
@@ -83,7 +83,7 @@ func (r *Reconciler) noteMissed(kyma string, of runtimes.Interest) bool {
 }
 
 // noteSeen records what was seen and tells whether something is to be put right.
-func (r *Reconciler) noteSeen(kyma string, s runtimes.Seen) bool {
+func (r *Reconciler) noteSeen(kyma string, s runtimes.Event) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.known[kyma]
@@ -137,7 +137,7 @@ func (s *sighting) judge(v *view, kind string, o *metav1.PartialObjectMetadata, 
 }
 
 // definitionsWrong tells whether a definition of ours is gone, or was changed by somebody else.
-func (r *Reconciler) definitionsWrong(s runtimes.Seen) bool {
+func (r *Reconciler) definitionsWrong(s runtimes.Event) bool {
 	ours := map[string]bool{}
 	for _, o := range r.Base.Objects {
 		if o.GVK.Kind == s.Interest.Kind {

@@ -36,7 +36,7 @@ func (r *Reconciler) interests() []runtimes.Interest {
 	if r.InCluster {
 		return nil
 	}
-	return r.Runtimes.Share([]runtimes.Interest{{Resource: v1beta2.GroupVersion.WithResource("kymas"), Kind: "Kyma", Namespace: remoteRef.Namespace, Name: remoteRef.Name}})
+	return r.Runtimes.ShareInterests([]runtimes.Interest{{Resource: v1beta2.GroupVersion.WithResource("kymas"), Kind: "Kyma", Namespace: remoteRef.Namespace, Name: remoteRef.Name}})
 }
 
 // mirror reads the Kyma in the runtime, whose spec is the wish, and makes sure that the runtime has all it takes: namespace, CRDs,
@@ -102,7 +102,7 @@ func (n *run) notServed(what string) error {
 	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
 		since = c.LastTransitionTime.Time
 	}
-	return loop.Later(loop.Wait(n.now, since), what)
+	return loop.Later(loop.PollDelay(n.now, since), what)
 }
 
 // leavePaused takes the Kyma in the runtime as it is, and does nothing to the runtime.
@@ -279,8 +279,8 @@ func (n *run) publish(ctx context.Context) error {
 	}
 	want := publicStatus(n.kyma, n.remote.Generation)
 	if loop.Equal(&n.remote.Status, &want) {
-		if n.kyma.Status.State == v1beta2.StateReady && n.Runtimes.Watches(n.kyma.Name) {
-			n.runtime.HangUp()
+		if n.kyma.Status.State == v1beta2.StateReady && n.Runtimes.IsWatched(n.kyma.Name) {
+			n.runtime.CloseIdle()
 		}
 		return nil
 	}

@@ -148,7 +148,7 @@ func (r *Reconciler) readPolicyFile(ctx context.Context) bool {
 	}
 	changed, problem := r.policies.take(version, func() (*channel.Policy, error) {
 		if err != nil {
-			return nil, &channel.PolicyError{Problem: err.Error()}
+			return nil, &channel.MaintenancePolicyError{Problem: err.Error()}
 		}
 		return channel.ParsePolicy(data)
 	}, r.LeastWindow)

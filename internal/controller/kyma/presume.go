@@ -20,7 +20,7 @@ func (n *run) presume(ctx context.Context) error {
 	if !n.mayPresume() {
 		return nil
 	}
-	if rt, err := n.Runtimes.Peek(ctx, n.kyma.Name); err != nil || rt != nil {
+	if rt, err := n.Runtimes.GetIfOpen(ctx, n.kyma.Name); err != nil || rt != nil {
 		return nil // it is connected already, or connect says why it cannot be
 	}
 	wish, _ := firstWish(n.kyma)

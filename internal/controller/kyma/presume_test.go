@@ -128,8 +128,8 @@ func TestPresume(t *testing.T) {
 			}
 			r.Agents.Voices = v
 
-			result, err := loop.Run(t.Context(), loop.Pass{Object: k}, loop.Step{Name: "presume", Do: n.presume}, loop.Step{Name: "connect", Do: func(context.Context) error {
-				return loop.Look(time.Minute)
+			result, err := loop.Run(t.Context(), loop.Options{Object: k}, loop.Step{Name: "presume", Do: n.presume}, loop.Step{Name: "connect", Do: func(context.Context) error {
+				return loop.RecheckAfter(time.Minute)
 			}})
 			if err != nil {
 				t.Fatal(err)

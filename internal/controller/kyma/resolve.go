@@ -47,7 +47,7 @@ func (n *run) resolve(ctx context.Context) error {
 	catalog, failed := n.catalog(ctx)
 	catalog.Policy = n.policyNow(ctx)
 	claimed := map[*v1beta2.Manifest]bool{}
-	decide := func(m module, w channel.Wish) module {
+	decide := func(m module, w channel.Request) module {
 		if m.manifest != nil {
 			claimed[m.manifest] = true
 		}
@@ -58,7 +58,7 @@ func (n *run) resolve(ctx context.Context) error {
 	// A module that has become mandatory, or is no longer, keeps its Manifest: so it matters who is asked first.
 	var mandatory []module
 	isMandatory := map[string]bool{}
-	for _, w := range channel.MandatoryWishes(catalog, n.kyma) {
+	for _, w := range channel.MandatoryRequests(catalog, n.kyma) {
 		isMandatory[w.Module] = true
 		m := module{wish: v1beta2.Module{Name: w.Module}, mandatory: true, manifest: n.manifestOf(w.Module, true)}
 		mandatory = append(mandatory, decide(m, w))
@@ -71,7 +71,7 @@ func (n *run) resolve(ctx context.Context) error {
 		if m.manifest != nil && claimed[m.manifest] {
 			m.manifest = nil
 		}
-		n.modules = append(n.modules, decide(m, channel.WishOf(n.kyma, n.remote, &wish)))
+		n.modules = append(n.modules, decide(m, channel.RequestFor(n.kyma, n.remote, &wish)))
 	}
 	if err := failed(); err != nil {
 		n.modules = nil // a lookup that failed says nothing about any module

@@ -97,7 +97,7 @@ func BenchmarkResolve(b *testing.B) {
 	b.ReportAllocs()
 	for b.Loop() {
 		for i := range k.Spec.Modules {
-			if d := channel.Resolve(catalog, channel.WishOf(k, k, &k.Spec.Modules[i])); d.Blocker != nil {
+			if d := channel.Resolve(catalog, channel.RequestFor(k, k, &k.Spec.Modules[i])); d.Blocker != nil {
 				b.Fatal(d.Blocker)
 			}
 		}

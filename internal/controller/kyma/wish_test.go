@@ -99,7 +99,7 @@ func TestEntryOfBlocker(t *testing.T) {
 
 func TestLookAgainWhenTheWindowOpens(t *testing.T) {
 	opens := func(in time.Duration) *run {
-		pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}, Looks: runtimes.Looks{Unheard: time.Hour}})
+		pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}, PollIntervals: runtimes.PollIntervals{Unwatched: time.Hour}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -108,7 +108,7 @@ func TestLookAgainWhenTheWindowOpens(t *testing.T) {
 		return n
 	}
 	for _, in := range []time.Duration{10 * time.Minute, -time.Second} {
-		result, err := loop.Run(t.Context(), loop.Pass{Object: &v1beta2.Kyma{}}, loop.Step{Name: "watch", Do: opens(in).lookAgain})
+		result, err := loop.Run(t.Context(), loop.Options{Object: &v1beta2.Kyma{}}, loop.Step{Name: "watch", Do: opens(in).requeue})
 		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > max(in, time.Second) || result.RequeueAfter < in-time.Second {
 			t.Errorf("a window that opens in %s is looked at in %s, %v", in, result.RequeueAfter, err)
 		}

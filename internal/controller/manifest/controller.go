@@ -89,7 +89,7 @@ type Options struct {
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 	// Shards say which runtimes are worked on here. nil: all.
 	Shards *shard.Keeper
-	// After is told of each step, see loop.Pass; nil in production.
+	// After is told of each step, see loop.Options; nil in production.
 	After func(step string)
 }
 
@@ -206,7 +206,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
 	}
 	n := &run{Reconciler: r, manifest: m, kyma: m.Labels[v1beta2.LabelKymaName], inst: inst}
-	pass := loop.Pass{Client: r.Client, Controller: "manifest", Object: m, Report: n.report, After: r.After}
+	pass := loop.Options{Client: r.Client, Controller: "manifest", Object: m, Report: n.report, After: r.After}
 	if m.IsUnmanaged() {
 		return loop.Run(ctx, pass,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
@@ -281,7 +281,7 @@ func (n *run) publishRef(ctx context.Context) error {
 func (n *run) connect(ctx context.Context) error {
 	n.follow()
 	if s := &n.manifest.Status; s.State == v1beta2.StateReady && s.AppliedDigest != "" && s.ObservedGeneration == n.manifest.Generation {
-		return n.connectBy(ctx, n.Runtimes.Peek)
+		return n.connectBy(ctx, n.Runtimes.GetIfOpen)
 	}
 	return n.connectBy(ctx, n.Runtimes.Get)
 }
@@ -306,7 +306,7 @@ func (n *run) connectBy(ctx context.Context, way func(context.Context, string) (
 // auditInterval is how long what is not heard of may stay as it is. Agents do not tell of Secrets.
 func (n *run) auditInterval() time.Duration {
 	isSecret := func(r v1beta2.Resource) bool { return r.Group == "" && r.Kind == "Secret" }
-	if n.HeardAuditInterval == 0 || !n.Runtimes.Watches(n.kyma) || slices.ContainsFunc(n.manifest.Status.Synced, isSecret) {
+	if n.HeardAuditInterval == 0 || !n.Runtimes.IsWatched(n.kyma) || slices.ContainsFunc(n.manifest.Status.Synced, isSecret) {
 		return n.AuditInterval
 	}
 	return n.HeardAuditInterval
@@ -314,8 +314,8 @@ func (n *run) auditInterval() time.Duration {
 
 // nextAudit asks for the next look without a reason. Those of a fleet are spread.
 func (n *run) nextAudit(context.Context) error {
-	interval := min(n.auditInterval(), n.Runtimes.LookInterval(n.kyma))
+	interval := min(n.auditInterval(), n.Runtimes.PollInterval(n.kyma))
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(n.manifest.Namespace + "/" + n.manifest.Name))
-	return loop.Look(interval - interval/8 + interval/4*time.Duration(h.Sum32()%1024)/1024)
+	return loop.RecheckAfter(interval - interval/8 + interval/4*time.Duration(h.Sum32()%1024)/1024)
 }

@@ -68,7 +68,7 @@ func (n *run) findBlockers(ctx context.Context) error {
 	}
 	n.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
 	n.sustain(ctx)
-	return loop.Later(loop.Wait(time.Now(), n.since()), "custom resources of users to be deleted: "+strings.Join(names, ", ")+more)
+	return loop.Later(loop.PollDelay(time.Now(), n.since()), "custom resources of users to be deleted: "+strings.Join(names, ", ")+more)
 }
 
 // ofUsers leaves out what other Manifests of this runtime have made: they see to it themselves.
@@ -99,7 +99,7 @@ func (n *run) deleteResource(ctx context.Context) error {
 	if len(left.Remaining) > 0 {
 		n.noteRefusal(left)
 		n.sustain(ctx)
-		return loop.Later(loop.Wait(time.Now(), n.since()), left.Waits())
+		return loop.Later(loop.PollDelay(time.Now(), n.since()), left.Waits())
 	}
 	return nil
 }
@@ -140,7 +140,7 @@ func (n *run) teardown(ctx context.Context) error {
 	}
 	if len(left.Remaining) > 0 {
 		n.noteRefusal(left)
-		return loop.Later(loop.Wait(time.Now(), n.since()), left.Waits())
+		return loop.Later(loop.PollDelay(time.Now(), n.since()), left.Waits())
 	}
 	return nil
 }

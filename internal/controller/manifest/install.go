@@ -29,7 +29,7 @@ func (n *run) decide(ctx context.Context) error {
 		return err
 	}
 	n.news, n.stirred, n.missed = n.inst.take()
-	n.stirred = n.stirred || !n.Runtimes.Watches(n.kyma) // nobody would tell
+	n.stirred = n.stirred || !n.Runtimes.IsWatched(n.kyma) // nobody would tell
 	n.plan.whole = n.manifest.Status.AppliedDigest != n.plan.digest && !n.inst.unsaved.is(n.manifest, n.plan.digest)
 	n.plan.drifted = n.inst.drifted(n.news)
 	n.plan.audit = time.Since(n.inst.audited) >= n.auditInterval()*7/8
@@ -157,7 +157,7 @@ func (n *run) applySet(ctx context.Context, i int) error {
 		if first.Reason == apply.CRDNotEstablished {
 			n.blocker = v1beta2.ReasonCRDNotEstablished
 		}
-		return loop.Later(loop.Wait(time.Now(), n.since()), first.Ref.String()+": "+first.Message)
+		return loop.Later(loop.PollDelay(time.Now(), n.since()), first.Ref.String()+": "+first.Message)
 	case i == len(n.sets)-1:
 		return nil
 	}
@@ -166,7 +166,7 @@ func (n *run) applySet(ctx context.Context, i int) error {
 		return err
 	}
 	n.blocker = v1beta2.ReasonCRDNotEstablished
-	return loop.Later(loop.Wait(time.Now(), n.since()), unserved[0].Message)
+	return loop.Later(loop.PollDelay(time.Now(), n.since()), unserved[0].Message)
 }
 
 // tellTakeovers reports whose fields were taken: on purpose, since the module has to be as its author made it, but not in silence.
@@ -248,7 +248,7 @@ func (n *run) createResource(ctx context.Context) error {
 		return nil
 	case apply.KindUnknown:
 		n.blocker = v1beta2.ReasonCRDNotEstablished
-		return loop.Later(loop.Wait(time.Now(), n.since()), fmt.Sprintf("kind %s of the custom resource %s/%s to be served", cr.GetKind(), cr.GetNamespace(), cr.GetName()))
+		return loop.Later(loop.PollDelay(time.Now(), n.since()), fmt.Sprintf("kind %s of the custom resource %s/%s to be served", cr.GetKind(), cr.GetNamespace(), cr.GetName()))
 	}
 	return err
 }
@@ -296,7 +296,7 @@ func (n *run) prune(ctx context.Context) error {
 			return err
 		}
 		if len(left.Remaining) > 0 {
-			return loop.Later(loop.Wait(time.Now(), n.since()), left.Waits())
+			return loop.Later(loop.PollDelay(time.Now(), n.since()), left.Waits())
 		}
 		metrics.Objects.WithLabelValues("deleted").Add(float64(len(left.Gone)))
 		n.kept = left.Kept
@@ -321,7 +321,7 @@ func (n *run) tellLeftOut() {
 
 // listen follows the kinds of the inventory, so that what happens to them is heard.
 func (n *run) listen(ctx context.Context) error {
-	if !n.Runtimes.Listens() {
+	if !n.Runtimes.UsesInterests() {
 		return nil
 	}
 	kinds, err := n.interests(ctx)
@@ -364,7 +364,7 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 		}
 	}
 	slices.SortFunc(all, runtimes.Interest.Compare)
-	return n.Runtimes.Share(all), nil
+	return n.Runtimes.ShareInterests(all), nil
 }
 
 // resourceOf returns the resource of a kind. A module that was installed has its definitions in its inventory, and the only one of a group defines
@@ -419,7 +419,7 @@ func (n *run) observe(ctx context.Context) error {
 	}
 	if n.fresh {
 		n.seen = observed{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady, v1beta2.OperationManifestWaiting}
-		return loop.Look(notYet)
+		return loop.RecheckAfter(notYet)
 	}
 	ask := n.runtime.Ready
 	if n.manifest.Status.State == v1beta2.StateProcessing && time.Since(n.since()) < 2*time.Second {
@@ -442,7 +442,7 @@ func (n *run) observe(ctx context.Context) error {
 	if n.seen.state == v1beta2.StateReady {
 		return nil
 	}
-	return loop.Look(loop.Wait(time.Now(), n.since()))
+	return loop.RecheckAfter(loop.PollDelay(time.Now(), n.since()))
 }
 
 // isQuiet tells whether the module is Ready and nothing has happened that could change that. What the status says does not count if the last pass

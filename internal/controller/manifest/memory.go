@@ -68,7 +68,7 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	delete(r.known, key)
 	r.mu.Unlock()
 	if i != nil && i.runtime.Load() != nil {
-		r.Runtimes.Unfollow(*i.runtime.Load(), followKey(key))
+		r.Runtimes.Unsubscribe(*i.runtime.Load(), followKey(key))
 	}
 }
 
@@ -76,16 +76,16 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 func (n *run) follow() {
 	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
 	n.inst.runtime.Store(new(strings.Clone(n.kyma))) // a pointer into n would keep all of it
-	n.Runtimes.Follow(n.kyma, runtimes.Follower{
-		Key: followKey(key), Interests: n.inst.kinds, Behind: n.inst.compared.IsZero(), Wake: n.wakeOn(key, n.inst, n.resourceRef()),
+	n.Runtimes.Subscribe(n.kyma, runtimes.Subscriber{
+		Key: followKey(key), Interests: n.inst.kinds, ReplayMissed: n.inst.compared.IsZero(), Notify: n.wakeOn(key, n.inst, n.resourceRef()),
 	})
 }
 
 // wakeOn returns what the pool calls when something happened in the runtime. What is not of this Manifest is passed over; the rest is noted and
 // the Manifest put into the queue.
-func (r *Reconciler) wakeOn(key types.NamespacedName, inst *installation, resource apply.Ref) func(runtimes.Seen) {
+func (r *Reconciler) wakeOn(key types.NamespacedName, inst *installation, resource apply.Ref) func(runtimes.Event) {
 	owner := key.Namespace + "/" + key.Name
-	return func(s runtimes.Seen) {
+	return func(s runtimes.Event) {
 		if !inst.note(s, owner, resource) {
 			return
 		}
@@ -96,7 +96,7 @@ func (r *Reconciler) wakeOn(key types.NamespacedName, inst *installation, resour
 }
 
 // note records what was seen and tells whether it concerns this Manifest.
-func (i *installation) note(s runtimes.Seen, owner string, resource apply.Ref) bool {
+func (i *installation) note(s runtimes.Event, owner string, resource apply.Ref) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if s.Connection {
@@ -123,7 +123,7 @@ func (i *installation) noteMissedLocked(in runtimes.Interest, resource apply.Ref
 }
 
 // noteOneLocked records what was seen of one object. The caller holds mu.
-func (i *installation) noteOneLocked(s runtimes.Seen, o *metav1.PartialObjectMetadata, owner string, resource apply.Ref) bool {
+func (i *installation) noteOneLocked(s runtimes.Event, o *metav1.PartialObjectMetadata, owner string, resource apply.Ref) bool {
 	ref := refIn(s.Interest, o.Namespace, o.Name)
 	known := !s.Deleted && i.progress.Known(ref, o.UID, o.ResourceVersion) // it was judged as it is
 	if ref.SameObject(resource) {
@@ -152,7 +152,7 @@ func statusCounts(ref apply.Ref) bool {
 
 // noteAllLocked records how a kind stands when a watch on it begins: each object of this Manifest, and what should be there and is not. The
 // caller holds mu.
-func (i *installation) noteAllLocked(s runtimes.Seen, owner string, resource apply.Ref) bool {
+func (i *installation) noteAllLocked(s runtimes.Event, owner string, resource apply.Ref) bool {
 	concerned := false
 	there := map[apply.Ref]bool{}
 	for k := range s.Objects {

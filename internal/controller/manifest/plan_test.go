@@ -219,19 +219,19 @@ func TestNoteConcernsOnlyItsOwn(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		seen   runtimes.Seen
+		seen   runtimes.Event
 		want   bool
 	}{
-		"Connection":     {"the connection concerns all", runtimes.Seen{Connection: true}, true},
-		"AllAsItShould":  {"a list with what is expected", runtimes.Seen{Listed: true, Interest: runtimes.Interest{Kind: "Other"}}, false},
-		"OneIsMissing":   {"a list without what is expected", runtimes.Seen{Listed: true, Interest: runtimes.Interest{Kind: "ConfigMap"}}, true},
-		"Ours":           {"an object that names the Manifest", runtimes.Seen{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/m")}, true},
-		"Theirs":         {"an object of another Manifest", runtimes.Seen{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/other")}, false},
-		"CustomResource": {"the custom resource carries no mark", runtimes.Seen{Interest: interestOf(cr), Object: object("default", "")}, true},
-		"AsItWasRead":    {"the custom resource as it was judged", runtimes.Seen{Interest: interestOf(cr), Object: at(object("default", ""), "7")}, false},
-		"SinceItWasRead": {"the custom resource after that", runtimes.Seen{Interest: interestOf(cr), Object: at(object("default", ""), "8")}, true},
-		"ReadAndGone":    {"what was judged is gone", runtimes.Seen{Interest: interestOf(cr), Object: at(object("default", ""), "7"), Deleted: true}, true},
-		"UsersOwn":       {"another of its kind is the user's", runtimes.Seen{Interest: interestOf(cr), Object: object("mine", "")}, false},
+		"Connection":     {"the connection concerns all", runtimes.Event{Connection: true}, true},
+		"AllAsItShould":  {"a list with what is expected", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "Other"}}, false},
+		"OneIsMissing":   {"a list without what is expected", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "ConfigMap"}}, true},
+		"Ours":           {"an object that names the Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/m")}, true},
+		"Theirs":         {"an object of another Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/other")}, false},
+		"CustomResource": {"the custom resource carries no mark", runtimes.Event{Interest: interestOf(cr), Object: object("default", "")}, true},
+		"AsItWasRead":    {"the custom resource as it was judged", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7")}, false},
+		"SinceItWasRead": {"the custom resource after that", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "8")}, true},
+		"ReadAndGone":    {"what was judged is gone", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7"), Deleted: true}, true},
+		"UsersOwn":       {"another of its kind is the user's", runtimes.Event{Interest: interestOf(cr), Object: object("mine", "")}, false},
 	}
 	for name, c := range cases {
 		inst := &installation{inventory: []apply.Ref{{Kind: "ConfigMap", Namespace: "n", Name: "a"}}}
@@ -251,17 +251,17 @@ func TestListIsOvertaken(t *testing.T) {
 			Namespace: "n", Name: "a", ResourceVersion: version, Annotations: map[string]string{v1beta2.AnnotationOwnedBy: "kcp-system/m"},
 		}}
 	}
-	listed := runtimes.Seen{Listed: true, Interest: in, Objects: []metav1.PartialObjectMetadata{*at("10")}}
+	listed := runtimes.Event{Listed: true, Interest: in, Objects: []metav1.PartialObjectMetadata{*at("10")}}
 	cases := map[string]struct {
 		reason string
-		events []runtimes.Seen
+		events []runtimes.Event
 		want   sighting
 	}{
-		"Listed":  {"as it was listed", []runtimes.Seen{listed}, sighting{resourceVersion: "10"}},
-		"Changed": {"it changed after the list", []runtimes.Seen{{Interest: in, Object: at("11")}, listed}, sighting{resourceVersion: "11"}},
-		"Before":  {"it changed before the list", []runtimes.Seen{{Interest: in, Object: at("9")}, listed}, sighting{resourceVersion: "10"}},
-		"Deleted": {"it went after the list", []runtimes.Seen{{Interest: in, Object: at("11"), Deleted: true}, listed}, sighting{resourceVersion: "11", deleted: true}},
-		"Gone":    {"it is not in the list", []runtimes.Seen{{Listed: true, Interest: in}}, sighting{deleted: true}},
+		"Listed":  {"as it was listed", []runtimes.Event{listed}, sighting{resourceVersion: "10"}},
+		"Changed": {"it changed after the list", []runtimes.Event{{Interest: in, Object: at("11")}, listed}, sighting{resourceVersion: "11"}},
+		"Before":  {"it changed before the list", []runtimes.Event{{Interest: in, Object: at("9")}, listed}, sighting{resourceVersion: "10"}},
+		"Deleted": {"it went after the list", []runtimes.Event{{Interest: in, Object: at("11"), Deleted: true}, listed}, sighting{resourceVersion: "11", deleted: true}},
+		"Gone":    {"it is not in the list", []runtimes.Event{{Listed: true, Interest: in}}, sighting{deleted: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -199,7 +199,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, nil
 	}
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now()}
-	return loop.Run(ctx, loop.Pass{Client: r.Client, Controller: "purge", Object: kyma},
+	return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "purge", Object: kyma},
 		loop.Step{Name: "unlock", Do: n.unlock},
 		loop.Step{Name: "due", Do: n.due},
 		loop.Step{Name: "connect", Do: n.connect},
@@ -207,7 +207,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "resources", Do: n.purgeResources},
 		loop.Step{Name: "webhooks", Do: n.purgeWebhooks},
 		loop.Step{Name: "inventory", Do: n.purgeInventories},
-		loop.Step{Name: "watch", Do: n.lookAgain})
+		loop.Step{Name: "watch", Do: n.requeue})
 }
 
 // unlock removes the finalizer that early releases of the reference put on every Kyma, once it is not the Kyma controller's turn any more.
@@ -271,7 +271,7 @@ func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 // connect finds the way to the runtime. It makes no request to it. Without access Secret there is nothing to do: somebody
 // decided that the runtime is left as it is. Any other failure waits for a change, of which the pool tells us.
 func (n *run) connect(ctx context.Context) error {
-	n.Runtimes.Follow(n.kyma.Name, runtimes.Follower{Key: n.followKey(n.kyma.Name), Wake: n.wakeOn(client.ObjectKeyFromObject(n.kyma))})
+	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{Key: n.followKey(n.kyma.Name), Notify: n.wakeOn(client.ObjectKeyFromObject(n.kyma))})
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {
@@ -297,22 +297,22 @@ func (n *run) lookAt(at time.Time) {
 	}
 }
 
-// lookAgain comes back while anything of the Kyma is there. Nobody tells when a finalizer is gone, or a Manifest asked to go.
-func (n *run) lookAgain(context.Context) error {
+// requeue comes back while anything of the Kyma is there. Nobody tells when a finalizer is gone, or a Manifest asked to go.
+func (n *run) requeue(context.Context) error {
 	return n.lookAgainSince(n.begin.Add(n.Grace))
 }
 
 // lookAgainSince comes back when something is to be done, else after a part of the time that it has taken so far.
 func (n *run) lookAgainSince(begin time.Time) error {
 	n.tell()
-	after := loop.Wait(n.now, begin)
+	after := loop.PollDelay(n.now, begin)
 	if !n.next.IsZero() {
 		after = min(after, n.next.Sub(n.now))
 	}
 	if n.more {
 		after = 0
 	}
-	return loop.Look(max(after, time.Millisecond))
+	return loop.RecheckAfter(max(after, time.Millisecond))
 }
 
 // remember returns what is known of the Kyma; of another connection than before, only what was told.
@@ -346,7 +346,7 @@ func (r *Reconciler) forget(ctx context.Context, kyma string) {
 
 // drop forgets a Kyma and returns what was known of it, nil if nothing was.
 func (r *Reconciler) drop(kyma string) *memory {
-	r.Runtimes.Unfollow(kyma, r.followKey(kyma))
+	r.Runtimes.Unsubscribe(kyma, r.followKey(kyma))
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.known[kyma]
@@ -355,8 +355,8 @@ func (r *Reconciler) drop(kyma string) *memory {
 }
 
 // wakeOn returns what the pool calls when the connection breaks, mends or is replaced.
-func (r *Reconciler) wakeOn(key client.ObjectKey) func(runtimes.Seen) {
-	return func(s runtimes.Seen) {
+func (r *Reconciler) wakeOn(key client.ObjectKey) func(runtimes.Event) {
+	return func(s runtimes.Event) {
 		if q := r.queue.Load(); q != nil && s.Connection {
 			(*q).Add(reconcile.Request{NamespacedName: key})
 		}

@@ -146,7 +146,7 @@ func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	// The Kyma is gone; this stands for it, so that events of the whole story are in one place.
 	gone := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: written[0].Kyma, UID: written[0].UID}}
 	n := &burial{run: &run{Reconciler: r.Reconciler, kyma: gone, now: time.Now()}, of: r, what: written[0]}
-	return loop.Run(ctx, loop.Pass{Client: r.Client, Controller: "tombstone", Object: gone},
+	return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "tombstone", Object: gone},
 		loop.Step{Name: "need", Do: n.need},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "survey", Do: n.survey},
@@ -196,7 +196,7 @@ func (n *burial) need(ctx context.Context) error {
 // connect finds the way to the runtime, and makes sure that it answers and is still nobody else's.
 func (n *burial) connect(ctx context.Context) error {
 	const again = 30 * time.Second // in case nobody wakes us
-	n.Runtimes.Follow(n.kyma.Name, runtimes.Follower{Key: n.followKey(n.kyma.Name), Wake: n.wakeOn(client.ObjectKeyFromObject(n.kyma))})
+	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{Key: n.followKey(n.kyma.Name), Notify: n.wakeOn(client.ObjectKeyFromObject(n.kyma))})
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {

@@ -173,7 +173,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	n := &run{Reconciler: r, watcher: w}
-	pass := loop.Pass{Client: r.Client, Controller: "watcher", Object: w, Report: n.report}
+	pass := loop.Options{Client: r.Client, Controller: "watcher", Object: w, Report: n.report}
 	if !w.DeletionTimestamp.IsZero() {
 		if !controllerutil.ContainsFinalizer(w, v1beta2.FinalizerWatcher) {
 			return reconcile.Result{}, nil

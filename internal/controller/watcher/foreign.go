@@ -193,7 +193,7 @@ func (w *watch) tend(ctx context.Context, f *foreign, d cache.SharedIndexInforme
 		}
 		var again <-chan time.Time
 		if there && (version == "" || version != f.versions[0] && time.Since(since) < settling) {
-			again = time.After(loop.Wait(time.Now(), since))
+			again = time.After(loop.PollDelay(time.Now(), since))
 		}
 		select {
 		case <-ctx.Done():

@@ -8,11 +8,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// WishOf returns what a runtime wishes of one module: the channel is that of the module, else that of the Kyma, else the default.
+// RequestFor returns what a runtime wishes of one module: the channel is that of the module, else that of the Kyma, else the default.
 // kyma is the one in the control plane, whose labels are the rights; wished is the one in the runtime, which has the spec. Both may be
 // the same. What is installed, and the time, are left to the caller.
-func WishOf(kyma, wished *v1beta2.Kyma, module *v1beta2.Module) Wish {
-	w := Wish{
+func RequestFor(kyma, wished *v1beta2.Kyma, module *v1beta2.Module) Request {
+	w := Request{
 		Module: module.Name, Channel: module.Channel, Version: module.Version,
 		Blocker: cmp.Or(Paused(kyma, module.Name), Paused(wished, module.Name)),
 		Labels:  kyma.Labels, Beta: kyma.IsBeta(), Internal: kyma.IsInternal(),
@@ -25,10 +25,10 @@ func WishOf(kyma, wished *v1beta2.Kyma, module *v1beta2.Module) Wish {
 	return w
 }
 
-// MandatoryWishes returns what the control plane wishes for a runtime, by name of the module: every module that a ModuleReleaseMeta
+// MandatoryRequests returns what the control plane wishes for a runtime, by name of the module: every module that a ModuleReleaseMeta
 // calls mandatory, whatever the rights of the runtime are. Where two of them name the same module or OCM component, the one that is
 // older, or has the smaller name, counts; the other has a Blocker. A ModuleReleaseMeta that is being deleted is no wish any more.
-func MandatoryWishes(c Catalog, kyma *v1beta2.Kyma) []Wish {
+func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	if c.Mandatory == nil {
 		return nil
 	}
@@ -38,10 +38,10 @@ func MandatoryWishes(c Catalog, kyma *v1beta2.Kyma) []Wish {
 	slices.SortFunc(releases, func(a, b *v1beta2.ModuleReleaseMeta) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-	wishes := make([]Wish, 0, len(releases))
+	wishes := make([]Request, 0, len(releases))
 	modules, components := map[string]string{}, map[string]string{}
 	for _, r := range releases {
-		w := Wish{
+		w := Request{
 			Module: r.Name, Mandatory: true, Labels: kyma.Labels, Blocker: Paused(kyma, r.Name),
 			Downgrade: r.Annotations[v1beta2.AnnotationAllowDowngrade] == v1beta2.ValueTrue || allowsDowngrade(kyma, r.Name),
 		}
@@ -58,7 +58,7 @@ func MandatoryWishes(c Catalog, kyma *v1beta2.Kyma) []Wish {
 		}
 		wishes = append(wishes, w)
 	}
-	slices.SortFunc(wishes, func(a, b Wish) int { return strings.Compare(a.Module, b.Module) })
+	slices.SortFunc(wishes, func(a, b Request) int { return strings.Compare(a.Module, b.Module) })
 	return wishes
 }
 

@@ -24,27 +24,27 @@ func TestWishOf(t *testing.T) {
 		reason       string
 		kyma, wished *v1beta2.Kyma
 		module       v1beta2.Module
-		want         Wish
+		want         Request
 	}{
-		"Default":       {"nobody names a channel", kymaWith(nil, nil), &v1beta2.Kyma{}, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "regular"}},
-		"OfKyma":        {"the Kyma names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "fast"}},
-		"OfModule":      {"the module names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Channel: "slow"}, Wish{Module: "keda", Channel: "slow"}},
-		"Pinned":        {"a version needs none", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0"}, Wish{Module: "keda", Version: "1.0.0"}},
-		"Both":          {"a contradiction is kept, to be told", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0", Channel: "slow"}, Wish{Module: "keda", Version: "1.0.0", Channel: "slow"}},
-		"Rights":        {"rights are those of the control plane", rights, fast, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "fast", Beta: true, Internal: true, SkipWindows: true, Labels: labels}},
-		"NotOfRuntime":  {"and not of the runtime", kymaWith(nil, nil), rights, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "regular"}},
-		"Downgrade":     {"a downgrade may be allowed in the control plane", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "istio, keda"}), fast, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "fast", Downgrade: true}},
-		"DowngradeHere": {"and in the runtime", kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "*"}), v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "regular", Downgrade: true}},
-		"DowngradeElse": {"of the modules that are named", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "kedas,"}), fast, v1beta2.Module{Name: "keda"}, Wish{Module: "keda", Channel: "fast"}},
+		"Default":       {"nobody names a channel", kymaWith(nil, nil), &v1beta2.Kyma{}, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular"}},
+		"OfKyma":        {"the Kyma names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast"}},
+		"OfModule":      {"the module names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Channel: "slow"}, Request{Module: "keda", Channel: "slow"}},
+		"Pinned":        {"a version needs none", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0"}, Request{Module: "keda", Version: "1.0.0"}},
+		"Both":          {"a contradiction is kept, to be told", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0", Channel: "slow"}, Request{Module: "keda", Version: "1.0.0", Channel: "slow"}},
+		"Rights":        {"rights are those of the control plane", rights, fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast", Beta: true, Internal: true, SkipWindows: true, Labels: labels}},
+		"NotOfRuntime":  {"and not of the runtime", kymaWith(nil, nil), rights, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular"}},
+		"Downgrade":     {"a downgrade may be allowed in the control plane", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "istio, keda"}), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast", Downgrade: true}},
+		"DowngradeHere": {"and in the runtime", kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "*"}), v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular", Downgrade: true}},
+		"DowngradeElse": {"of the modules that are named", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "kedas,"}), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, WishOf(c.kyma, c.wished, &c.module)); diff != "" {
+			if diff := cmp.Diff(c.want, RequestFor(c.kyma, c.wished, &c.module)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
 	}
-	if w := WishOf(kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationPaused: "x"}), &v1beta2.Module{Name: "keda"}); w.Blocker == nil {
+	if w := RequestFor(kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationPaused: "x"}), &v1beta2.Module{Name: "keda"}); w.Blocker == nil {
 		t.Error("a pause in the runtime is not in the wish")
 	}
 }
@@ -109,7 +109,7 @@ func TestMandatoryWishes(t *testing.T) {
 	kyma := kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "shield-a", v1beta2.AnnotationPausedModule + "plain": "INC-2"})
 	got := map[string]string{}
 	last := ""
-	for _, w := range MandatoryWishes(catalog, kyma) {
+	for _, w := range MandatoryRequests(catalog, kyma) {
 		if w.Module <= last || !w.Mandatory {
 			t.Errorf("%s after %s, mandatory %t", w.Module, last, w.Mandatory)
 		}
@@ -132,10 +132,10 @@ func TestMandatoryWishes(t *testing.T) {
 	if releases[0].Name != "warden-two" {
 		t.Error("the list of the catalog was changed")
 	}
-	if wishes := MandatoryWishes(Catalog{}, kyma); wishes != nil {
+	if wishes := MandatoryRequests(Catalog{}, kyma); wishes != nil {
 		t.Errorf("a catalog without mandatory modules has %v", wishes)
 	}
-	for _, w := range MandatoryWishes(shop(), kyma) {
+	for _, w := range MandatoryRequests(shop(), kyma) {
 		if d := Resolve(shop(), w); w.Module != "warden" || d.Next != "1.0.0" {
 			t.Errorf("%s: %+v", w.Module, d)
 		}
