@@ -405,9 +405,9 @@ func TestMakefile(t *testing.T) {
 	}
 }
 
-// TestLives holds the lists of steps in docs/reference/lives.md against those of the controllers.
-func TestLives(t *testing.T) {
-	const page = "docs/reference/lives.md"
+// TestLifecycles holds the lists of steps in docs/reference/lifecycles.md against those of the controllers.
+func TestLifecycles(t *testing.T) {
+	const page = "docs/reference/lifecycles.md"
 	data, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)

@@ -7,7 +7,7 @@
 // internal/cli, kinds from the embedded CRDs; metrics, reasons and conditions are read from the source, because what matters is in
 // their comments.
 //
-// It writes no page that people write: lives.md is one of these, and has a test of its own.
+// It writes no page that people write: lifecycles.md is one of these, and has a test of its own.
 package main
 
 import (
