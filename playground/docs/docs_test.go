@@ -227,6 +227,7 @@ func TestGuides(t *testing.T) {
 var elsewhere = map[string]string{
 	"klm.md":       "playground/klm",
 	"install.md":   "where images and deployments are tested",
+	"upgrade.md":   "where images and deployments are tested",
 	"migration.md": "playground/deploy",
 	"author.md":    "where modules are built",
 }
