@@ -1,15 +1,15 @@
-// Package deploy holds what it takes to run the manager on a cluster: a Helm chart, and the kustomize bases and components that are written
-// from it.
+// Package deploy contains the objects that run the manager on a cluster: a Helm chart, and kustomize bases and components
+// that are generated from it.
 //
-// Use: helm install lifecycle-manager deploy/chart, or kubectl apply -k deploy/base, or deploy/in-cluster for the flavour that installs
-// modules where it runs; with components/webhooks, agents and monitoring for what is optional. Programs take [Objects], which are those of
-// the chart with values of their own.
+// Use: helm install lifecycle-manager deploy/chart, or kubectl apply -k deploy/base. The base deploy/in-cluster is for the
+// flavour that installs modules on its own cluster. The components webhooks, agents and monitoring are optional. Programs
+// call [Objects], which renders the chart with their values.
 //
-// How it works: the chart is the one source. Its folder definitions is a copy of package crds, and the files of base, in-cluster and components
-// are what "helm template" makes of it; "make deploy-files" writes them anew, and tests hold that nothing differs. The chart is part of the
-// program, so that a landscape on a laptop runs with exactly the rights of a real installation.
+// How it works: the chart is the only source. Its folder definitions is a copy of package crds. The files of base, in-cluster
+// and components are the output of "helm template"; "make deploy-files" writes them, and tests compare them. The chart is
+// embedded in the program, so that a landscape on a laptop runs with exactly the rights of a real installation.
 //
-// What it does not do: it talks to no cluster.
+// What it does not do: it sends no request to a cluster.
 package deploy
 
 import (
@@ -24,35 +24,39 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Names of what is deployed.
+// Names of the deployed objects and of the flavours.
 const (
-	// Release is the name of the release, and of ServiceAccount, Deployment and role.
+	// Release is the name of the release, and of its ServiceAccount, Deployment and Role.
 	Release = "lifecycle-manager"
-	// ControlPlaneFlavour serves runtimes that are reached by access Secrets. It belongs into namespace kcp-system.
+	// ControlPlaneFlavour manages runtimes that are reached by access Secrets. Its namespace is kcp-system.
 	ControlPlaneFlavour = "control-plane"
-	// InClusterFlavour installs modules on the cluster that the manager runs on. It belongs into namespace kyma-system.
+	// InClusterFlavour installs modules on the cluster that the manager runs on. Its namespace is kyma-system.
 	InClusterFlavour = "in-cluster"
 )
 
+// files contains the chart.
+//
 //go:embed all:chart
 var files embed.FS
 
+// written contains the files that are generated from the chart.
+//
 //go:embed base/*.yaml components/*/*.yaml
 var written embed.FS
 
-// Options say what is deployed.
+// Options select the deployed objects.
 type Options struct {
-	// Flavour is ControlPlaneFlavour (default) or InClusterFlavour. It goes before the value flavour.
+	// Flavour is ControlPlaneFlavour (default) or InClusterFlavour. It overrides the value flavour.
 	Flavour string
-	// Namespace is where. Default: kcp-system, in-cluster kyma-system.
+	// Namespace is the namespace of the manager. Default: kcp-system, in-cluster kyma-system.
 	Namespace string
-	// Values is a YAML document that goes over values.yaml of the chart. Default none.
+	// Values is a YAML document that overrides values.yaml of the chart. Default none.
 	Values []byte
-	// Set are expressions in the syntax of Helm's --set, which go over Values.
+	// Set has expressions in the syntax of Helm's --set, which override Values.
 	Set []string
 }
 
-// Home returns the namespace of a flavour.
+// Home returns the default namespace of a flavour.
 func Home(flavour string) string {
 	if flavour == InClusterFlavour {
 		return "kyma-system"
@@ -64,12 +68,12 @@ func Home(flavour string) string {
 func Chart() fs.FS {
 	chart, err := fs.Sub(files, "chart")
 	if err != nil {
-		panic(err) // the folder is part of the program
+		panic(err) // the folder is embedded in the program
 	}
 	return chart
 }
 
-// Objects returns what the chart makes of the options. An error says which value is wrong.
+// Objects renders the chart with the options. An error names the wrong value.
 func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, error) {
 	if o.Flavour == "" {
 		o.Flavour = ControlPlaneFlavour
@@ -90,14 +94,14 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 	return objects, nil
 }
 
-// ControlPlane returns the control-plane flavour with all that is optional, but for the definitions, as a stream of YAML documents. It is what the
-// files of base and components are.
+// ControlPlane returns the control-plane flavour with the components webhooks and agents, but without CRDs, as a stream of
+// YAML documents. It consists of the files of base and of these components.
 func ControlPlane() []byte {
 	var stream []byte
 	for _, pattern := range []string{"base/*.yaml", "components/webhooks/*.yaml", "components/agents/*.yaml"} {
 		names, err := fs.Glob(written, pattern)
 		if err != nil {
-			panic(err) // the pattern is ours
+			panic(err) // the pattern is a constant
 		}
 		for _, name := range names {
 			if path.Base(name) == "kustomization.yaml" {
@@ -105,7 +109,7 @@ func ControlPlane() []byte {
 			}
 			data, err := written.ReadFile(name)
 			if err != nil {
-				panic(err) // the file is part of the program
+				panic(err) // the file is embedded in the program
 			}
 			stream = append(append(stream, "---\n"...), data...)
 		}

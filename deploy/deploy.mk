@@ -1,22 +1,22 @@
 # Images and deployments. IMG is the manager's image in your registry, REGISTRY/NAME[:TAG]; the agent's is beside it.
 .PHONY: image docker-build docker-push deploy undeploy deploy-files
-# Fails unless IMG is given.
-img = $(if $(IMG),$(IMG),$(error say which image: make $@ IMG=registry.example.com/team/lifecycle-manager:0.1.0))
+# img is IMG; without IMG the target fails.
+img = $(if $(IMG),$(IMG),$(error IMG is required: make $@ IMG=registry.example.com/team/lifecycle-manager:0.1.0))
 
 image: ## build the images of manager and agent into bin/images, without a container engine; IMG=… pushes them
 	@go run ./deploy/image --out=bin/images $(if $(IMG),--push=$(IMG))
 
-docker-build: ## what image does, without pushing
+docker-build: ## build the images without pushing, like image
 	@go run ./deploy/image --out=bin/images
 
-docker-push: ## what image does, pushing to IMG
+docker-push: ## build the images and push them to IMG
 	@go run ./deploy/image --out=bin/images --push=$(img)
 
 deploy: ## install or upgrade the manager on the current KUBECONFIG: make deploy IMG=… ARGS="--set=registry.host=HOST"
 	@go run ./cmd/klm install --image=$(img) $(ARGS)
 
-undeploy: ## remove the manager; definitions, namespace, Kymas and Secrets stay: make undeploy ARGS="--flavour=in-cluster"
+undeploy: ## remove the manager; CRDs, namespace, Kymas and Secrets stay: make undeploy ARGS="--flavour=in-cluster"
 	@go run ./cmd/klm uninstall --yes $(ARGS)
 
-deploy-files: ## write what is made from deploy/chart: base, in-cluster, components, definitions
+deploy-files: ## generate base, in-cluster, components and definitions from deploy/chart
 	@go test ./deploy -run TestWritten -update

@@ -24,13 +24,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-var update = flag.Bool("update", false, "write base, in-cluster, components and the chart's definitions anew")
+var update = flag.Bool("update", false, "write base, in-cluster, components and the chart's CRDs")
 
-// address is that of the component agents, which everybody replaces.
+// address is the placeholder address in the component agents.
 const address = "listener.example.com:8445"
 
-// folders are what is written from the chart: which values make a folder, and which of the chart's templates are in it; nil is all that make
-// something.
+// folders lists the folders that are generated from the chart: the values for a folder, and its templates; nil stands for
+// all templates with output.
 var folders = map[string]struct {
 	flavour   string
 	values    []string
@@ -43,10 +43,10 @@ var folders = map[string]struct {
 	"components/monitoring": {ControlPlaneFlavour, []string{"metrics.serviceMonitor.enabled=true"}, []string{"servicemonitor.yaml"}},
 }
 
-// heading begins each written file.
+// heading is the first line of each generated file.
 const heading = "# Written by `make deploy-files` from chart/templates/%s.\n"
 
-// TestWritten: the files beside the chart are what the chart makes. With -update they become that.
+// TestWritten compares the generated files with the output of the chart. With -update it writes them.
 func TestWritten(t *testing.T) {
 	for folder, f := range folders {
 		t.Run(folder, func(t *testing.T) {
@@ -56,24 +56,25 @@ func TestWritten(t *testing.T) {
 					want[name] = fmt.Sprintf(heading, name) + text
 				}
 			}
-			hold(t, folder, want)
+			compareFiles(t, folder, want)
 		})
 	}
 	t.Run("definitions", func(t *testing.T) {
 		want := map[string]string{}
 		paths, err := filepath.Glob("../crds/*.yaml")
 		if err != nil || len(paths) == 0 {
-			t.Fatalf("no definitions: %v", err)
+			t.Fatalf("no CRDs: %v", err)
 		}
 		for _, p := range paths {
 			want[filepath.Base(p)] = read(t, p)
 		}
-		hold(t, "chart/definitions", want)
+		compareFiles(t, "chart/definitions", want)
 	})
 }
 
-// hold compares the files of a folder, or writes them. The kustomization, which is written by hand, has to name all of them.
-func hold(t *testing.T, folder string, want map[string]string) {
+// compareFiles compares the files of a folder, or writes them. The kustomization, which is written by hand, has to list all
+// of them.
+func compareFiles(t *testing.T, folder string, want map[string]string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
 	if err != nil {
@@ -99,7 +100,7 @@ func hold(t *testing.T, folder string, want map[string]string) {
 		got = want
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("%s is not what the chart makes; run make deploy-files: -want +got\n%s", folder, diff)
+		t.Errorf("%s differs from the output of the chart; run make deploy-files: -want +got\n%s", folder, diff)
 	}
 	var k struct{ Resources []string }
 	if err := sigsyaml.Unmarshal([]byte(read(t, filepath.Join(folder, "kustomization.yaml"))), &k); err != nil {
@@ -117,7 +118,7 @@ func hold(t *testing.T, folder string, want map[string]string) {
 	}
 }
 
-// template renders the chart as the command "helm template" does, by file.
+// template renders the chart like the command "helm template" and returns the output by file.
 func template(t *testing.T, flavour string, set []string) map[string]string {
 	t.Helper()
 	chart, err := loader.LoadDir("chart")
@@ -147,6 +148,7 @@ func template(t *testing.T, flavour string, set []string) map[string]string {
 	return made
 }
 
+// put sets a nested value; the texts "true" and "false" become booleans.
 func put(values map[string]any, path []string, value string) {
 	for _, step := range path[:len(path)-1] {
 		next, ok := values[step].(map[string]any)
@@ -165,7 +167,7 @@ func put(values map[string]any, path []string, value string) {
 	}
 }
 
-// TestKustomize: what kubectl apply -k applies is what helm install applies.
+// TestKustomize checks that kubectl apply -k and helm install apply the same objects.
 func TestKustomize(t *testing.T) {
 	cases := map[string]struct {
 		reason, flavour, overlay string
@@ -223,7 +225,8 @@ func TestKustomize(t *testing.T) {
 	}
 }
 
-// byName gives objects by kind and name. That the definitions are kept is for Helm, and for what reads that as Helm does.
+// byName returns objects by kind and name, without the annotations by which Helm, and readers of Helm's annotations, keep
+// CRDs.
 func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, o := range objects {
@@ -237,7 +240,7 @@ func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 	return all
 }
 
-// TestHelmAgrees: what programs of ours make of the chart is what Helm makes of it.
+// TestHelmAgrees checks that our programs and Helm render the chart alike.
 func TestHelmAgrees(t *testing.T) {
 	set := []string{"webhooks.enabled=true", "agents.address=" + address, "namespace.create=true", "monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true", "image.repository=registry.example.com/team/lifecycle-manager", "registry.host=http://registry.example.com:5000/modules"}
 	var stream bytes.Buffer
@@ -262,7 +265,7 @@ func TestHelmAgrees(t *testing.T) {
 		}
 	}
 	if kept != 5 {
-		t.Errorf("Helm keeps %d definitions, want 5: all Kymas would go with the others", kept)
+		t.Errorf("Helm keeps %d CRDs, want 5: all objects of the others would be deleted", kept)
 	}
 	policy := byName(ours)["NetworkPolicy lifecycle-manager"]
 	if text := fmt.Sprint(policy); !strings.Contains(text, "port:5000") {
@@ -270,11 +273,12 @@ func TestHelmAgrees(t *testing.T) {
 	}
 	args := fmt.Sprint(byName(ours)["Deployment lifecycle-manager"])
 	if !strings.Contains(args, "--skr-watcher-image-registry=registry.example.com/team ") {
-		t.Errorf("the agent is not looked for beside the manager: %s", args)
+		t.Errorf("the agent's image is not in the path of the manager's image: %s", args)
 	}
 }
 
-// TestMonitoring: dashboards and alerts reach the cluster as they are in their files, with the labels that somebody's Grafana and Prometheus want.
+// TestMonitoring checks that dashboards and alerts are deployed as they are in their files, with the labels that Grafana and
+// Prometheus select.
 func TestMonitoring(t *testing.T) {
 	objects, err := Objects(t.Context(), Options{Values: []byte(`
 monitoring:
@@ -303,11 +307,11 @@ monitoring:
 		reason    string
 		want, got any
 	}{
-		"Dashboards":  {"not a byte is lost", files, dashboards.Object["data"]},
-		"Namespace":   {"a sidecar may look in one namespace only", "grafana", dashboards.GetNamespace()},
-		"Labels":      {"and for a label of its own", map[string]string{"app.kubernetes.io/name": Release, "mine": "true"}, dashboards.GetLabels()},
-		"Annotations": {"folders are named by annotations", map[string]string{"grafana_folder": "Fleet"}, dashboards.GetAnnotations()},
-		"Alerts":      {"templates in alerts are for Prometheus, not for Helm", rules["spec"], alerts.Object["spec"]},
+		"Dashboards":  {"the files are complete", files, dashboards.Object["data"]},
+		"Namespace":   {"a sidecar may search one namespace only", "grafana", dashboards.GetNamespace()},
+		"Labels":      {"a sidecar may select its own label", map[string]string{"app.kubernetes.io/name": Release, "mine": "true"}, dashboards.GetLabels()},
+		"Annotations": {"annotations name Grafana folders", map[string]string{"grafana_folder": "Fleet"}, dashboards.GetAnnotations()},
+		"Alerts":      {"Prometheus expands the templates in alerts, not Helm", rules["spec"], alerts.Object["spec"]},
 		"Selected":    {"Prometheus selects rules by labels", map[string]string{"app.kubernetes.io/name": Release, "release": "prometheus"}, alerts.GetLabels()},
 	}
 	for name, c := range cases {
@@ -319,7 +323,7 @@ monitoring:
 	}
 }
 
-// TestFlavours holds the objects to what a safe installation needs.
+// TestFlavours checks the objects of both flavours against the rules of a safe installation.
 func TestFlavours(t *testing.T) {
 	for _, flavour := range []string{ControlPlaneFlavour, InClusterFlavour} {
 		t.Run(flavour, func(t *testing.T) {
@@ -336,10 +340,10 @@ func TestFlavours(t *testing.T) {
 					continue
 				}
 				if text := fmt.Sprint(o.Object); strings.Contains(text, "kcp-system") || strings.Contains(text, "kyma-system") {
-					t.Errorf("%s knows a namespace that is not its own: %s", id, text)
+					t.Errorf("%s contains the name of another namespace: %s", id, text)
 				}
 				if o.GetKind() != "Namespace" && o.GetLabels()["app.kubernetes.io/name"] != Release {
-					t.Errorf("%s has no label that says whose it is: klm would never remove it", id)
+					t.Errorf("%s has no label of the manager: klm would never remove it", id)
 				}
 				switch o.GetKind() {
 				case "RoleBinding", "ClusterRoleBinding":
@@ -360,8 +364,8 @@ func TestFlavours(t *testing.T) {
 	}
 }
 
-// checkPod holds the pod to what a namespace that enforces pod security "restricted" lets in, and to a read-only file system; and its flags to those
-// that the manager has.
+// checkPod checks that the pod complies with pod security "restricted" and has a read-only file system, and that the manager
+// accepts its flags.
 func checkPod(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	pod, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
@@ -382,7 +386,7 @@ func checkPod(t *testing.T, o *unstructured.Unstructured) {
 			t.Errorf("security context of the container, -want +got:\n%s", diff)
 		}
 		if image := container["image"].(string); image != Release+":"+config.Version {
-			t.Errorf("image %s is not that of this version, %s: appVersion of the chart is another one", image, config.Version)
+			t.Errorf("image %s is not of this version, %s: correct appVersion of the chart", image, config.Version)
 		}
 		for _, probe := range []string{"livenessProbe", "readinessProbe"} {
 			if container[probe] == nil {
@@ -393,6 +397,7 @@ func checkPod(t *testing.T, o *unstructured.Unstructured) {
 	}
 }
 
+// checkArgs checks that the manager accepts its arguments.
 func checkArgs(t *testing.T, args []any) {
 	t.Helper()
 	flags := pflag.NewFlagSet("manager", pflag.ContinueOnError)
@@ -407,21 +412,21 @@ func checkArgs(t *testing.T, args []any) {
 	}
 }
 
-// TestValues: a value that makes no sense is refused, and by its name.
+// TestValues checks that an invalid value is refused, and that the error names it.
 func TestValues(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		set    string
 		want   string // in the error; "" is none
 	}{
-		"Typo":     {"nobody wonders why it does nothing", "replica=2", "replica"},
-		"Deep":     {"below the top too", "image.tags=1", "tags"},
-		"Number":   {"a number is one", "replicas=two", "replicas"},
+		"Typo":     {"a misspelt value would have no effect", "replica=2", "replica"},
+		"Deep":     {"nested values are checked, too", "image.tags=1", "tags"},
+		"Number":   {"a number is not a text", "replicas=two", "replicas"},
 		"Flag":     {"a flag begins with dashes", "extraArgs={orphan-cleanup}", "extraArgs"},
 		"Address":  {"an address has no scheme", "agents.address=https://x:1", "address"},
-		"Digest":   {"a digest is whole", "image.digest=sha256:12", "digest"},
-		"Good":     {"several are fine", "replicas=3,shards=64,registry.host=registry.example.com", ""},
-		"GoodList": {"flags are fine", "extraArgs={--orphan-cleanup,--log-level=1}", ""},
+		"Digest":   {"a digest is complete", "image.digest=sha256:12", "digest"},
+		"Good":     {"several valid values are accepted", "replicas=3,shards=64,registry.host=registry.example.com", ""},
+		"GoodList": {"flags are accepted", "extraArgs={--orphan-cleanup,--log-level=1}", ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -439,7 +444,7 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// TestSchema: every value has its place in the schema, and the other way round.
+// TestSchema checks that values.yaml and the schema have the same values.
 func TestSchema(t *testing.T) {
 	var values map[string]any
 	var schema struct{ Properties map[string]any }
@@ -452,16 +457,17 @@ func TestSchema(t *testing.T) {
 	compareKeys(t, "", values, schema.Properties)
 }
 
+// compareKeys compares the names of nested values with those of the schema.
 func compareKeys(t *testing.T, path string, values, properties map[string]any) {
 	t.Helper()
 	for name := range properties {
-		if _, there := values[name]; !there {
+		if _, found := values[name]; !found {
 			t.Errorf("%s%s has a schema and no default", path, name)
 		}
 	}
 	for name, value := range values {
-		property, there := properties[name].(map[string]any)
-		if !there {
+		property, found := properties[name].(map[string]any)
+		if !found {
 			t.Errorf("%s%s has no schema", path, name)
 			continue
 		}

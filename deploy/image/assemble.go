@@ -21,25 +21,25 @@ import (
 	"golang.org/x/crypto/x509roots/fallback/bundle"
 )
 
-// user is who the program runs as: the number that images without users have agreed upon.
+// user is the user and group that the program runs as: the usual numbers of images without a list of users.
 const user = "65532:65532"
 
-// rootsFile is where programs in Go look for root certificates. Mount your own over it where that is not enough.
+// rootsFile is the file in which Go programs search root certificates. Mount your own file over it to add certificates.
 const rootsFile = "etc/ssl/certs/ca-certificates.crt"
 
-// image is that of one program, for all platforms.
+// image is the image of one program, for all platforms.
 type image struct {
 	program
 	version string
 	index   v1.ImageIndex
-	// bills are the bills of materials, one for each platform.
+	// bills has the bills of materials, one for each platform.
 	bills []v1.Image
 }
 
-// add adds the image for a platform.
-func (m *image) add(platform, file string) error {
+// addPlatform adds the image for a platform, with the program in the given file, and its bill of materials.
+func (m *image) addPlatform(platform, file string) error {
 	system, architecture, _ := strings.Cut(platform, "/")
-	one, err := m.one(system, architecture, file)
+	one, err := m.forPlatform(system, architecture, file)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func (m *image) add(platform, file string) error {
 	m.index = mutate.AppendManifests(m.index, mutate.IndexAddendum{Add: one, Descriptor: v1.Descriptor{
 		MediaType: types.OCIManifestSchema1, Platform: &v1.Platform{OS: system, Architecture: architecture},
 	}})
-	bill, err := billOf(m.name, platform, file, one)
+	bill, err := newBill(m.name, platform, file, one)
 	if err != nil {
 		return err
 	}
@@ -57,17 +57,18 @@ func (m *image) add(platform, file string) error {
 	return nil
 }
 
-// one makes the image for one platform: a layer with the certificates, which stays the same for long, and one with the program.
-func (m *image) one(system, architecture, file string) (v1.Image, error) {
-	binary, err := os.ReadFile(file) //nolint:gosec // it was built a moment ago
+// forPlatform makes the image for one platform: a layer with the certificates, which rarely changes, and a layer with the
+// program.
+func (m *image) forPlatform(system, architecture, file string) (v1.Image, error) {
+	binary, err := os.ReadFile(file) //nolint:gosec // build has written the file
 	if err != nil {
 		return nil, err
 	}
-	certificates, err := layer(entry{rootsFile, 0o444, roots()})
+	certificates, err := newLayer(entry{rootsFile, 0o444, rootCertificates()})
 	if err != nil {
 		return nil, err
 	}
-	executable, err := layer(entry{m.name, 0o555, binary})
+	executable, err := newLayer(entry{m.name, 0o555, binary})
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +97,7 @@ func (m *image) one(system, architecture, file string) (v1.Image, error) {
 	return mutate.Annotations(made, labels).(v1.Image), nil
 }
 
-// epoch is the time of everything in an image.
+// epoch is the time of all files and records in an image.
 var epoch = time.Unix(0, 0).UTC()
 
 // entry is a file in a layer.
@@ -106,8 +107,8 @@ type entry struct {
 	data []byte
 }
 
-// layer makes a layer of files, with the folders that they need. All belongs to root, and nobody may write.
-func layer(entries ...entry) (v1.Layer, error) {
+// newLayer makes a layer of files, with the folders that they need. All entries belong to root and are read-only.
+func newLayer(entries ...entry) (v1.Layer, error) {
 	var text bytes.Buffer
 	w := tar.NewWriter(&text)
 	head := tar.Header{ModTime: epoch, Format: tar.FormatUSTAR}
@@ -139,27 +140,28 @@ func layer(entries ...entry) (v1.Layer, error) {
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text.Bytes())), nil })
 }
 
-// roots returns the root certificates of the Web, as the Go project takes them from Mozilla. Those that Mozilla trusts for a part only are left
-// out: a file cannot say that.
-func roots() []byte {
+// rootCertificates returns the root certificates of the Web in PEM, as the Go project takes them from Mozilla. Certificates
+// that Mozilla trusts only with constraints are omitted, because the file cannot contain constraints.
+func rootCertificates() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {
 		if root.Constraint == nil {
-			_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // memory takes everything
+			_ = pem.Encode(&text, &pem.Block{Type: "CERTIFICATE", Bytes: root.Certificate}) // a buffer never fails
 		}
 	}
 	return text.Bytes()
 }
 
-// write replaces an OCI layout by one with these images and their bills of materials.
-func write(folder string, images []*image) error {
+// writeLayout replaces the OCI layout in a folder by one with these images and their bills of materials. It refuses to
+// replace any other content.
+func writeLayout(folder string, images []*image) error {
 	entries, err := os.ReadDir(folder)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("reading the folder of the layout: %w", err)
 	}
 	if len(entries) > 0 {
 		if _, err := layout.FromPath(folder); err != nil {
-			return fmt.Errorf("replacing the layout: %s has something else in it: empty it, or name another folder", folder)
+			return fmt.Errorf("replacing the layout: %s has other content: empty it, or choose another folder", folder)
 		}
 		if err := os.RemoveAll(folder); err != nil {
 			return fmt.Errorf("replacing the layout: %w", err)

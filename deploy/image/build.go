@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// build builds a program for a platform, such as linux/arm64: static, without paths of this machine, without symbols for debuggers.
+// build compiles the program of a folder for a platform, such as linux/arm64, into a file. The program is static, and has no
+// paths of this machine and no symbols for debuggers.
 func build(ctx context.Context, folder, platform, file string) error {
 	system, architecture, ok := strings.Cut(platform, "/")
 	if !ok || strings.Contains(architecture, "/") {
@@ -17,15 +18,15 @@ func build(ctx context.Context, folder, platform, file string) error {
 	}
 	command := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-o", file, folder) //nolint:gosec // folders and files are ours
 	command.Env = append(command.Environ(), "CGO_ENABLED=0", "GOOS="+system, "GOARCH="+architecture, "GOAMD64=v1", "GOARM64=v8.0", "GOFLAGS=")
-	var said bytes.Buffer
-	command.Stdout, command.Stderr = &said, &said
+	var output bytes.Buffer
+	command.Stdout, command.Stderr = &output, &output
 	if err := command.Run(); err != nil {
-		return fmt.Errorf("building %s for %s: %w\n%s", folder, platform, err, said.Bytes())
+		return fmt.Errorf("building %s for %s: %w\n%s", folder, platform, err, output.Bytes())
 	}
 	return checkStatic(file)
 }
 
-// checkStatic fails if a program needs a loader, which an image without anything else does not have.
+// checkStatic returns an error if a program needs a dynamic loader, which the image does not contain.
 func checkStatic(file string) error {
 	f, err := elf.Open(file)
 	if err != nil {
@@ -34,7 +35,7 @@ func checkStatic(file string) error {
 	defer f.Close() //nolint:errcheck // it was only read
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return fmt.Errorf("reading the program %s: it is not static: build it with CGO_ENABLED=0", file)
+			return fmt.Errorf("checking the program %s: it is not static: build it with CGO_ENABLED=0", file)
 		}
 	}
 	return nil

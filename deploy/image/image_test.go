@@ -26,7 +26,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-var hello = []program{{"hello", "./testdata/hello", "says hello"}, {"other", "./testdata/hello", "says it too"}}
+var hello = []program{{"hello", "./testdata/hello", "prints hello"}, {"other", "./testdata/hello", "prints hello, too"}}
 
 // TestImage builds images of a small program twice, once to disk and once to a registry.
 func TestImage(t *testing.T) {
@@ -49,7 +49,7 @@ func TestImage(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := validate.Index(all); err != nil {
-			t.Errorf("the layout is not right: %v", err)
+			t.Errorf("the layout is not valid: %v", err)
 		}
 		manifest, err := all.IndexManifest()
 		if err != nil {
@@ -79,7 +79,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// checkImage looks at an image in a registry as a node does.
+// checkImage checks an image in a registry, which it reads as a node does.
 func checkImage(t *testing.T, text, program, architecture string) {
 	t.Helper()
 	ref, err := name.ParseReference(text)
@@ -95,7 +95,7 @@ func checkImage(t *testing.T, text, program, architecture string) {
 		t.Fatal(err)
 	}
 	if config.Config.User != user || !cmp.Equal(config.Config.Entrypoint, []string{"/" + program}) || config.Architecture != architecture {
-		t.Errorf("the image for %s is not right: %+v", architecture, config)
+		t.Errorf("the configuration of the image for %s is wrong: %+v", architecture, config)
 	}
 	layers, err := image.Layers()
 	if err != nil {
@@ -116,7 +116,7 @@ func checkImage(t *testing.T, text, program, architecture string) {
 				t.Fatal(err)
 			}
 			if h.Uid != 0 || h.Gid != 0 || h.Mode&0o222 != 0 || !h.ModTime.Equal(epoch) {
-				t.Errorf("%s may be changed, or has a time: %+v", h.Name, h)
+				t.Errorf("%s is writable, or has a time: %+v", h.Name, h)
 			}
 			if files[h.Name], err = io.ReadAll(r); err != nil {
 				t.Fatal(err)
@@ -124,10 +124,10 @@ func checkImage(t *testing.T, text, program, architecture string) {
 		}
 	}
 	if len(files[program]) == 0 {
-		t.Errorf("there is no program %s", program)
+		t.Errorf("the image has no program %s", program)
 	}
 	if n := certificates(t, files[rootsFile]); n < 100 {
-		t.Errorf("there are %d root certificates", n)
+		t.Errorf("the image has %d root certificates, want at least 100", n)
 	}
 	checkBill(t, ref, image)
 }
@@ -143,7 +143,7 @@ func certificates(t *testing.T, text []byte) (n int) {
 	return n
 }
 
-// checkBill finds the bill of materials of an image by what refers to it.
+// checkBill checks the bill of materials of an image, which it finds by the registry's list of referrers.
 func checkBill(t *testing.T, ref name.Reference, image v1.Image) {
 	t.Helper()
 	digest, err := image.Digest()
@@ -159,7 +159,7 @@ func checkBill(t *testing.T, ref name.Reference, image v1.Image) {
 		t.Fatal(err)
 	}
 	if len(manifest.Manifests) != 1 || manifest.Manifests[0].ArtifactType != string(spdxType) {
-		t.Fatalf("what refers to the image is %+v", manifest.Manifests)
+		t.Fatalf("the referrers of the image are %+v", manifest.Manifests)
 	}
 	bill, err := remote.Image(ref.Context().Digest(manifest.Manifests[0].Digest.String()), remote.WithContext(t.Context()))
 	if err != nil {
@@ -169,7 +169,7 @@ func checkBill(t *testing.T, ref name.Reference, image v1.Image) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	text, err := layers[0].Compressed() // as it is: nothing is compressed
+	text, err := layers[0].Compressed() // the content itself, because the layer is not compressed
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -182,7 +182,7 @@ func checkBill(t *testing.T, ref name.Reference, image v1.Image) {
 	}
 }
 
-// TestDescribe: all that Go knows of a program is in its bill of materials.
+// TestDescribe checks that the bill of materials contains all build information of the program.
 func TestDescribe(t *testing.T) {
 	info := &debug.BuildInfo{
 		GoVersion: "go1.26.0", Main: debug.Module{Path: "example.com/program"},
@@ -205,10 +205,10 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// TestBadInput: nothing of others is deleted, and each mistake is named.
+// TestBadInput checks that no other content is deleted, and that each mistake is named.
 func TestBadInput(t *testing.T) {
-	foreign := t.TempDir()
-	if err := os.WriteFile(filepath.Join(foreign, "letter.txt"), nil, 0o600); err != nil {
+	other := t.TempDir()
+	if err := os.WriteFile(filepath.Join(other, "letter.txt"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	cases := map[string]struct {
@@ -216,10 +216,10 @@ func TestBadInput(t *testing.T) {
 		o      options
 		want   string
 	}{
-		"Foreign":  {"a folder with something else stays", options{out: foreign, platforms: []string{"linux/amd64"}}, "something else"},
+		"Other":    {"a folder with other content stays", options{out: other, platforms: []string{"linux/amd64"}}, "other content"},
 		"Platform": {"a platform has two parts", options{platforms: []string{"amd64"}}, "--platforms"},
-		"Program":  {"a compiler's words are told", options{platforms: []string{"linux/none"}}, "unsupported GOOS/GOARCH"},
-		"Digest":   {"a digest cannot be wished for", options{platforms: []string{"linux/amd64"}, push: "r.example.com/x@sha256:" + strings.Repeat("0", 64)}, "--push"},
+		"Program":  {"the output of the compiler is shown", options{platforms: []string{"linux/none"}}, "unsupported GOOS/GOARCH"},
+		"Digest":   {"a digest cannot be chosen", options{platforms: []string{"linux/amd64"}, push: "r.example.com/x@sha256:" + strings.Repeat("0", 64)}, "--push"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -231,7 +231,7 @@ func TestBadInput(t *testing.T) {
 			}
 		})
 	}
-	if _, err := os.Stat(filepath.Join(foreign, "letter.txt")); err != nil {
+	if _, err := os.Stat(filepath.Join(other, "letter.txt")); err != nil {
 		t.Error(err)
 	}
 	dynamic := filepath.Join(t.TempDir(), "no-program")
@@ -239,6 +239,6 @@ func TestBadInput(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := checkStatic(dynamic); err == nil {
-		t.Error("what is no program is taken for one")
+		t.Error("a file that is not a program is accepted")
 	}
 }

@@ -1,17 +1,20 @@
 // Command image builds the images of manager and agent, for amd64 and arm64, without a container engine.
 //
-// Use: make image, or go run ./deploy/image --out=bin/images [--push=registry.example.com/team/lifecycle-manager:0.1.0]. With --push the
-// manager gets that name, and the agent the name runtime-watcher beside it. Logins are those of docker login.
+// Use: make image, or
+// go run ./deploy/image --out=bin/images [--push=registry.example.com/team/lifecycle-manager:0.1.0].
+// With --push the manager's image gets that name, and the agent's image the name runtime-watcher in the same path. Logins
+// are those of docker login.
 //
-// How it works: programs are built static and without traces of the machine (build.go). An image has nothing but its program and the root
-// certificates of the Web (assemble.go); it runs as user 65532 and writes nothing, so its root may be read-only. Times are those of
-// 1970, so that the same sources give the same digest, on any machine. A bill of materials in SPDX is made from what Go recorded in each program
-// (sbom.go), and refers to its image as OCI 1.1 says. All of it is in an OCI layout on disk, which skopeo, crane and oras read too.
+// How it works: programs are built static and without paths of this machine (build.go). An image contains only its program
+// and the root certificates of the Web (assemble.go). It runs as user 65532 and writes nothing, so its root file system may
+// be read-only. All times are 1970-01-01, so that the same sources give the same digest on any machine. A bill of materials
+// in SPDX is made from the build information that Go stores in each program (sbom.go). It refers to its image by the subject
+// field of OCI 1.1. The result is an OCI layout on disk, which skopeo, crane and oras can read, too.
 //
-// Why not ko: its base image always comes from a registry, so it builds nothing without a network; what else it does for static programs is what is
-// done here.
+// Why not ko: ko always reads its base image from a registry, so it needs a network. Its other features for static programs
+// are the same as here.
 //
-// What it does not do: it signs nothing, and keeps no images but the last ones.
+// What it does not do: it signs nothing, and keeps only the images of the last run.
 package main
 
 import (
@@ -29,18 +32,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// program is one that gets an image.
+// program is a program that gets an image. about is the description in the labels of the image.
 type program struct {
 	name, folder, about string
 }
 
-// programs are all of them, the manager first.
+// programs lists all programs. The manager is the first, because --push names its image.
 var programs = []program{
 	{"lifecycle-manager", "./cmd/lifecycle-manager", "Installs, upgrades, heals and removes modules on a fleet of Kubernetes clusters"},
-	{"runtime-watcher", "./cmd/runtime-watcher", "Tells the lifecycle manager what changes in a runtime"},
+	{"runtime-watcher", "./cmd/runtime-watcher", "Reports changes in a runtime to the lifecycle manager"},
 }
 
-// options is what the command is told.
+// options are the flags of the command.
 type options struct {
 	out, push string
 	platforms []string
@@ -48,9 +51,9 @@ type options struct {
 
 func main() {
 	o := options{}
-	pflag.StringVar(&o.out, "out", "bin/images", "folder of the OCI layout; what is there is replaced")
-	pflag.StringVar(&o.push, "push", "", "name in a registry that the manager's image is pushed to: REGISTRY/NAME[:TAG]")
-	pflag.StringSliceVar(&o.platforms, "platforms", []string{"linux/amd64", "linux/arm64"}, "what to build for")
+	pflag.StringVar(&o.out, "out", "bin/images", "folder of the OCI layout, which is replaced")
+	pflag.StringVar(&o.push, "push", "", "push the images; name of the manager's image: REGISTRY/NAME[:TAG]")
+	pflag.StringSliceVar(&o.platforms, "platforms", []string{"linux/amd64", "linux/arm64"}, "platforms to build for")
 	pflag.Parse()
 	if err := run(signals.SetupSignalHandler(), o, programs, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "image:", err)
@@ -58,8 +61,8 @@ func main() {
 	}
 }
 
-// run builds, writes and pushes.
-func run(ctx context.Context, o options, programs []program, say io.Writer) (err error) {
+// run builds the programs, writes their images to o.out, and pushes them if o.push is set. It prints progress to out.
+func run(ctx context.Context, o options, programs []program, out io.Writer) (err error) {
 	folder, err := os.MkdirTemp("", "image-")
 	if err != nil {
 		return fmt.Errorf("making a folder for programs: %w", err)
@@ -69,18 +72,18 @@ func run(ctx context.Context, o options, programs []program, say io.Writer) (err
 	for _, p := range programs {
 		made := &image{program: p, version: config.Version}
 		for _, platform := range o.platforms {
-			fmt.Fprintf(say, "building %s for %s\n", p.name, platform)
+			fmt.Fprintf(out, "building %s for %s\n", p.name, platform)
 			file := path.Join(folder, p.name+"-"+strings.ReplaceAll(platform, "/", "-"))
 			if err := build(ctx, p.folder, platform, file); err != nil {
 				return err
 			}
-			if err := made.add(platform, file); err != nil {
+			if err := made.addPlatform(platform, file); err != nil {
 				return fmt.Errorf("making the image of %s for %s: %w", p.name, platform, err)
 			}
 		}
 		images = append(images, made)
 	}
-	if err := write(o.out, images); err != nil {
+	if err := writeLayout(o.out, images); err != nil {
 		return err
 	}
 	for _, made := range images {
@@ -88,10 +91,10 @@ func run(ctx context.Context, o options, programs []program, say io.Writer) (err
 		if err != nil {
 			return fmt.Errorf("computing the digest of %s: %w", made.name, err)
 		}
-		fmt.Fprintf(say, "%s:%s@%s in %s\n", made.name, made.version, digest, o.out)
+		fmt.Fprintf(out, "%s:%s@%s in %s\n", made.name, made.version, digest, o.out)
 	}
 	if o.push == "" {
 		return nil
 	}
-	return push(ctx, o.push, images, say)
+	return push(ctx, o.push, images, out)
 }

@@ -12,15 +12,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// push pushes the images: the first one to where it is told, the others beside it, with the same tag.
-func push(ctx context.Context, to string, images []*image, say io.Writer) error {
+// push pushes the first image to the given name, and the others under their own names in the same path, with the same tag.
+// It prints the pushed references to out.
+func push(ctx context.Context, to string, images []*image, out io.Writer) error {
 	first, err := name.ParseReference(to)
 	if err != nil {
 		return fmt.Errorf("--push: %w", err)
 	}
 	tag, ok := first.(name.Tag)
 	if !ok {
-		return fmt.Errorf("--push: %q has a digest, which an image gets by being made: give a tag, or none", to)
+		return fmt.Errorf("--push: %q has a digest, which cannot be chosen: give a tag, or none", to)
 	}
 	version := tag.TagStr()
 	if !strings.HasSuffix(to, ":"+version) {
@@ -48,7 +49,7 @@ func push(ctx context.Context, to string, images []*image, say io.Writer) error 
 		if err != nil {
 			return fmt.Errorf("computing the digest of %s: %w", m.name, err)
 		}
-		fmt.Fprintf(say, "pushed %s@%s\n", repository.Tag(version), digest)
+		fmt.Fprintf(out, "pushed %s@%s\n", repository.Tag(version), digest)
 	}
 	return nil
 }

@@ -23,13 +23,13 @@ import (
 // spdxType is the media type of a bill of materials.
 const spdxType types.MediaType = "application/spdx+json"
 
-// billOf makes the bill of materials of a program, as an artefact that refers to its image.
-func billOf(name, platform, file string, of v1.Image) (v1.Image, error) {
+// newBill makes the bill of materials of a program, as an artefact that refers to its image.
+func newBill(name, platform, file string, of v1.Image) (v1.Image, error) {
 	info, err := buildinfo.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("reading what the program is made of: %w", err)
+		return nil, fmt.Errorf("reading the build information of the program: %w", err)
 	}
-	data, err := os.ReadFile(file) //nolint:gosec // it was built a moment ago
+	data, err := os.ReadFile(file) //nolint:gosec // build has written the file
 	if err != nil {
 		return nil, err
 	}
@@ -48,7 +48,7 @@ func billOf(name, platform, file string, of v1.Image) (v1.Image, error) {
 	return mutate.Subject(artefact, *subject).(v1.Image), nil
 }
 
-// document is a bill of materials in SPDX 2.3, as far as it is used here.
+// document is a bill of materials in SPDX 2.3, with the fields that are used here.
 type document struct {
 	SPDXVersion       string         `json:"spdxVersion"`
 	DataLicense       string         `json:"dataLicense"`
@@ -60,11 +60,13 @@ type document struct {
 	Relationships     []relationship `json:"relationships"`
 }
 
+// creation is the field creationInfo of a document.
 type creation struct {
 	Created  string   `json:"created"`
 	Creators []string `json:"creators"`
 }
 
+// component is a package in a document: the program, a module, or Go's standard library.
 type component struct {
 	Name             string      `json:"name"`
 	SPDXID           string      `json:"SPDXID"`
@@ -78,24 +80,27 @@ type component struct {
 	ExternalRefs     []reference `json:"externalRefs,omitempty"`
 }
 
+// checksum is a checksum of a component.
 type checksum struct {
 	Algorithm string `json:"algorithm"`
 	Value     string `json:"checksumValue"`
 }
 
+// reference is an external reference of a component.
 type reference struct {
 	Category string `json:"referenceCategory"`
 	Type     string `json:"referenceType"`
 	Locator  string `json:"referenceLocator"`
 }
 
+// relationship is a relationship between two elements of a document.
 type relationship struct {
 	Element string `json:"spdxElementId"`
 	Type    string `json:"relationshipType"`
 	Related string `json:"relatedSpdxElement"`
 }
 
-// describe lists the program, the modules in it, and Go's own library.
+// describe returns a document with the program, its modules, and Go's standard library.
 func describe(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byte) document {
 	digest := hex.EncodeToString(sum[:])
 	d := document{
@@ -112,7 +117,7 @@ func describe(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byt
 		}
 		c := newComponent(fmt.Sprintf("Module-%d", n), dep.Path, dep.Version)
 		if raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(dep.Sum, "h1:")); err == nil && len(raw) == sha256.Size {
-			c.Checksums = []checksum{{"SHA256", hex.EncodeToString(raw)}} // of the list of all files of the module, as in go.sum
+			c.Checksums = []checksum{{"SHA256", hex.EncodeToString(raw)}} // checksum of the list of the module's files, as in go.sum
 		}
 		d.Packages = append(d.Packages, c)
 	}
@@ -123,7 +128,7 @@ func describe(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byt
 	return d
 }
 
-// newComponent returns a module of Go.
+// newComponent returns a component for a Go module.
 func newComponent(id, path, version string) component {
 	locator := "pkg:golang/" + path
 	if version != "" {

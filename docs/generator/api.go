@@ -43,7 +43,7 @@ func apiPage(string) (string, error) {
 	return b.String(), nil
 }
 
-// writeFields writes a row for each field of an object, and for those below it.
+// writeFields writes a table row for each field of an object and of its nested objects.
 func writeFields(b *strings.Builder, path string, of apiextensionsv1.JSONSchemaProps) {
 	for _, name := range slices.Sorted(maps.Keys(of.Properties)) {
 		p := of.Properties[name]
@@ -57,13 +57,14 @@ func writeFields(b *strings.Builder, path string, of apiextensionsv1.JSONSchemaP
 			field, inner = field+".*", *p.AdditionalProperties.Schema
 			kind = "map of " + typeOf(inner)
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", field, kind, cell(p.Description+limits(p, slices.Contains(of.Required, name))))
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", field, kind, cell(p.Description+constraints(p, slices.Contains(of.Required, name))))
 		if !strings.HasSuffix(path, "conditions") {
 			writeFields(b, field, inner)
 		}
 	}
 }
 
+// typeOf returns the type of a field in the words of the page, such as "integer" or the list of allowed values.
 func typeOf(p apiextensionsv1.JSONSchemaProps) string {
 	switch {
 	case len(p.Enum) > 0:
@@ -82,8 +83,8 @@ func typeOf(p apiextensionsv1.JSONSchemaProps) string {
 	return p.Type
 }
 
-// limits says what else the schema knows of a field.
-func limits(p apiextensionsv1.JSONSchemaProps, required bool) string {
+// constraints returns the schema's constraints on a field as a sentence in italics, "" without constraints.
+func constraints(p apiextensionsv1.JSONSchemaProps, required bool) string {
 	var all []string
 	if required {
 		all = append(all, "Required")
@@ -97,7 +98,7 @@ func limits(p apiextensionsv1.JSONSchemaProps, required bool) string {
 	if p.MaxItems != nil {
 		all = append(all, fmt.Sprintf("at most %d entries", *p.MaxItems))
 	}
-	if p.Pattern != "" && !strings.Contains(p.Pattern, "](") { // that would be a link
+	if p.Pattern != "" && !strings.Contains(p.Pattern, "](") { // "](" would be read as a Markdown link
 		all = append(all, "pattern `"+p.Pattern+"`")
 	}
 	if len(all) == 0 {

@@ -10,23 +10,25 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// flagsPage lists the flags of the programs that run on clusters; those of klm are on its own page.
+// flagsPage returns the page of the flags of manager and agent. The flags of klm are on the page of klm.
 func flagsPage(string) (string, error) {
 	var b strings.Builder
 	b.WriteString(head("Flags", "internal/config"))
-	b.WriteString("Those of klm are in [klm.md](klm.md). A flag that the Kyma project's lifecycle-manager also has means the same and takes the same values.\n")
+	b.WriteString("The flags of klm are in [klm.md](klm.md).\n" +
+		"A flag that the Kyma project's lifecycle-manager also has means the same and takes the same values.\n")
 	manager, agent := pflag.NewFlagSet("manager", pflag.ContinueOnError), pflag.NewFlagSet("agent", pflag.ContinueOnError)
 	config.NewManager().Register(manager)
 	a, _ := config.NewAgent()
 	a.Register(agent)
 	b.WriteString("\n## lifecycle-manager\n\n")
 	writeFlags(&b, manager)
-	b.WriteString("\n## runtime-watcher\n\nThe agent in runtimes. The manager sets what it needs; see [backchannel.md](../guide/backchannel.md).\n\n")
+	b.WriteString("\n## runtime-watcher\n\nThis is the agent in runtimes.\n" +
+		"The manager sets its flags; see [backchannel.md](../guide/backchannel.md).\n\n")
 	writeFlags(&b, agent)
 	return b.String(), nil
 }
 
-// writeFlags writes a table of the flags, by name.
+// writeFlags writes a table of the flags, sorted by name.
 func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 	b.WriteString("| flag | default | |\n|---|---|---|\n")
 	flags.VisitAll(func(f *pflag.Flag) {
@@ -36,6 +38,7 @@ func writeFlags(b *strings.Builder, flags *pflag.FlagSet) {
 	})
 }
 
+// flagName returns the flag as a user writes it, with its shorthand if it has one.
 func flagName(f *pflag.Flag) string {
 	name := "--" + f.Name
 	if f.Shorthand != "" {
@@ -44,9 +47,10 @@ func flagName(f *pflag.Flag) string {
 	return name
 }
 
-// zeroUnits are the parts of a duration that say nothing, as in 5m0s.
+// zeroUnits matches trailing units of a duration that are zero, as in 5m0s.
 var zeroUnits = regexp.MustCompile(`([hm])0[ms](0s)?$`)
 
+// defaultOf returns the default value of a flag as Markdown code, "" if the default is empty.
 func defaultOf(f *pflag.Flag) string {
 	value := f.DefValue
 	if f.Value.Type() == "duration" && value != "0s" {

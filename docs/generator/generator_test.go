@@ -17,7 +17,7 @@ import (
 
 const root = "../.."
 
-// TestUpToDate holds the pages against the code.
+// TestUpToDate compares the pages with the code.
 func TestUpToDate(t *testing.T) {
 	for _, variable := range []string{"KUBECONFIG", "POD_IP", "POD_NAME", "CA_CERT", "TLS_CERT", "TLS_KEY", "KCP_ADDR", "KCP_CONTRACT", "WEBHOOK_PORT", "METRICS_PORT"} {
 		t.Setenv(variable, "")
@@ -32,13 +32,13 @@ func TestUpToDate(t *testing.T) {
 			t.Error(err)
 		}
 		if diff := cmp.Diff(strings.Split(string(got), "\n"), strings.Split(want, "\n")); diff != "" {
-			t.Errorf("%s/%s is not what the code says: run `make references` and commit what it changes (-page +code):\n%s", folder, name, diff)
+			t.Errorf("%s/%s differs from the code: run `make references` and commit the changes (-page +code):\n%s", folder, name, diff)
 		}
 	}
 }
 
-// registered returns the labels of all metrics that are registered, by name.
-func registered(t *testing.T) map[string][]string {
+// registeredMetrics returns the labels of all registered metrics by name.
+func registeredMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	seen := &describer{}
 	metrics.Register(seen)
@@ -48,7 +48,7 @@ func registered(t *testing.T) map[string][]string {
 	for _, d := range seen.described {
 		parts := form.FindStringSubmatch(d)
 		if parts == nil {
-			t.Fatalf("%s is not written as before", d)
+			t.Fatalf("the description %s does not have the expected form", d)
 		}
 		labels := []string{}
 		for _, m := range names.FindAllStringSubmatch(parts[2], -1) {
@@ -62,20 +62,20 @@ func registered(t *testing.T) map[string][]string {
 	return all
 }
 
-// describer is a registry that only asks what there is.
+// describer is a registry that records the descriptions of all collectors.
 type describer struct {
 	prometheus.Registerer
 	described []string
 }
 
-// MustRegister takes note of what the collectors have.
+// MustRegister records the descriptions of the collectors.
 func (d *describer) MustRegister(all ...prometheus.Collector) {
 	for _, c := range all {
 		_ = d.Register(c)
 	}
 }
 
-// Register takes note of what the collector has.
+// Register records the descriptions of the collector.
 func (d *describer) Register(c prometheus.Collector) error {
 	descs := make(chan *prometheus.Desc)
 	go func() { c.Describe(descs); close(descs) }()
@@ -85,7 +85,7 @@ func (d *describer) Register(c prometheus.Collector) error {
 	return nil
 }
 
-// TestMetricsAreThoseOfTheRegistry: what is read from the source is what is registered.
+// TestMetricsAreThoseOfTheRegistry checks that the metrics parsed from the source are the registered ones.
 func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 	all, err := declaredMetrics(root)
 	if err != nil {
@@ -98,13 +98,13 @@ func TestMetricsAreThoseOfTheRegistry(t *testing.T) {
 		}
 		declared[m.name] = append([]string{}, m.labels...)
 	}
-	if diff := cmp.Diff(registered(t), declared); diff != "" {
+	if diff := cmp.Diff(registeredMetrics(t), declared); diff != "" {
 		t.Errorf("metrics (-registered +declared):\n%s", diff)
 	}
 }
 
-// TestReasonsSayWhatToDo: whoever meets a reason finds a sentence that means something.
-func TestReasonsSayWhatToDo(t *testing.T) {
+// TestReasonsHaveInstructions checks that each reason has a meaning and an instruction.
+func TestReasonsHaveInstructions(t *testing.T) {
 	sections, err := constants(apiFile(root, "reasons.go"))
 	if err != nil {
 		t.Fatal(err)
@@ -112,23 +112,23 @@ func TestReasonsSayWhatToDo(t *testing.T) {
 	seen := map[string]bool{}
 	for _, s := range sections {
 		for _, e := range s.entries {
-			means, do := remedy(e.doc)
+			means, do := splitRemedy(e.doc)
 			if means == "" || e.name != "Reason"+e.value || seen[e.value] {
-				t.Errorf("%s = %q: has no comment, has another name than its value, or is there twice", e.name, e.value)
+				t.Errorf("%s = %q: has no comment, a name that differs from its value, or a duplicate", e.name, e.value)
 			}
 			if do == "" && !strings.Contains(e.note, "event") {
-				t.Errorf("%s: its comment does not say what to do: %q", e.name, e.doc)
+				t.Errorf("%s: its comment has no instruction: %q", e.name, e.doc)
 			}
 			seen[e.value] = true
 		}
 	}
 	if len(seen) < 80 {
-		t.Errorf("found %d reasons: is the list still written as before?", len(seen))
+		t.Errorf("found %d reasons, want at least 80: is the form of the list unchanged?", len(seen))
 	}
 }
 
-// TestPagesAreOfUse: each page has as much on it as there is.
-func TestPagesAreOfUse(t *testing.T) {
+// TestPagesAreComplete checks a few entries of each page.
+func TestPagesAreComplete(t *testing.T) {
 	for name, least := range map[string][]string{
 		"flags.md": {"`--otlp-endpoint`", "`--kcp-addr`", "| `--purge-grace-period` | `5m` |"}, "api.md": {"## Kyma\n", "## Watcher\n", "`spec.modules[].channel`"},
 		"klm.md": {"## klm runtime add\n", "## klm status\n"}, "conditions.md": {"`ModuleCatalog`", "`Warning`", "`DeletionGivenUp`"}, "reasons.md": {"### WaitingForWindow\n"},
@@ -145,6 +145,6 @@ func TestPagesAreOfUse(t *testing.T) {
 		}
 	}
 	if names := slices.Sorted(maps.Keys(pages)); len(names) != 6 {
-		t.Errorf("there are %q: say above what has to be on them", names)
+		t.Errorf("the pages are %q: add entries of the new page above", names)
 	}
 }

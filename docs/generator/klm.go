@@ -10,14 +10,14 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli"
 )
 
-// klmPage lists the verbs of klm.
+// klmPage returns the page of the verbs of klm and their flags.
 func klmPage(string) (string, error) {
 	root := cli.Tree()
 	var b strings.Builder
 	b.WriteString(head("klm", "its own help"))
-	b.WriteString("How to use it: [klm.md](../guide/klm.md).\n\n")
+	b.WriteString("The guide to klm is [klm.md](../guide/klm.md).\n\n")
 	var verbs []*cobra.Command
-	gather(root, &verbs)
+	collectVerbs(root, &verbs)
 	for _, c := range verbs {
 		fmt.Fprintf(&b, "- [%s](#%s): %s\n", c.CommandPath(), strings.ReplaceAll(c.CommandPath(), " ", "-"), c.Short)
 	}
@@ -29,22 +29,23 @@ func klmPage(string) (string, error) {
 	return b.String(), nil
 }
 
-// gather collects the commands that do something, in the order of their names.
-func gather(c *cobra.Command, all *[]*cobra.Command) {
+// collectVerbs appends the commands without subcommands, sorted by name.
+func collectVerbs(c *cobra.Command, all *[]*cobra.Command) {
 	for _, sub := range c.Commands() {
 		if !sub.IsAvailableCommand() || sub.Name() == "help" {
 			continue
 		}
 		if sub.HasSubCommands() {
-			gather(sub, all)
+			collectVerbs(sub, all)
 			continue
 		}
 		*all = append(*all, sub)
 	}
 }
 
+// writeVerb writes the section of one verb: its description, usage, examples and own flags.
 func writeVerb(b *strings.Builder, c *cobra.Command) {
-	fmt.Fprintf(b, "\n## %s\n\n%s\n\n```text\n%s\n```\n", c.CommandPath(), plain(c.Long), c.UseLine())
+	fmt.Fprintf(b, "\n## %s\n\n%s\n\n```text\n%s\n```\n", c.CommandPath(), escapeHTML(c.Long), c.UseLine())
 	if c.HasExample() {
 		fmt.Fprintf(b, "\n```text\n%s\n```\n", unindent(c.Example))
 	}
@@ -60,9 +61,10 @@ func writeVerb(b *strings.Builder, c *cobra.Command) {
 	}
 }
 
-// plain keeps what people write as a placeholder, such as <name>, from being taken for HTML.
-func plain(text string) string { return strings.ReplaceAll(text, "<", "\\<") }
+// escapeHTML escapes placeholders such as <name>, which Markdown would read as HTML.
+func escapeHTML(text string) string { return strings.ReplaceAll(text, "<", "\\<") }
 
+// unindent removes the indentation by two spaces that examples have in the code.
 func unindent(text string) string {
 	lines := strings.Split(strings.Trim(text, "\n"), "\n")
 	for i := range lines {

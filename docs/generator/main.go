@@ -1,13 +1,13 @@
-// Command generator writes docs/reference: flags, metrics, reasons, conditions and events, kinds, and the verbs of klm, each from where it is
-// decided in the code.
+// Command generator writes the pages of docs/reference from the code: flags, metrics, reasons, conditions and events,
+// kinds, and the verbs of klm.
 //
-// Use: `make references`, in the root of the repository. Its own test fails while a page is not what the code says.
+// Use: `make references`, in the root of the repository. A test of this package fails while a page differs from the code.
 //
-// How it works: each page is a function that returns Markdown. Flags come from the flag sets of internal/config, verbs from the commands of
-// internal/cli, kinds from the embedded CRDs; metrics, reasons and conditions are read from the source, because what matters is in
-// their comments.
+// How it works: each page is a function that returns Markdown. Flags come from the flag sets of internal/config, verbs from
+// the commands of internal/cli, and kinds from the embedded CRDs. Metrics, reasons and conditions are parsed from the source
+// files, because their comments are the text of the page.
 //
-// It writes no page that people write: lifecycles.md is one of these, and has a test of its own.
+// What it does not do: it does not write lifecycles.md, which is written by hand and compared with the code by arch_test.go.
 package main
 
 import (
@@ -16,10 +16,10 @@ import (
 	"path/filepath"
 )
 
-// folder is where the pages are, seen from the root of the repository.
+// folder is the folder of the pages, relative to the root of the repository.
 const folder = "docs/reference"
 
-// pages are all that is generated, by name. Each function gets the root of the repository.
+// pages has all generated pages by file name. Each function gets the path of the repository's root.
 var pages = map[string]func(root string) (string, error){
 	"flags.md":      flagsPage,
 	"metrics.md":    metricsPage,
@@ -30,11 +30,11 @@ var pages = map[string]func(root string) (string, error){
 }
 
 func main() {
-	os.Clearenv() // defaults are those of nobody's machine
+	os.Clearenv() // defaults must not depend on the environment of this machine
 	for name, write := range pages {
 		text, err := write(".")
 		if err == nil {
-			err = os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644) //nolint:gosec // a page for everybody
+			err = os.WriteFile(filepath.Join(folder, name), []byte(text), 0o644) //nolint:gosec // the page is public
 		}
 		if err != nil {
 			fmt.Fprintf(os.Stderr, "writing %s: %v\n", name, err)

@@ -11,20 +11,20 @@ import (
 	"strings"
 )
 
-// metric is one of internal/metrics as it is declared.
+// metric is the declaration of one metric in internal/metrics.
 type metric struct {
 	name, kind, help string
-	labels           []string // variable and constant ones
-	note             string   // what its comment says
+	labels           []string // variable and constant labels
+	note             string   // the comment of the variable
 }
 
-// constructors are how metrics are declared, and what kind they are.
+// constructors maps the functions that declare a metric to the type of the metric.
 var constructors = map[string]string{
 	"NewGauge": "gauge", "NewGaugeVec": "gauge", "NewCounter": "counter", "NewCounterVec": "counter", "NewHistogram": "histogram", "NewHistogramVec": "histogram",
 	"NewGaugeFunc": "gauge", "NewCounterFunc": "counter", "NewStates": "gauge",
 }
 
-// declaredMetrics returns the metrics of internal/metrics, by name.
+// declaredMetrics returns the metrics that the source files of internal/metrics declare, sorted by name.
 func declaredMetrics(root string) ([]metric, error) {
 	folder := filepath.Join(root, "internal/metrics")
 	files, err := filepath.Glob(filepath.Join(folder, "*.go"))
@@ -44,14 +44,14 @@ func declaredMetrics(root string) ([]metric, error) {
 			switch n := n.(type) {
 			case *ast.ValueSpec:
 				if len(n.Values) == 1 {
-					if m, is := metricOf(n.Values[0]); is {
-						_, m.note = split(n.Names[0].Name, flat(n.Doc.Text()))
+					if m, is := parseMetric(n.Values[0]); is {
+						_, m.note = splitComment(n.Names[0].Name, oneLine(n.Doc.Text()))
 						all = append(all, m)
 						return false
 					}
 				}
 			case *ast.CallExpr:
-				if m, is := metricOf(n); is {
+				if m, is := parseMetric(n); is {
 					all = append(all, m)
 					return false
 				}
@@ -63,8 +63,9 @@ func declaredMetrics(root string) ([]metric, error) {
 	return all, nil
 }
 
-// metricOf reads prometheus.NewX(prometheus.XOpts{…}, []string{labels…}), NewStates likewise, and NewDesc(name, help, labels, constant ones).
-func metricOf(e ast.Expr) (m metric, is bool) {
+// parseMetric parses a call of prometheus.NewX(prometheus.XOpts{…}, []string{labels…}), of NewStates with the same
+// arguments, or of NewDesc(name, help, labels, constant labels). It returns false for any other expression.
+func parseMetric(e ast.Expr) (m metric, is bool) {
 	call, is := e.(*ast.CallExpr)
 	if !is || len(call.Args) == 0 {
 		return m, false
@@ -73,11 +74,11 @@ func metricOf(e ast.Expr) (m metric, is bool) {
 	switch f := call.Fun.(type) {
 	case *ast.SelectorExpr:
 		name = f.Sel.Name
-	case *ast.Ident: // NewStates is of the package itself
+	case *ast.Ident: // NewStates is declared in internal/metrics itself
 		name = f.Name
 	}
 	if name == "NewDesc" && len(call.Args) >= 3 {
-		m.name, m.help, m.labels, m.kind = text(call.Args[0]), text(call.Args[1]), texts(call.Args[2]), "gauge"
+		m.name, m.help, m.labels, m.kind = stringOf(call.Args[0]), stringOf(call.Args[1]), stringsOf(call.Args[2]), "gauge"
 		return m, m.name != ""
 	}
 	m.kind = constructors[name]
@@ -92,20 +93,21 @@ func metricOf(e ast.Expr) (m metric, is bool) {
 		}
 		switch fmt.Sprint(pair.Key) {
 		case "Name":
-			m.name = text(pair.Value)
+			m.name = stringOf(pair.Value)
 		case "Help":
-			m.help = text(pair.Value)
+			m.help = stringOf(pair.Value)
 		case "ConstLabels":
-			m.labels = append(m.labels, "server_name") // the only constant label there is; the test compares it with the registry
+			m.labels = append(m.labels, "server_name") // the only constant label; a test compares it with the registry
 		}
 	}
 	if len(call.Args) > 1 {
-		m.labels = append(m.labels, texts(call.Args[1])...)
+		m.labels = append(m.labels, stringsOf(call.Args[1])...)
 	}
 	return m, m.name != ""
 }
 
-func text(e ast.Expr) string {
+// stringOf returns the value of a string literal, "" for any other expression.
+func stringOf(e ast.Expr) string {
 	lit, is := e.(*ast.BasicLit)
 	if !is {
 		return ""
@@ -117,19 +119,20 @@ func text(e ast.Expr) string {
 	return value
 }
 
-func texts(e ast.Expr) []string {
+// stringsOf returns the values of a list of string literals, nil for any other expression.
+func stringsOf(e ast.Expr) []string {
 	list, is := e.(*ast.CompositeLit)
 	if !is {
 		return nil
 	}
 	var all []string
 	for _, element := range list.Elts {
-		all = append(all, text(element))
+		all = append(all, stringOf(element))
 	}
 	return all
 }
 
-// metricsPage lists every metric of the manager.
+// metricsPage returns the page of all metrics of the manager.
 func metricsPage(root string) (string, error) {
 	all, err := declaredMetrics(root)
 	if err != nil {
@@ -137,9 +140,10 @@ func metricsPage(root string) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString(head("Metrics of the manager", "internal/metrics"))
-	b.WriteString(`How they are served, dashboards and alerts: [observe.md](../guide/observe.md). Those with a label for the runtime (` + "`kyma_name`" + `) grow with the fleet;
-` + "`--runtime-metrics=false`" + ` switches them off. Those of controller-runtime, client-go and Go (` + "`controller_runtime_*`, `workqueue_*`, `rest_client_*`, `go_*`, `process_*`" + `)
-are served too.
+	b.WriteString(`[observe.md](../guide/observe.md) describes how metrics are served, and the dashboards and alerts.
+Metrics with a label for the runtime (` + "`kyma_name`" + `) grow with the fleet; ` + "`--runtime-metrics=false`" + ` switches them off.
+The metrics of controller-runtime, client-go and Go are served, too:
+` + "`controller_runtime_*`, `workqueue_*`, `rest_client_*`, `go_*`, `process_*`" + `.
 
 | metric | type | labels | |
 |---|---|---|---|

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// reasonsPage lists every reason with what it means and what to do.
+// reasonsPage returns the page of all reasons, with their meaning and instructions.
 func reasonsPage(root string) (string, error) {
 	sections, err := constants(apiFile(root, "reasons.go"))
 	if err != nil {
@@ -13,8 +13,11 @@ func reasonsPage(root string) (string, error) {
 	}
 	var b strings.Builder
 	b.WriteString(head("Reasons", "api/v1beta2/reasons.go"))
-	b.WriteString(`What keeps something from moving on, by its stable code. The same word is in ` + "`klm why`, `klm status`, `status.modules[].reason`" + `, in conditions that are not
-True, in events and in the metric ` + "`lifecycle_mgr_module_blocked_total`" + `. The message beside it names the object. Where to begin: [troubleshooting.md](../guide/troubleshooting.md).
+	b.WriteString(`A reason is the stable code of a blocker.
+The same word is in ` + "`klm why`, `klm status`, `status.modules[].reason`" + `, in conditions that are not True, in events and in the metric ` +
+		"`lifecycle_mgr_module_blocked_total`" + `.
+The message beside it names the object.
+To find the cause of a problem, begin with [troubleshooting.md](../guide/troubleshooting.md).
 
 `)
 	for i := range sections {
@@ -33,7 +36,7 @@ True, in events and in the metric ` + "`lifecycle_mgr_module_blocked_total`" + `
 	for _, s := range sections {
 		fmt.Fprintf(&b, "\n## %s\n", s.title)
 		for _, e := range s.entries {
-			means, do := remedy(e.doc)
+			means, do := splitRemedy(e.doc)
 			fmt.Fprintf(&b, "\n### %s\n\n", e.value)
 			if strings.Contains(e.note, "event") {
 				b.WriteString("An event. ")
@@ -47,13 +50,13 @@ True, in events and in the metric ` + "`lifecycle_mgr_module_blocked_total`" + `
 	return b.String(), nil
 }
 
-// remedy takes what a reason means and what to do apart: the first sentence, and the rest.
-func remedy(doc string) (means, do string) {
+// splitRemedy splits the comment of a reason into its meaning, the first sentence, and the instruction, the rest.
+func splitRemedy(doc string) (means, do string) {
 	means, do, _ = strings.Cut(doc, ". ")
 	return means, do
 }
 
-// conditionsPage lists states, conditions and the reasons of events.
+// conditionsPage returns the page of states, conditions and the reasons of events.
 func conditionsPage(root string) (string, error) {
 	var b strings.Builder
 	b.WriteString(head("States, conditions and events", "api/v1beta2"))
@@ -72,7 +75,7 @@ func conditionsPage(root string) (string, error) {
 	return b.String(), nil
 }
 
-// writeTable writes those entries of a section whose names begin with prefix.
+// writeTable writes a table of the entries of a section whose names begin with prefix.
 func writeTable(b *strings.Builder, s section, prefix, column string) {
 	first := true
 	for _, e := range s.entries {

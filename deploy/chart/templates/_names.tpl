@@ -7,7 +7,7 @@ subjects:
   - {kind: ServiceAccount, name: lifecycle-manager, namespace: {{ .Release.Namespace }}}
 {{- end }}
 
-{{- /* A registry's port, if it names one; path and scheme do not count. */}}
+{{- /* The port in registry.host, empty without one; path and scheme are ignored. */}}
 {{- define "registryPort" -}}
 {{- $host := .Values.registry.host | trimPrefix "http://" | trimPrefix "https://" }}
 {{- regexFind ":[0-9]+$" (first (splitList "/" $host)) | trimPrefix ":" }}
