@@ -38,6 +38,7 @@ var rooms = []struct {
 	{2, "apply", "a library that knows one cluster and no kind of ours"},
 	{2, "deploy", "a chart and what it makes; it knows no cluster"},
 	{2, "internal/loop", "knows steps, not what they do"},
+	{2, "internal/queueing", "orders work on runtimes without doing it"},
 	{2, "internal/shard", "knows names of runtimes, not what is done to them"},
 	{2, "internal/registry", "knows artefacts, not what they are for"},
 	{3, "manifest", "the door to the libraries, for use without the manager"},

@@ -50,6 +50,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/watcher"
 	"github.com/kyma-fleet/lifecycle-manager/internal/conversion"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
@@ -70,8 +71,8 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if c.K8sClientQPS == 0 {
 		cfg.QPS = -1
 	}
-	limit := newPace(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesBehind)
-	cfg.Wrap(limit.wrap)
+	urgent := queueing.NewUrgent()
+	cfg.Wrap(queueing.NewWriteLimiter(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesBehind, urgent).Wrap)
 	cfg.Wrap((&outage{log: log.Log.WithName("control-plane")}).wrap)
 	options, err := managerOptions(c)
 	if err != nil {
@@ -101,11 +102,10 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if err != nil {
 		return nil, err
 	}
-	pool, err := newPool(ctx, c, mgr, cfg, back, split)
+	pool, err := newPool(ctx, c, mgr, cfg, back, split, urgent)
 	if err != nil {
 		return nil, err
 	}
-	limit.pool = pool
 	if c.EnableWebhooks {
 		if err := addConversion(c, mgr, cfg); err != nil {
 			return nil, err
@@ -118,7 +118,7 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 	if err := split.add(ctx, c, mgr, live); err != nil {
 		return nil, err
 	}
-	return mgr, addControllers(ctx, c, mgr, pool, artefacts, back, split.keeper, live)
+	return mgr, addControllers(ctx, c, mgr, pool, artefacts, back, split.keeper, live, urgent)
 }
 
 // addConversion adds the webhook that converts v1alpha1.
@@ -204,9 +204,9 @@ func managerOptions(c *config.Manager) (ctrl.Options, error) {
 }
 
 // newPool connects to runtimes by access Secrets, or to the manager's own cluster.
-func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest.Config, back *backChannel, split *shards) (*runtimes.Pool, error) {
+func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest.Config, back *backChannel, split *shards, urgent *queueing.Urgent) (*runtimes.Pool, error) {
 	o := runtimes.Options{
-		Wrap: split.wrap, UserAgent: cfg.UserAgent,
+		Wrap: split.wrap, UserAgent: cfg.UserAgent, Urgent: urgent,
 		Namespace: c.Namespace, Watch: c.WatchMode == config.WatchHub,
 		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency,
 		PollIntervals: runtimes.PollIntervals{Watched: c.ListenInterval, Unwatched: c.PollInterval, Budget: c.PollBudget},
@@ -261,7 +261,7 @@ func newPullSecrets(c *config.Manager, mgr ctrl.Manager) (cache.Cache, error) {
 }
 
 // addControllers registers the controllers and their metrics.
-func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, artefacts *registry.Registry, back *backChannel, keeper *shard.Keeper, live client.Client) error {
+func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, pool *runtimes.Pool, artefacts *registry.Registry, back *backChannel, keeper *shard.Keeper, live client.Client, urgent *queueing.Urgent) error {
 	base, err := Base()
 	if err != nil {
 		return err
@@ -274,7 +274,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 		return err
 	}
 	k, err := kyma.New(kyma.Options{
-		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, Namespace: c.Namespace,
+		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, Namespace: c.Namespace, Urgent: urgent,
 		InCluster: c.Mode == config.ModeInCluster, Base: base, PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
 		Agents: back.agents(), AuditInterval: c.AuditInterval,
 		Events: newTeller(mgr), Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread,
@@ -289,7 +289,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 		back.lives = k
 	}
 	m, err := manifest.New(manifest.Options{
-		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, AuditInterval: c.AuditInterval, HeardAuditInterval: c.HeardAuditInterval,
+		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, Urgent: urgent, AuditInterval: c.AuditInterval, HeardAuditInterval: c.HeardAuditInterval,
 		Secrets: mgr.GetAPIReader(), Events: newTeller(mgr),
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck, BundleBytes: int(c.BundleCacheBytes),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: backoff(),

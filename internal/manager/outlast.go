@@ -99,3 +99,9 @@ func (o *outage) end() {
 		o.since = time.Time{}
 	}
 }
+
+// roundTripper is a function as an [http.RoundTripper].
+type roundTripper func(*http.Request) (*http.Response, error)
+
+// RoundTrip implements [http.RoundTripper].
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -98,3 +98,12 @@ func TestOutageOfHours(t *testing.T) {
 		}
 	})
 }
+
+// send makes a request and drops the answer.
+func send(over http.RoundTripper, r *http.Request) error {
+	resp, err := over.RoundTrip(r)
+	if err == nil {
+		err = resp.Body.Close()
+	}
+	return err
+}

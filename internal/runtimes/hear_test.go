@@ -10,10 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // newListeningPool returns a pool of runtimes with agents.
@@ -281,76 +278,18 @@ func TestShare(t *testing.T) {
 	}
 }
 
-func TestDeclaredAndHurried(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newListeningPool(t, Options{Agents: true})
-		key := ManifestKey("kcp-system", "m")
-		if p.HasInterests("a", key) || p.Hurries("a") {
-			t.Error("something is known of a runtime that nobody follows")
-		}
-		p.Subscribe("a", Subscriber{Key: key, Notify: func(Event) {}})
-		if p.HasInterests("a", key) {
-			t.Error("a follower that has said nothing yet counts as one that has")
-		}
-		p.Subscribe("a", Subscriber{Key: key, Interests: []Interest{oneMap}, Notify: func(Event) {}})
-		p.Hurry("a")
-		if !p.HasInterests("a", key) || !p.Hurries("a") || p.Hurries("b") {
-			t.Errorf("declared %v, hurries %v, want both, and nobody else", p.HasInterests("a", key), p.Hurries("a"))
-		}
-		p.Rest("a")
-		if p.Hurries("a") || p.HurriesAny() {
-			t.Error("somebody waits for what has ended")
-		}
-		p.Hurry("a")
-		time.Sleep(hurry / 2)
-		p.Hurry("a") // is no new wish
-		if !p.Hurries("a") || !p.HurriesAny() {
-			t.Error("nobody waits")
-		}
-		time.Sleep(hurry / 2)
-		if p.Hurries("a") || p.HurriesAny() {
-			t.Error("somebody waits for ever")
-		}
-	})
-}
-
-func TestEnqueue(t *testing.T) {
-	item := func(name string) reconcile.Request {
-		return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+func TestHasInterests(t *testing.T) {
+	p := newListeningPool(t, Options{Agents: true})
+	key := ManifestKey("kcp-system", "m")
+	if p.HasInterests("a", key) {
+		t.Error("something is known of a runtime without subscribers")
 	}
-	q := priorityqueue.New[reconcile.Request]("test")
-	defer q.ShutDown()
-	Enqueue(q, PriorityFleet, 0, item("rollout"))
-	Enqueue(q, 0, 0, item("change"))
-	Enqueue(q, PriorityFleet, 0, item("edited"))
-	Enqueue(q, PriorityPerson, 0, item("edited"))
-	var order []string
-	for range 3 {
-		i, _ := q.Get()
-		order = append(order, i.Name)
-		q.Done(i)
+	p.Subscribe("a", Subscriber{Key: key, Notify: func(Event) {}})
+	if p.HasInterests("a", key) {
+		t.Error("a subscriber without interests counts as one that has some")
 	}
-	if diff := cmp.Diff([]string{"edited", "change", "rollout"}, order); diff != "" {
-		t.Errorf("people first: -want +got:\n%s", diff)
+	p.Subscribe("a", Subscriber{Key: key, Interests: []Interest{oneMap}, Notify: func(Event) {}})
+	if !p.HasInterests("a", key) {
+		t.Error("a subscriber with interests counts as one without")
 	}
-}
-
-// TestAgain: a pass that comes back by itself is a person's only while that person waits.
-func TestAgain(t *testing.T) {
-	p, err := New(t.Context(), Options{Self: &rest.Config{}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := func(kyma string, priority int) {
-		t.Helper()
-		if got := *p.Again(kyma); got != priority {
-			t.Errorf("priority %d, want %d", got, priority)
-		}
-	}
-	want("a", PriorityFleet)
-	p.Hurry("a")
-	want("a", PriorityPerson)
-	want("b", PriorityFleet)
-	p.Rest("a")
-	want("a", PriorityFleet)
 }

@@ -38,6 +38,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -65,6 +66,8 @@ type Options struct {
 	Concurrency int
 	// Wrap puts something before all that is sent on behalf of a pass. nil: nothing.
 	Wrap func(http.RoundTripper) http.RoundTripper
+	// Urgent is the set of runtimes that a person waits for. Default an empty set of its own.
+	Urgent *queueing.Urgent
 	// UserAgent is what runtimes see. Default lifecycle-manager.
 	UserAgent string
 	// BatchDelay is how long changes that were missed are gathered before followers are told, because they come in swarms: an agent that begins to
@@ -84,8 +87,6 @@ type Pool struct {
 	shared    map[string][]Interest // guarded by mu; see Share
 	lookers   int                   // guarded by mu: followers who have to look, as counted at countedAt
 	countedAt time.Time             // guarded by mu
-	hurried   map[string]time.Time  // guarded by mu: since when somebody waits for a runtime, by name of the Kyma
-	hurrying  chan struct{}         // guarded by mu: closed, and another one made, when there is one more
 }
 
 // Runtime is an open connection.
@@ -131,7 +132,10 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 	if opts.BatchDelay == 0 {
 		opts.BatchDelay = 300 * time.Millisecond
 	}
-	return &Pool{base: ctx, opts: opts, links: map[string]*link{}, hurrying: make(chan struct{})}, nil
+	if opts.Urgent == nil {
+		opts.Urgent = queueing.NewUrgent()
+	}
+	return &Pool{base: ctx, opts: opts, links: map[string]*link{}}, nil
 }
 
 // Get returns the connection to the runtime of the named Kyma. It makes no request to the runtime. While the runtime is known

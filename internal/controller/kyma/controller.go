@@ -49,6 +49,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
@@ -92,6 +93,8 @@ type Options struct {
 	DeletionDeadline time.Duration
 	// Live writes tombstones; Client would keep a copy of them. Needed with DeletionDeadline.
 	Live client.Writer
+	// Urgent is the set of runtimes that a person waits for, the same for all controllers. Needed.
+	Urgent *queueing.Urgent
 	// Concurrency is the number of Kymas worked on at the same time.
 	Concurrency int
 	// RateLimiter spaces the tries after an error.

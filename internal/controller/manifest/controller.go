@@ -53,6 +53,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
@@ -83,6 +84,8 @@ type Options struct {
 	AuditInterval time.Duration
 	// HeardAuditInterval is the same where all changes are heard of. 0 means AuditInterval.
 	HeardAuditInterval time.Duration
+	// Urgent is the set of runtimes that a person waits for, the same for all controllers. Needed.
+	Urgent *queueing.Urgent
 	// Concurrency is the number of Manifests worked on at the same time.
 	Concurrency int
 	// RateLimiter spaces the tries after an error.

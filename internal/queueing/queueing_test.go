@@ -1,0 +1,107 @@
+package queueing
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+func request(name string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}
+}
+
+// take returns the names of the next n requests of a queue.
+func take(q Queue, n int) []string {
+	var names []string
+	for range n {
+		item, _ := q.Get()
+		names = append(names, item.Name)
+		q.Done(item)
+	}
+	return names
+}
+
+func TestAdd(t *testing.T) {
+	q := priorityqueue.New[reconcile.Request]("test")
+	defer q.ShutDown()
+	Add(q, Startup, 0, request("listed"))
+	Add(q, Fleet, 0, request("rollout"))
+	Add(q, Event, 0, request("event"))
+	Add(q, Fleet, 0, request("edited"))
+	Add(q, Person, 0, request("edited"))
+	if diff := cmp.Diff([]string{"edited", "event", "rollout", "listed"}, take(q, 4)); diff != "" {
+		t.Errorf("the highest priority is first: -want +got:\n%s", diff)
+	}
+}
+
+func TestClasses(t *testing.T) {
+	last := Person.Priority() + 1
+	for c := Person; c <= Startup; c++ {
+		if p := c.Priority(); p > last || c == Fleet && p == last {
+			t.Errorf("priority of %s is %d, after %d", c, p, last)
+		}
+		last = c.Priority()
+	}
+	if got := fmt.Sprint(Person, Event, Fleet, Retry, Startup, Class(99)); got != "person event fleet retry startup unknown" {
+		t.Errorf("names are %s", got)
+	}
+}
+
+func TestTrigger(t *testing.T) {
+	var trigger Trigger
+	trigger.Add(Person, 0, request("early")) // dropped
+	if trigger.Queue() != nil {
+		t.Error("there is a queue before the controller has started")
+	}
+	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer q.ShutDown()
+	if err := trigger.Source().Start(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	trigger.Add(Person, 0, request("a"))
+	if diff := cmp.Diff([]string{"a"}, take(q, q.Len())); diff != "" || trigger.Queue() == nil {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+func TestStagger(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		n      int
+		limit  time.Duration
+		last   time.Duration
+	}{
+		"None": {"nothing to do", 0, time.Minute, 0},
+		"Few":  {"10 ms between two", 3, time.Minute, 20 * time.Millisecond},
+		"Many": {"evenly within the limit", 1000, time.Second, 999 * time.Millisecond},
+		"Zero": {"all at once", 3, 0, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				items := make([]int, c.n)
+				start := time.Now()
+				added := make(chan time.Duration, c.n)
+				Stagger(items, c.limit, func(int) { added <- time.Since(start) })
+				time.Sleep(time.Hour)
+				synctest.Wait()
+				close(added)
+				var n int
+				var last time.Duration
+				for at := range added {
+					n, last = n+1, max(last, at)
+				}
+				if n != c.n || last != c.last {
+					t.Errorf("%s: %d were added within %s, want %d within %s", c.reason, n, last, c.n, c.last)
+				}
+			})
+		})
+	}
+}

@@ -1,0 +1,82 @@
+package queueing
+
+import (
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+func TestUrgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		u := NewUrgent()
+		if u.Is("a") || u.Any() {
+			t.Error("a runtime is urgent that was never marked")
+		}
+		u.Mark("a")
+		if !u.Is("a") || !u.Any() || u.Is("b") {
+			t.Errorf("a is urgent: %t, b: %t; want only a", u.Is("a"), u.Is("b"))
+		}
+		u.Clear("a")
+		if u.Is("a") || u.Any() {
+			t.Error("a cleared runtime is urgent")
+		}
+		u.Mark("a")
+		time.Sleep(UrgentTimeout / 2)
+		u.Mark("a") // does not extend it
+		if !u.Is("a") || !u.Any() {
+			t.Error("the runtime is not urgent after half of the timeout")
+		}
+		time.Sleep(UrgentTimeout / 2)
+		if u.Is("a") || u.Any() {
+			t.Error("the runtime is urgent after the timeout")
+		}
+	})
+}
+
+func TestUrgentChanged(t *testing.T) {
+	u := NewUrgent()
+	isClosed := func(c <-chan struct{}) bool {
+		select {
+		case <-c:
+			return true
+		default:
+			return false
+		}
+	}
+	before := u.Changed()
+	u.Mark("a")
+	after := u.Changed()
+	u.Mark("a") // is marked already
+	if !isClosed(before) || isClosed(after) {
+		t.Errorf("closed by the first mark: %t, by the second: %t; want only by the first", isClosed(before), isClosed(after))
+	}
+}
+
+func TestUrgentContext(t *testing.T) {
+	u := NewUrgent()
+	ctx := u.Context(t.Context(), "a")
+	if IsUrgent(ctx) || IsUrgent(t.Context()) {
+		t.Error("work is urgent without a mark")
+	}
+	u.Mark("a")
+	if !IsUrgent(ctx) || IsUrgent(u.Context(t.Context(), "b")) {
+		t.Error("a mark counts for the work that is under way, and for no other runtime")
+	}
+}
+
+// TestRequeuePriority: a request has the priority of a person only while that person waits.
+func TestRequeuePriority(t *testing.T) {
+	u := NewUrgent()
+	want := func(kyma string, class Class) {
+		t.Helper()
+		if got := *u.RequeuePriority(kyma); got != class.Priority() {
+			t.Errorf("priority %d, want that of %s", got, class)
+		}
+	}
+	want("a", Retry)
+	u.Mark("a")
+	want("a", Person)
+	want("b", Retry)
+	u.Clear("a")
+	want("a", Retry)
+}

@@ -1,0 +1,149 @@
+package queueing
+
+import (
+	"context"
+	"net/http"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// Limits of the tests: always, and while a runtime is urgent.
+const limitAlways, limitWhileUrgent = 16, 2
+
+// slowServer answers each request after a second and counts how many were under way at the same time.
+type slowServer struct {
+	mu            sync.Mutex
+	underWay, max int
+}
+
+func (s *slowServer) add(n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.underWay += n
+	s.max = max(s.max, s.underWay)
+}
+
+func (s *slowServer) RoundTrip(*http.Request) (*http.Response, error) {
+	s.add(1)
+	defer s.add(-1)
+	time.Sleep(time.Second)
+	return &http.Response{Body: http.NoBody}, nil
+}
+
+// send makes a request and drops the answer.
+func send(over http.RoundTripper, r *http.Request) error {
+	resp, err := over.RoundTrip(r)
+	if err == nil {
+		err = resp.Body.Close()
+	}
+	return err
+}
+
+func TestWriteLimiter(t *testing.T) {
+	const requests = 40
+	cases := map[string]struct {
+		reason string
+		method string
+		path   string
+		urgent string // a runtime
+		max    int    // requests of runtime a at the same time
+	}{
+		"Writes": {"they are limited", http.MethodPatch, "/api/v1/pods", "", limitAlways},
+		"Reads":  {"they are never held back", http.MethodGet, "/api/v1/pods", "", requests},
+		"Leases": {"a replica that cannot renew its Lease ends", http.MethodPut, "/apis/coordination.k8s.io/v1/namespaces/n/leases/l", "", requests},
+		"Urgent": {"their runtime is urgent", http.MethodPatch, "/api/v1/pods", "a", requests},
+		"Others": {"another runtime is urgent", http.MethodPatch, "/api/v1/pods", "b", limitWhileUrgent},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				urgent, s := NewUrgent(), &slowServer{}
+				if c.urgent != "" {
+					urgent.Mark(c.urgent)
+				}
+				over := NewWriteLimiter(limitAlways, limitWhileUrgent, urgent).Wrap(s)
+				for range requests {
+					go func() {
+						r, _ := http.NewRequestWithContext(urgent.Context(t.Context(), "a"), c.method, "https://a.example.com"+c.path, http.NoBody)
+						if err := send(over, r); err != nil {
+							t.Error(err)
+						}
+					}()
+				}
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				if s.max != c.max || s.underWay != 0 {
+					t.Errorf("%s: %d at the same time, want %d; %d have not ended", c.reason, s.max, c.max, s.underWay)
+				}
+			})
+		})
+	}
+}
+
+// TestWriteLimiterOvertakes: a write that is held back is sent at once when its runtime becomes urgent.
+func TestWriteLimiterOvertakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		urgent, s := NewUrgent(), &slowServer{}
+		over := NewWriteLimiter(limitAlways, limitWhileUrgent, urgent).Wrap(s)
+		write := func(kyma string) {
+			r, _ := http.NewRequestWithContext(urgent.Context(t.Context(), kyma), http.MethodPatch, "https://a.example.com", http.NoBody)
+			if err := send(over, r); err != nil {
+				t.Error(err)
+			}
+		}
+		for range 10 * limitAlways {
+			go write("others")
+		}
+		synctest.Wait()
+		var took time.Duration
+		go func() {
+			start := time.Now()
+			write("a")
+			took = time.Since(start)
+		}()
+		time.Sleep(100 * time.Millisecond)
+		urgent.Mark("b") // another runtime
+		time.Sleep(100 * time.Millisecond)
+		urgent.Mark("a")
+		time.Sleep(10 * time.Minute)
+		synctest.Wait()
+		if took != 1200*time.Millisecond { // 200 ms held back, and a second for the answer
+			t.Errorf("it took %s", took)
+		}
+		if s.underWay != 0 {
+			t.Errorf("%d have not ended", s.underWay)
+		}
+	})
+}
+
+// TestWriteLimiterCancelled: a write whose context has ended is not held back any longer.
+func TestWriteLimiterCancelled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &slowServer{}
+		over := NewWriteLimiter(limitAlways, limitWhileUrgent, NewUrgent()).Wrap(s)
+		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer cancel()
+		request := func(ctx context.Context) *http.Request {
+			r, _ := http.NewRequestWithContext(ctx, http.MethodPost, "https://a.example.com", http.NoBody)
+			return r
+		}
+		for range limitAlways {
+			go func() { _ = send(over, request(t.Context())) }()
+		}
+		synctest.Wait()
+		start := time.Now()
+		if err := send(over, request(ctx)); err == nil {
+			t.Error("it was sent")
+		}
+		if took := time.Since(start); took != 100*time.Millisecond {
+			t.Errorf("it waited for %s", took)
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if s.underWay != 0 {
+			t.Errorf("%d have not ended", s.underWay)
+		}
+	})
+}
