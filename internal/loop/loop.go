@@ -1,4 +1,4 @@
-// Package loop runs the steps of a reconciler and is the only place that patches a status and picks the result of a pass.
+// Package loop runs the steps of a reconciler. It alone patches the status of objects and decides when they are reconciled again.
 //
 // # Use
 //
@@ -7,26 +7,33 @@
 //	    loop.Step{Name: "record", Do: n.record, Save: true},
 //	    loop.Step{Name: "apply", Do: n.apply})
 //
-// A step does one thing and returns an error. What the error says decides how the pass goes on:
+// A step does one thing and returns an error. The error decides how the reconcile goes on:
 //
 //	1  nil                          next step
-//	2  Done()                       the story ends here and all is well
-//	3  RecheckAfter(after)                  next step; come back after that time even if nothing happens
-//	4  Later(after, why)            not yet: stop, come back after that time
-//	5  reconcile.TerminalError      stop; nothing but a change will help, so wait for one
+//	2  Done()                       stop; the other steps are not needed and all is well
+//	3  RecheckAfter(after)          next step; reconcile again after that time even if nothing happens
+//	4  Later(after, why)            not yet: stop, reconcile again after that time
+//	5  reconcile.TerminalError      stop; only a change will help, so wait for one
 //	6  any other error              stop; try again with back-off
+//
+// Answers (2 to 4) and failures (5 and 6) can be wrapped with %w and joined with errors.Join. A failure that is joined with an
+// answer counts. A terminal error that is joined with anything else is tried again with it.
+//
+// The package also has what every reconciler needs around its steps: finalizers that are patched without losing those of others
+// ([AddFinalizers], [RemoveFinalizers]), predicates and mappings of events ([SpecChanged], [RequestForKyma]), memory for each object
+// ([Memory]), intervals ([PollDelay], [Spread]), and the form of texts in conditions and events ([Clip], [Message]).
 //
 // # How it works
 //
-// The runner copies the object before the first step, runs the steps in order until one stops the story, lets Report derive
-// the status from what was seen, and sends one merge patch with the difference, or nothing when there is none. A step marked
-// Save has its status saved before the next step begins: that is how an inventory is written before the objects it names.
-// Report runs on every pass, also after a failure, so that a state never outlives its reason.
+// The runner copies the object before the first step, runs the steps in order until one stops, lets Report derive
+// the status from what the steps found, clips the texts in it, and sends one merge patch with the difference, or nothing if there
+// is none. The status is saved before the step after one that is marked Save: so an inventory is written before the objects that
+// it names. Report runs in every reconcile, also after a failure, so that a state never outlives its reason.
 //
 // # What it does not do
 //
-// It keeps no memory between passes and it never sleeps. It refuses to go on when a step has touched the spec: a spec belongs
-// to whoever wrote the object.
+// It keeps no memory between reconciles of its own, and it never sleeps. It stops when a step has changed the spec in memory: the
+// spec belongs to the writer of the object.
 package loop
 
 import (
@@ -50,17 +57,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/telemetry"
 )
 
-// Step is one step of a reconciler's story.
+// Step is one step of a reconciler.
 type Step struct {
 	// Name is a verb; it labels the metrics and the log.
 	Name string
-	// Do performs the step. See the package comment for what its error means.
+	// Do performs the step. See the package comment for the meaning of its error.
 	Do func(context.Context) error
-	// Save asks the runner to save the status before the next step begins.
+	// Save makes the runner save the status before the next step begins.
 	Save bool
 }
 
-// Options is one run of a reconciler over one object.
+// Options are the options of one reconcile of one object.
 type Options struct {
 	// Client patches the status.
 	Client client.Client
@@ -68,33 +75,33 @@ type Options struct {
 	Controller string
 	// Object is the object as read; steps may change its status in memory and nothing else.
 	Object client.Object
-	// Report derives the status of Object from what the steps saw. It is called once, after the last step.
+	// Report derives the status of Object from what the steps found. It is called once, after the last step.
 	Report func(Outcome)
-	// Minor, if set, is asked after Report whether what it changed is of no interest to anybody yet. Then the status is not saved and not
-	// published: a later pass will, which the object's controller sees to. What a step saved before has been saved.
-	Minor func() bool
-	// Publish, if set, is called after the status was saved, also when a step failed: it carries the status elsewhere.
-	// Its error counts like one of a last step, but never hides that of an earlier step.
+	// DeferSave, if set, is called after Report when no step failed. If it returns true, the status is neither saved nor published
+	// now, because the change does not matter to any reader yet. The controller has to see to it that a later reconcile saves it.
+	// What was saved for a step stays saved.
+	DeferSave func() bool
+	// Publish, if set, is called after the status was saved, also if a step failed: it copies the status to another place.
+	// Its error counts like that of a last step, but never hides that of an earlier step.
 	Publish func(context.Context) error
-	// After, if set, is called with the name of each step that ran, however it ended, once what it asked to save is saved; Publish
-	// is a step too, "publish". It is for tests of faults: nothing else happens between two steps.
-	After func(step string)
+	// AfterStep, if set, is called with the name of each step that ran, however it ended, once the status that it asked to save is
+	// saved; Publish is a step too, "publish". It is for tests of faults: nothing else happens between two steps.
+	AfterStep func(step string)
 }
 
-// Outcome is how the steps of a pass ended.
+// Outcome is how the steps of a reconcile ended.
 type Outcome struct {
-	// Step is the name of the step that stopped the story, "" if all ran to the end.
+	// Step is the name of the step that stopped the others, "" if all ran.
 	Step string
-	// Err is the error of that step, nil if all is well. A "not yet" is not an error: see Waiting.
+	// Err is the failure of that step, nil if there is none. "Not yet" is no failure: see Waiting.
 	Err error
-	// Waiting says what the pass waits for, "" if it does not wait.
+	// Waiting names what the step waits for, "" if it does not wait.
 	Waiting string
-	// Terminal says that Err will not go away by trying again.
+	// Terminal reports that Err will not go away by trying again.
 	Terminal bool
 }
 
-// Reason returns the stable reason code of the error that ended the pass: what the first error in its chain with a method
-// Reason() string returns, else "".
+// Reason returns the stable reason code of Err: what the first error in its chain with a method Reason() string returns, else "".
 func (o Outcome) Reason() string { return Reason(o.Err) }
 
 // Reason returns the stable reason code that err carries, or "" if it carries none.
@@ -108,119 +115,77 @@ func Reason(err error) string {
 	return ""
 }
 
-// verdict is an answer of a step that is not a failure.
-type verdict struct {
-	after time.Duration
-	why   string
-	kind  int
-}
-
-const (
-	later = iota
-	look
-	done
-)
-
-func (v *verdict) Error() string { return v.why }
-
-// Later says "not yet": the pass stops and is repeated after the given time, or earlier when something happens. The text why
-// names what is waited for; it ends up in the status, so it must not change while nothing changes.
-func Later(after time.Duration, why string) error {
-	return &verdict{after: after, why: why, kind: later}
-}
-
-// Look lets the story go on, and asks for another pass after the given time even if nothing happens. The earliest of several wins.
-func RecheckAfter(after time.Duration) error { return &verdict{after: after, kind: look} }
-
-// Done ends the story before its last step; all is well.
-func Done() error { return &verdict{kind: done} }
-
-// Run performs one pass: steps, report, one status patch if the status changed, publish. See the package comment.
-func Run(ctx context.Context, p Options, steps ...Step) (result reconcile.Result, err error) {
-	ctx, end := begin(ctx, p)
+// Run reconciles an object once: steps, report, one status patch if the status changed, publish. See the package comment.
+func Run(ctx context.Context, o Options, steps ...Step) (result reconcile.Result, err error) {
+	ctx, end := startTrace(ctx, o)
 	defer func() { err = end(err) }()
-	first := p.Object.DeepCopyObject().(client.Object)
-	r := &runner{Options: p, first: first, saved: first}
-	out, err := r.walk(ctx, steps)
-	if broken := r.specTouched(); broken != nil {
+	first := o.Object.DeepCopyObject().(client.Object)
+	r := &runner{Options: o, first: first, saved: first}
+	out, err := r.runSteps(ctx, steps)
+	if broken := r.checkSpec(); broken != nil {
 		return reconcile.Result{}, broken
 	}
-	if p.Report != nil {
-		p.Report(out)
+	if o.Report != nil {
+		o.Report(out)
+		clipStatus(o.Object)
 	}
-	if p.Minor != nil && out.Err == nil && p.Minor() {
+	if o.DeferSave != nil && out.Err == nil && o.DeferSave() {
 		return r.result(ctx, err)
 	}
 	if saveErr := r.save(ctx); saveErr != nil {
-		if isUnreached(saveErr) {
-			return r.result(ctx, saveErr) // whatever else there was is found again
+		if isUnreachable(saveErr) {
+			return r.result(ctx, saveErr) // the next reconcile finds again what else there was
 		}
-		return reconcile.Result{}, errors.Join(err, saveErr)
+		return r.result(ctx, errors.Join(err, saveErr))
 	}
-	if p.Publish != nil && !apierrors.IsNotFound(err) {
-		publish := Step{Name: "publish", Do: p.Publish}
-		if pubErr := r.do(ctx, publish); pubErr != nil && err == nil {
-			err = pubErr
+	if o.Publish != nil && !apierrors.IsNotFound(err) {
+		publish := Step{Name: "publish", Do: o.Publish}
+		if v := r.do(ctx, publish); v.err != nil && err == nil {
+			err = v.err
 		}
-		r.after(publish)
+		r.afterStep(publish)
 	}
 	return r.result(ctx, err)
 }
 
-// runner is the state of one pass.
+// runner is the state of one reconcile.
 type runner struct {
 	Options
-	first client.Object // the object as it was read
-	saved client.Object // the object with the status that the control plane knows
-	look  time.Duration // the earliest repetition that a step asked for, 0 for none
+	first   client.Object // the object as it was read
+	saved   client.Object // the object with the status that the control plane has
+	recheck time.Duration // the earliest reconcile that a step asked for, 0 for none
 }
 
-// walk runs the steps until one stops the story.
-func (r *runner) walk(ctx context.Context, steps []Step) (Outcome, error) {
+// runSteps runs the steps until one stops the others. The error is what Run returns.
+func (r *runner) runSteps(ctx context.Context, steps []Step) (Outcome, error) {
 	for _, step := range steps {
-		err := r.do(ctx, step)
-		if err == nil && step.Save {
-			err = r.save(ctx)
+		v := r.do(ctx, step)
+		if v.err == nil && step.Save {
+			v = judge(r.save(ctx))
 		}
-		r.after(step)
-		if err == nil {
-			continue
+		r.afterStep(step)
+		switch {
+		case v.err == nil:
+		case v.done:
+			return Outcome{}, nil
+		case v.waiting:
+			return Outcome{Step: step.Name, Waiting: v.err.Error()}, v.err
+		default:
+			return Outcome{Step: step.Name, Err: v.failure, Terminal: v.terminal}, v.err
 		}
-		if v, ok := errors.AsType[*verdict](err); ok {
-			if v.kind == done {
-				return Outcome{}, nil
-			}
-			return Outcome{Step: step.Name, Waiting: v.why}, err
-		}
-		if isTerminal(err) {
-			return Outcome{Step: step.Name, Err: errors.Unwrap(err), Terminal: true}, err // without the wrapper, whose text is for programs
-		}
-		return Outcome{Step: step.Name, Err: err}, err
 	}
 	return Outcome{}, nil
 }
 
-// do runs one step, measures it, and takes note of a wish to look again.
-func (r *runner) do(ctx context.Context, step Step) error {
+// do runs one step, measures it, and records when it asked to be reconciled again.
+func (r *runner) do(ctx context.Context, step Step) verdict {
 	start := time.Now()
 	ctx, end := telemetry.Step(ctx, r.Controller, step.Name)
-	err := step.Do(ctx)
-	result := metrics.ResultDone
-	if v, ok := errors.AsType[*verdict](err); ok {
-		switch v.kind {
-		case look:
-			if r.look == 0 || v.after < r.look {
-				r.look = v.after
-			}
-			err = nil
-		case later:
-			result = metrics.ResultLater
-		}
-	} else if isTerminal(err) {
-		result = metrics.ResultTerminal
-	} else if err != nil {
-		result = metrics.ResultError
+	v := judge(step.Do(ctx))
+	if v.recheck > 0 && (r.recheck == 0 || v.recheck < r.recheck) {
+		r.recheck = v.recheck
 	}
+	result := v.result()
 	telemetry.Observe(ctx, metrics.Steps.WithLabelValues(r.Controller, step.Name, result), time.Since(start).Seconds())
 	switch result {
 	case metrics.ResultLater:
@@ -228,18 +193,18 @@ func (r *runner) do(ctx context.Context, step Step) error {
 	case metrics.ResultError:
 		metrics.Requeues.WithLabelValues(r.Controller+"_"+step.Name, metrics.RequeueUnexpected).Inc()
 	}
-	end(result, failure(err))
-	return err
+	end(result, v.failure)
+	return v
 }
 
-// after tells that a step ran.
-func (r *runner) after(step Step) {
-	if r.After != nil {
-		r.After(step.Name)
+// afterStep calls AfterStep of the options.
+func (r *runner) afterStep(step Step) {
+	if r.AfterStep != nil {
+		r.AfterStep(step.Name)
 	}
 }
 
-// save patches the status if it differs from what the control plane knows. An object that is gone needs no status.
+// save patches the status if it differs from what the control plane has. An object that does not exist any more needs no status.
 func (r *runner) save(ctx context.Context) error {
 	if Equal(field(r.saved, "Status"), field(r.Object, "Status")) {
 		return nil
@@ -273,8 +238,8 @@ func (r *runner) patch() ([]byte, error) {
 	return patch, nil
 }
 
-// specTouched returns a terminal error if a step changed the spec in memory.
-func (r *runner) specTouched() error {
+// checkSpec returns a terminal error if a step changed the spec in memory.
+func (r *runner) checkSpec() error {
 	if Equal(field(r.first, "Spec"), field(r.Object, "Spec")) {
 		return nil
 	}
@@ -282,34 +247,34 @@ func (r *runner) specTouched() error {
 		r.Controller, client.ObjectKeyFromObject(r.Object)))
 }
 
-// result turns how the pass ended into what the queue does next.
+// result turns the error of the reconcile into what the queue does next.
 func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error) {
-	v, isVerdict := errors.AsType[*verdict](err)
+	v := judge(err)
 	switch {
-	case err == nil:
-		return reconcile.Result{RequeueAfter: r.look}, nil
-	case isVerdict:
-		log.FromContext(ctx).V(1).Info("waiting", "for", v.why, "after", v.after.String())
+	case v.err == nil:
+		return reconcile.Result{RequeueAfter: r.recheck}, nil
+	case v.waiting:
+		log.FromContext(ctx).V(1).Info("waiting", "for", v.err.Error(), "after", v.after.String())
 		after := v.after
-		if r.look > 0 && r.look < after {
-			after = r.look
+		if r.recheck > 0 && r.recheck < after {
+			after = r.recheck
 		}
 		return reconcile.Result{RequeueAfter: after}, nil
-	case apierrors.IsConflict(err):
-		// Somebody else wrote first. That is no news: read again and go on, a little apart from each other.
+	case apierrors.IsConflict(v.err):
+		// Somebody else wrote first, which is no failure: read again, with a random delay so that the writers do not meet again.
 		return reconcile.Result{RequeueAfter: 50*time.Millisecond + rand.N(50*time.Millisecond)}, nil
-	case isUnreached(err):
-		// Our own control plane was away: that is nobody's fault, and a back-off that has grown meanwhile would outlast it by minutes.
-		log.FromContext(ctx).Info("the control plane cannot be reached", "problem", err.Error())
+	case isUnreachable(v.err):
+		// The control plane does not answer. A back-off that has grown meanwhile would outlast that by minutes.
+		log.FromContext(ctx).Info("the control plane cannot be reached", "problem", v.err.Error())
 		return reconcile.Result{RequeueAfter: time.Second + rand.N(time.Second)}, nil
 	default:
-		return ctrl.Result{}, err
+		return ctrl.Result{}, v.err
 	}
 }
 
-// isUnreached tells whether the control plane did not answer. Errors of runtimes and registries have a reason; those of the client of the control
-// plane have none.
-func isUnreached(err error) bool {
+// isUnreachable reports whether the control plane did not answer. Errors of runtimes and registries have a reason; those of the
+// client of the control plane have none.
+func isUnreachable(err error) bool {
 	if Reason(err) != "" || isTerminal(err) {
 		return false
 	}
@@ -317,15 +282,13 @@ func isUnreached(err error) bool {
 	return transport || apierrors.IsServiceUnavailable(err) || apierrors.IsServerTimeout(err)
 }
 
-func isTerminal(err error) bool { return errors.Is(err, reconcile.TerminalError(nil)) }
-
 // field returns a pointer to the named field of the struct behind obj.
 func field(obj client.Object, name string) any {
 	return reflect.ValueOf(obj).Elem().FieldByName(name).Addr().Interface()
 }
 
-// Equal tells whether two values mean the same in Kubernetes, where an empty list is none. Most are the same in all of Go, too, which is found out in
-// a third of the time.
+// Equal reports whether two values mean the same in Kubernetes, where an empty list equals none. Most values that do are deeply equal
+// in Go too, and that comparison takes a third of the time, so it comes first.
 func Equal(a, b any) bool {
 	return reflect.DeepEqual(a, b) || equality.Semantic.DeepEqual(a, b)
 }

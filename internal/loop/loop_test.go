@@ -89,7 +89,7 @@ func TestRun(t *testing.T) {
 			}
 			result, err := Run(t.Context(), Options{
 				Client: b, Controller: "test", Object: b.kyma, Report: func(o Outcome) { got.Outcome = o },
-				After: func(step string) { after = append(after, step) },
+				AfterStep: func(step string) { after = append(after, step) },
 			}, steps...)
 			got.After, got.Failed = result.RequeueAfter, err != nil
 			if diff := cmp.Diff(c.want, got, cmp.Comparer(func(x, y error) bool { return errors.Is(x, y) })); diff != "" {

@@ -288,7 +288,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			r.begin.leave(req.Name)
 		}
 	}()
-	pass := loop.Options{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, Minor: n.isMinor, Publish: n.publish, After: r.After}
+	pass := loop.Options{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, DeferSave: n.isMinor, Publish: n.publish, AfterStep: r.After}
 	if !kyma.DeletionTimestamp.IsZero() {
 		defer func() {
 			if err != nil || n.silent != nil || n.stuck {

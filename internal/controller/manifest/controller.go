@@ -209,7 +209,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
 	}
 	n := &run{Reconciler: r, manifest: m, kyma: m.Labels[v1beta2.LabelKymaName], inst: inst}
-	pass := loop.Options{Client: r.Client, Controller: "manifest", Object: m, Report: n.report, After: r.After}
+	pass := loop.Options{Client: r.Client, Controller: "manifest", Object: m, Report: n.report, AfterStep: r.After}
 	if m.IsUnmanaged() {
 		return loop.Run(ctx, pass,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
@@ -217,7 +217,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 			loop.Step{Name: "release", Do: n.release})
 	}
 	if !m.DeletionTimestamp.IsZero() {
-		n.saved, pass.Minor = *m.Status.DeepCopy(), n.isMinor
+		n.saved, pass.DeferSave = *m.Status.DeepCopy(), n.isMinor
 		return loop.Run(ctx, pass,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
 			loop.Step{Name: "blockers", Do: n.findBlockers},
@@ -229,7 +229,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		pass.Report = func(loop.Outcome) { n.reportHeld(reason, why) }
 		return loop.Run(ctx, pass)
 	}
-	pass.Publish, pass.Minor = n.publishRef, n.isMinor
+	pass.Publish, pass.DeferSave = n.publishRef, n.isMinor
 	return loop.Run(ctx, pass,
 		loop.Step{Name: "adopt", Do: n.adopt},
 		loop.Step{Name: "connect", Do: n.connect},

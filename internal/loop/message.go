@@ -1,0 +1,160 @@
+package loop
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Limits of the texts of conditions and events, in bytes. The CRDs allow 32,768 bytes for a condition.
+const (
+	// MessageLimit is for the text of one error.
+	MessageLimit = 1024
+	// SummaryLimit is for a text that is made of several.
+	SummaryLimit = 4096
+)
+
+// Clip returns a text as a condition or event can show it: one line without control characters and terminal escape sequences, of
+// at most [MessageLimit] bytes. Runtimes and registries can put anything into their errors.
+func Clip(text string) string { return ClipTo(text, MessageLimit) }
+
+// ClipTo is [Clip] with another limit in bytes. A text that is cut ends in "…" and never within a character. Line breaks become
+// "; ", or a space after punctuation.
+func ClipTo(text string, limit int) string {
+	if !isPlain(text) {
+		text = oneLine(text)
+	}
+	if len(text) <= limit {
+		return text
+	}
+	const ellipsis = "…"
+	end := max(0, limit-len(ellipsis))
+	for end > 0 && !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return strings.TrimRight(text[:end], " ") + ellipsis
+}
+
+// isPlain reports whether a text has printable ASCII characters only.
+func isPlain(text string) bool {
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// escapes are terminal escape sequences: CSI such as colours, OSC such as titles and links, and two-byte ones.
+var escapes = regexp.MustCompile("\x1b\\[[0-?]*[ -/]*[@-~]|\x1b\\][^\x07\x1b]*(\x07|\x1b\\\\)?|\x1b[ -~]?|\u009b[0-?]*[ -/]*[@-~]")
+
+// oneLine returns a text without line breaks, control characters and escape sequences.
+func oneLine(text string) string {
+	text = escapes.ReplaceAllString(strings.ToValidUTF8(text, string(utf8.RuneError)), "")
+	var b strings.Builder
+	for line := range strings.FieldsFuncSeq(text, func(r rune) bool {
+		return r == '\n' || r == '\r' || r == '\u0085' || r == '\u2028' || r == '\u2029'
+	}) {
+		line = strings.TrimSpace(strings.Map(printable, line))
+		switch before := b.String(); {
+		case line == "":
+			continue
+		case before == "":
+		case strings.ContainsAny(before[len(before)-1:], ":;,.!?([{"):
+			b.WriteByte(' ')
+		default:
+			b.WriteString("; ")
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// printable maps tabs to spaces and drops characters that are not visible or change how others are shown.
+func printable(r rune) rune {
+	switch {
+	case r == '\t':
+		return ' '
+	case unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r):
+		return -1
+	}
+	return r
+}
+
+// Message returns the text of an error for a condition or event: see [Clip]. Of joined errors each is clipped by itself and named
+// once, as many as fit into [SummaryLimit]; the text ends in the number of the others.
+func Message(err error) string {
+	if err == nil {
+		return ""
+	}
+	var texts []string
+	for _, e := range joined(err) {
+		if text := Clip(e.Error()); text != "" && !slices.Contains(texts, text) {
+			texts = append(texts, text)
+		}
+	}
+	return Summarize(texts)
+}
+
+// Summarize returns texts in one line of at most [SummaryLimit] bytes, separated by "; ". It ends in "and N more" if not all fit.
+func Summarize(texts []string) string {
+	const room = len("; and 1000000 more")
+	var b strings.Builder
+	for i, text := range texts {
+		if i > 0 && b.Len()+len("; ")+len(text) > SummaryLimit-room {
+			fmt.Fprintf(&b, "; and %d more", len(texts)-i)
+			break
+		}
+		if i > 0 {
+			b.WriteString("; ")
+		}
+		b.WriteString(ClipTo(text, SummaryLimit-room))
+	}
+	return b.String()
+}
+
+// joined returns the errors that errors.Join has made one, also of several levels; else the error itself.
+func joined(err error) []error {
+	many, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // a wrapped join has a text around it
+	if !ok || err.Error() != errors.Join(many.Unwrap()...).Error() {
+		return []error{err}
+	}
+	var all []error
+	for _, e := range many.Unwrap() {
+		all = append(all, joined(e)...)
+	}
+	return all
+}
+
+// clipStatus clips the texts in the status of an object, so that none keeps the control plane from accepting the status.
+func clipStatus(o client.Object) {
+	var conditions []metav1.Condition
+	switch o := o.(type) {
+	case *v1beta2.Kyma:
+		conditions = o.Status.Conditions
+		o.Status.LastOperation.Operation = ClipTo(o.Status.LastOperation.Operation, SummaryLimit)
+		for i := range o.Status.Modules {
+			o.Status.Modules[i].Message = ClipTo(o.Status.Modules[i].Message, SummaryLimit)
+		}
+		if o.Status.Agent != nil {
+			o.Status.Agent.Message = ClipTo(o.Status.Agent.Message, SummaryLimit)
+		}
+	case *v1beta2.Manifest:
+		conditions = o.Status.Conditions
+		o.Status.LastOperation.Operation = ClipTo(o.Status.LastOperation.Operation, SummaryLimit)
+	case *v1beta2.Watcher:
+		conditions = o.Status.Conditions
+	}
+	for i := range conditions {
+		conditions[i].Message = ClipTo(conditions[i].Message, SummaryLimit)
+	}
+}
