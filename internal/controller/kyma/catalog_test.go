@@ -21,6 +21,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/maintenance"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -153,7 +154,7 @@ func fleet(t testing.TB, kymas int, more ...client.Object) *Reconciler {
 		b = b.WithIndex(i.object, i.name, i.keys)
 	}
 	b = b.WithIndex(&v1beta2.Manifest{}, runtimes.ByKyma, runtimes.KymaOf)
-	return &Reconciler{Options: Options{Client: b.Build(), Namespace: "kcp-system", CatalogSpread: time.Hour}, known: map[string]*memory{}}
+	return &Reconciler{Options: Options{Client: b.Build(), Namespace: "kcp-system", CatalogSpread: time.Hour}, known: map[string]*memory{}, policies: maintenance.New(maintenance.Options{})}
 }
 
 func TestCatalogChangedWakes(t *testing.T) {

@@ -48,6 +48,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/maintenance"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -120,7 +121,7 @@ type Reconciler struct {
 	reviews  workqueue.TypedDelayingInterface[string] // of agents, by name of the Kyma
 	views    views
 	echoes   echoes
-	policies policies
+	policies *maintenance.Policies
 	begin    turns // of runtimes that get their modules for the first time
 	end      turns // of runtimes that lose all of them
 	rollout  turns // of Kymas that are looked at because something has changed for many
@@ -165,7 +166,10 @@ func New(o Options) (*Reconciler, error) {
 		o.Runtimes.RegisterKinds(o.Base)
 	}
 	r := &Reconciler{
-		Options: o, known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)},
+		Options: o, policies: maintenance.New(maintenance.Options{
+			Client: o.Client, Namespace: o.Namespace, ConfigMap: o.PolicyConfigMap, File: o.PolicyFile, MinWindow: o.LeastWindow, Events: o.Events,
+		}),
+		known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)},
 		reviews: workqueue.NewTypedDelayingQueue[string](),
 	}
 	r.begin = turns{most: o.Beginnings, next: r.Wake}
@@ -214,16 +218,28 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 
 // addBackground adds what runs next to the passes: the catalog that is handed out, the clock that may be set, and the file that is looked at.
 func (r *Reconciler) addBackground(ctx context.Context, mgr ctrl.Manager) error {
-	tasks := []func(context.Context) error{r.handOutCatalog, r.followClock, r.reviewAgents}
-	if r.PolicyConfigMap == "" && r.PolicyFile != "" {
-		r.readPolicyFile(ctx)
-		tasks = append(tasks, r.followPolicyFile)
+	tasks := []func(context.Context) error{r.handOutCatalog, r.followMaintenance, r.reviewAgents}
+	if r.policies.UsesFile() {
+		r.policies.RefreshFile(ctx) // before the first reconcile
 	}
 	for _, task := range tasks {
 		if err := mgr.Add(r.Shards.Runnable(task)); err != nil {
 			return fmt.Errorf("adding a background task: %w", err)
 		}
 	}
+	return nil
+}
+
+// followMaintenance enqueues the Kymas that wait for a maintenance window whenever the file with the policy changes or the wall clock is set, until ctx
+// ends.
+func (r *Reconciler) followMaintenance(ctx context.Context) error {
+	enqueue := func() { r.enqueueWaiting(ctx) }
+	var tasks sync.WaitGroup
+	tasks.Go(func() { maintenance.FollowClock(ctx, enqueue) })
+	if r.policies.UsesFile() {
+		tasks.Go(func() { r.policies.FollowFile(ctx, enqueue) })
+	}
+	tasks.Wait()
 	return nil
 }
 
@@ -234,26 +250,27 @@ type run struct {
 	now  time.Time     // of the whole pass
 	new  bool          // nothing was ever reported of it
 
-	runtime    *runtimes.Runtime            // set by connect; nil while there is none
-	base       *render.Bundle               // set by mirror: what the runtime gets first
-	paused     bool                         // set by mirror: nothing is done to the runtime but what a person deletes
-	abandoned  bool                         // set by connect: no access Secret, so a deletion leaves the runtime as it is
-	givenUp    bool                         // set by connect, modules or runtime: the deletion does not wait for the runtime any more
-	silent     error                        // set by the same: why the runtime cannot be worked on, while that is waited for
-	remote     *v1beta2.Kyma                // set by mirror: the Kyma in the runtime; in-cluster the Kyma itself
-	resent     bool                         // set by mirror: something of base was sent in this pass
-	unserved   bool                         // set by mirror: it waits for a kind that is about to be served
-	mirrored   bool                         // set by mirror: the runtime has its namespace, CRDs and Kyma
-	manifests  map[string]*v1beta2.Manifest // set by resolve: by name, all of this Kyma
-	modules    []module                     // set by resolve, completed by install: wanted ones in the order of spec, then leaving ones
-	known      bool                         // set by resolve: modules are all there are
-	catalogued bool                         // set by catalog: the runtime has its catalog
-	kit        delivery.Kit                 // set by listen: what the runtime gets for its agent
-	watchlist  string                       // set by listen: digest of what the agent is to watch
-	undecided  bool                         // set by listen: it is not known yet what that is
-	first      bool                         // set by announce: the first pass of a deletion
-	queued     bool                         // set by turn: others have to be gone before the modules are removed
-	stuck      bool                         // set by modules: a module waits for somebody else before it can be gone
+	runtime       *runtimes.Runtime            // set by connect; nil while there is none
+	base          *render.Bundle               // set by mirror: what the runtime gets first
+	paused        bool                         // set by mirror: nothing is done to the runtime but what a person deletes
+	abandoned     bool                         // set by connect: no access Secret, so a deletion leaves the runtime as it is
+	givenUp       bool                         // set by connect, modules or runtime: the deletion does not wait for the runtime any more
+	silent        error                        // set by the same: why the runtime cannot be worked on, while that is waited for
+	remote        *v1beta2.Kyma                // set by mirror: the Kyma in the runtime; in-cluster the Kyma itself
+	resent        bool                         // set by mirror: something of base was sent in this pass
+	unserved      bool                         // set by mirror: it waits for a kind that is about to be served
+	mirrored      bool                         // set by mirror: the runtime has its namespace, CRDs and Kyma
+	manifests     map[string]*v1beta2.Manifest // set by resolve: by name, all of this Kyma
+	modules       []module                     // set by resolve, completed by install: wanted ones in the order of spec, then leaving ones
+	known         bool                         // set by resolve: modules are all there are
+	policyProblem error                        // set by resolve: why the maintenance policy cannot be used, nil if it can
+	catalogued    bool                         // set by catalog: the runtime has its catalog
+	kit           delivery.Kit                 // set by listen: what the runtime gets for its agent
+	watchlist     string                       // set by listen: digest of what the agent is to watch
+	undecided     bool                         // set by listen: it is not known yet what that is
+	first         bool                         // set by announce: the first pass of a deletion
+	queued        bool                         // set by turn: others have to be gone before the modules are removed
+	stuck         bool                         // set by modules: a module waits for somebody else before it can be gone
 }
 
 // Reconcile is the whole life of a Kyma.
@@ -282,7 +299,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	if r.isReleased(kyma) {
 		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
 	}
-	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), new: kyma.Status.State == ""}
+	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), new: kyma.Status.State == "", policyProblem: r.policies.Problem()}
 	defer func() {
 		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {
 			r.begin.leave(req.Name)

@@ -19,6 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/maintenance"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -115,7 +116,7 @@ func TestPresume(t *testing.T) {
 				t.Fatal(err)
 			}
 			v := voice{}
-			r := &Reconciler{known: map[string]*memory{}, reviews: workqueue.NewTypedDelayingQueue[string](), Options: Options{
+			r := &Reconciler{known: map[string]*memory{}, policies: maintenance.New(maintenance.Options{}), reviews: workqueue.NewTypedDelayingQueue[string](), Options: Options{
 				Client: kcp, Namespace: "kcp-system", Runtimes: pool, Agents: Agents{Delivery: d, Silence: func() time.Duration { return time.Hour }},
 			}}
 			defer r.reviews.ShutDown()

@@ -45,7 +45,8 @@ func (n *run) resolve(ctx context.Context) error {
 		return err
 	}
 	catalog, failed := n.catalog(ctx)
-	catalog.Policy = n.policyNow(ctx)
+	n.policies.Refresh(ctx)
+	catalog.Policy, n.policyProblem = n.policies.InForce(), n.policies.Problem()
 	claimed := map[*v1beta2.Manifest]bool{}
 	decide := func(m module, w channel.Request) module {
 		if m.manifest != nil {

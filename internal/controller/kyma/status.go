@@ -200,12 +200,11 @@ func (n *run) mandatorySince() time.Time {
 
 // reportPolicy says that the maintenance policy cannot be read, to those who wait for a window.
 func (n *run) reportPolicy(set setter) {
-	problem := n.policies.problemNow()
-	if problem == nil || !slices.ContainsFunc(n.kyma.Status.Modules, waitsForWindow) {
+	if n.policyProblem == nil || !slices.ContainsFunc(n.kyma.Status.Modules, waitsForWindow) {
 		meta.RemoveStatusCondition(&n.kyma.Status.Conditions, v1beta2.ConditionMaintenancePolicy)
 		return
 	}
-	set(v1beta2.ConditionMaintenancePolicy, false, "", "the maintenance policy cannot be read, the one before stays in force", v1beta2.ReasonInvalidPolicy, problem.Error())
+	set(v1beta2.ConditionMaintenancePolicy, false, "", "the maintenance policy cannot be read, the one before stays in force", v1beta2.ReasonInvalidPolicy, n.policyProblem.Error())
 }
 
 // reportSkipped says that nobody looks at the Kyma; all else stays as it was.

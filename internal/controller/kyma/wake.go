@@ -149,6 +149,28 @@ func (r *Reconciler) onWatcher() handler.EventHandler {
 	}
 }
 
+// onPolicy enqueues the Kymas that wait for a maintenance window when the ConfigMap with the policy changes.
+func (r *Reconciler) onPolicy() handler.EventHandler {
+	wake := func(ctx context.Context, o client.Object, q queue) {
+		if o.GetName() == r.PolicyConfigMap && o.GetNamespace() == r.Namespace {
+			r.policies.Refresh(ctx)
+			r.wakeIndexed(ctx, q, waitingIndex, v1beta2.ValueTrue)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queue) { wake(ctx, e.Object, q) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queue) { wake(ctx, e.ObjectNew, q) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queue) { wake(ctx, e.Object, q) },
+	}
+}
+
+// enqueueWaiting enqueues the Kymas that wait for a maintenance window.
+func (r *Reconciler) enqueueWaiting(ctx context.Context) {
+	if q := r.queue.Load(); q != nil {
+		r.wakeIndexed(ctx, *q, waitingIndex, v1beta2.ValueTrue)
+	}
+}
+
 // wakeIndexed puts the Kymas of one key of an index into the queue, a few at a time.
 func (r *Reconciler) wakeIndexed(ctx context.Context, q queue, index, key string) {
 	var list v1beta2.KymaList

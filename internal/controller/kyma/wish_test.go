@@ -2,9 +2,6 @@ package kyma
 
 import (
 	"errors"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -112,50 +109,6 @@ func TestLookAgainWhenTheWindowOpens(t *testing.T) {
 		if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > max(in, time.Second) || result.RequeueAfter < in-time.Second {
 			t.Errorf("a window that opens in %s is looked at in %s, %v", in, result.RequeueAfter, err)
 		}
-	}
-}
-
-func TestPolicyFile(t *testing.T) {
-	const open, later = `{"default":{"begin":"2020-01-01T00:00:00Z","end":"2999-01-01T00:00:00Z"}}`, `{"default":{"begin":"2998-01-01T00:00:00Z","end":"2999-01-01T00:00:00Z"}}`
-	r := &Reconciler{Options: Options{PolicyFile: filepath.Join(t.TempDir(), "policy.json"), LeastWindow: time.Minute}}
-	write := func(text string) {
-		t.Helper()
-		if err := os.WriteFile(r.PolicyFile, []byte(text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	isOpen := func() bool {
-		o, err := r.policyNow(t.Context()).Opening(nil, time.Now())
-		return err == nil && o.IsOpen(time.Now())
-	}
-	r.readPolicyFile(t.Context())
-	if p := r.policyNow(t.Context()); p != nil || r.policies.problemNow() != nil {
-		t.Fatalf("a missing file gives %v, %v", p, r.policies.problemNow())
-	}
-	write(open)
-	if !r.readPolicyFile(t.Context()) || !isOpen() || r.policyNow(t.Context()).Least != time.Minute {
-		t.Error("a policy that is there is not in force")
-	}
-	if r.readPolicyFile(t.Context()) {
-		t.Error("a file that is as it was counts as changed")
-	}
-	write(`{"rules":`)
-	if !r.readPolicyFile(t.Context()) || !isOpen() || loop.Reason(r.policies.problemNow()) != v1beta2.ReasonInvalidPolicy {
-		t.Errorf("a broken policy replaces the one before, or nobody says so: %v", r.policies.problemNow())
-	}
-	write(strings.Repeat(" ", 2<<20) + open)
-	if !r.readPolicyFile(t.Context()) || !isOpen() || r.policies.problemNow() == nil {
-		t.Error("a file that is too large is read")
-	}
-	write(later)
-	if !r.readPolicyFile(t.Context()) || isOpen() || r.policies.problemNow() != nil {
-		t.Error("a mended policy is not in force")
-	}
-	if err := os.Remove(r.PolicyFile); err != nil {
-		t.Fatal(err)
-	}
-	if !r.readPolicyFile(t.Context()) || r.policyNow(t.Context()) != nil {
-		t.Error("a policy that was taken away is still in force")
 	}
 }
 

@@ -1,10 +1,7 @@
 package kyma
 
 import (
-	"context"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -18,60 +15,6 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
-
-func TestClockHasJumped(t *testing.T) {
-	began := time.Date(2026, 7, 1, 12, 0, 0, 0, time.UTC)
-	type look struct {
-		apart time.Duration // by how much the wall is ahead
-		want  bool
-	}
-	cases := map[string]struct {
-		reason string
-		looks  []look
-	}{
-		"Never":    {"clocks that agree", []look{{0, false}, {0, false}}},
-		"Slow":     {"a clock that is set right little by little", []look{{300 * time.Millisecond, false}, {600 * time.Millisecond, false}, {900 * time.Millisecond, false}}},
-		"Drift":    {"in the end that is more than nothing", []look{{900 * time.Millisecond, false}, {1100 * time.Millisecond, true}, {1500 * time.Millisecond, false}, {2200 * time.Millisecond, true}}},
-		"Forwards": {"told once", []look{{0, false}, {time.Hour, true}, {time.Hour, false}}},
-		"Back":     {"backwards too", []look{{-time.Hour, true}, {-time.Hour, false}}},
-		"Mended":   {"and that it was put right", []look{{-time.Hour, true}, {0, true}, {0, false}}},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			k := clock{began: began}
-			for i, l := range c.looks {
-				running := time.Duration(i+1) * clockPeriod
-				if got := k.hasJumped(began.Add(running+l.apart), running); got != l.want {
-					t.Errorf("%s: look %d says %t, want %t", c.reason, i, got, l.want)
-				}
-			}
-		})
-	}
-}
-
-// TestClockWakes sets the clock and looks when that is noticed.
-func TestClockWakes(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		ctx, cancel := context.WithCancel(t.Context())
-		var apart, jumps atomic.Int64
-		go watchClock(ctx, func() time.Time { return time.Now().Round(0).Add(time.Duration(apart.Load())) }, func() { jumps.Add(1) })
-		time.Sleep(10*time.Hour + time.Second)
-		if n := jumps.Load(); n != 0 {
-			t.Errorf("woke %d times in ten hours, want never", n)
-		}
-		apart.Store(int64(time.Hour))
-		time.Sleep(time.Minute)
-		if n := jumps.Load(); n != 1 {
-			t.Errorf("woke %d times in the minute after a jump, want once", n)
-		}
-		apart.Store(int64(-time.Hour))
-		time.Sleep(time.Hour)
-		if n := jumps.Load(); n != 2 {
-			t.Errorf("woke %d times after a second jump, want twice", n)
-		}
-		cancel()
-	})
-}
 
 // TestClockWakesThoseThatWait: a jump concerns nobody else, and asks nobody but the cache.
 func TestClockWakesThoseThatWait(t *testing.T) {

@@ -1,0 +1,199 @@
+// Package maintenance holds the maintenance policy that is in force and notices when the wall clock is set.
+//
+// # Use
+//
+//	p := maintenance.New(maintenance.Options{Client: c, Namespace: ns, ConfigMap: name, MinWindow: time.Hour})
+//	p.Refresh(ctx)
+//	policy, problem := p.InForce(), p.Problem()
+//	p.FollowFile(ctx, enqueue)                        // calls enqueue after each change of the file
+//	maintenance.FollowClock(ctx, enqueue)             // calls enqueue after the wall clock was set
+//
+// # How it works
+//
+// The policy is in a ConfigMap or in a file. A ConfigMap is read from the cache whenever Refresh is called, so that no decision uses an
+// older one. A file is read every few seconds. A policy that cannot be parsed does not replace the one in force, and Problem returns why;
+// a policy that is removed does.
+//
+// # What it does not do
+//
+// It does not decide when a module is updated: package channel does that with the policy.
+package maintenance
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+)
+
+// fileReadInterval is the time between two reads of the file with the policy.
+const fileReadInterval = 5 * time.Second
+
+// Options say where the policy is.
+type Options struct {
+	// Client reads the ConfigMap from the cache.
+	Client client.Reader
+	// Namespace is that of the ConfigMap.
+	Namespace string
+	// ConfigMap is the name of the ConfigMap with the policy. "": the policy is in File.
+	ConfigMap string
+	// File is the path of the file with the policy; it need not exist. "": there is no policy.
+	File string
+	// MinWindow is how much of a maintenance window has to be left for an update to start.
+	MinWindow time.Duration
+	// Events records on the ConfigMap that it cannot be parsed. nil: no events.
+	Events events.EventRecorder
+}
+
+// Policies holds the policy in force. Safe for concurrent use.
+type Policies struct {
+	options Options
+
+	mu      sync.Mutex
+	version string          // guarded by mu: of the policy that was read last, parsed or not; "" if there was none
+	inForce *channel.Policy // guarded by mu
+	problem error           // guarded by mu: why the policy that was read last is not in force
+}
+
+// New returns Policies without a policy in force: see [Policies.Refresh].
+func New(o Options) *Policies { return &Policies{options: o} }
+
+// UsesFile reports whether the policy is in a file.
+func (p *Policies) UsesFile() bool { return p.options.ConfigMap == "" && p.options.File != "" }
+
+// InForce returns the policy in force, nil if there is none.
+func (p *Policies) InForce() *channel.Policy {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.inForce
+}
+
+// Problem returns why the policy that was read last is not in force, nil if it is.
+func (p *Policies) Problem() error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.problem
+}
+
+// Refresh reads the ConfigMap with the policy from the cache. It does nothing if the policy is in a file.
+func (p *Policies) Refresh(ctx context.Context) {
+	if p.options.ConfigMap == "" {
+		return
+	}
+	cm := &corev1.ConfigMap{}
+	err := p.options.Client.Get(ctx, types.NamespacedName{Namespace: p.options.Namespace, Name: p.options.ConfigMap}, cm)
+	version := string(cm.UID) + " " + cm.ResourceVersion
+	switch {
+	case apierrors.IsNotFound(err):
+		version = ""
+	case err != nil:
+		return // it is not known whether there is a policy, so the one in force stays
+	}
+	changed, problem := p.replace(version, func() (*channel.Policy, error) { return channel.PolicyIn(cm.Data) })
+	if !changed {
+		return
+	}
+	logChange(ctx, "ConfigMap "+p.options.ConfigMap, version, problem)
+	if problem != nil && p.options.Events != nil {
+		p.options.Events.Eventf(cm, nil, corev1.EventTypeWarning, v1beta2.ReasonInvalidPolicy, "Read",
+			"%s; the previous policy stays in force", problem)
+	}
+}
+
+// FollowFile reads the file with the policy until ctx ends, and calls changed after each change.
+func (p *Policies) FollowFile(ctx context.Context, changed func()) {
+	ticker := time.NewTicker(fileReadInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		if p.RefreshFile(ctx) {
+			changed()
+		}
+	}
+}
+
+// RefreshFile reads the file with the policy and reports whether it has changed since it was read last.
+func (p *Policies) RefreshFile(ctx context.Context) bool {
+	data, err := readBounded(p.options.File)
+	version := ""
+	if !errors.Is(err, fs.ErrNotExist) {
+		version = fmt.Sprintf("%v %s", err, data) // the file is small, and it is rarely compared
+	}
+	changed, problem := p.replace(version, func() (*channel.Policy, error) {
+		if err != nil {
+			return nil, &channel.MaintenancePolicyError{Problem: err.Error()}
+		}
+		return channel.ParsePolicy(data)
+	})
+	if changed {
+		logChange(ctx, p.options.File, version, problem)
+	}
+	return changed
+}
+
+// replace puts a policy in force unless this version was read last; version "" means that there is no policy. It returns whether the version
+// is another one, and why the policy cannot be used.
+func (p *Policies) replace(version string, parse func() (*channel.Policy, error)) (changed bool, problem error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if version == p.version {
+		return false, p.problem
+	}
+	p.version, p.problem = version, nil
+	if version == "" {
+		p.inForce = nil
+		metrics.PolicyRead.Set(0)
+		return true, nil
+	}
+	policy, err := parse()
+	if err != nil {
+		p.problem = err
+		metrics.PolicyRead.Set(0)
+		return true, err
+	}
+	policy.Least, p.inForce = p.options.MinWindow, policy
+	metrics.PolicyRead.Set(1)
+	return true, nil
+}
+
+// logChange logs which policy is in force after a change.
+func logChange(ctx context.Context, where, version string, problem error) {
+	switch l := log.FromContext(ctx).WithValues("from", where); {
+	case problem != nil:
+		l.Error(problem, "the maintenance policy cannot be used, the previous one stays in force")
+	case version == "":
+		l.Info("there is no maintenance policy")
+	default:
+		l.Info("a maintenance policy is in force")
+	}
+}
+
+// readBounded reads a file. It stops one byte after the largest size of a policy, so that a file which is too large is refused by its size.
+func readBounded(path string) ([]byte, error) {
+	const limit = 1<<20 + 1
+	f, err := os.Open(path) //nolint:gosec // the operator who starts the manager names the file
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close() //nolint:errcheck // it was only read
+	return io.ReadAll(io.LimitReader(f, limit))
+}

@@ -1,0 +1,97 @@
+package maintenance
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+const (
+	open  = `{"default":{"begin":"2020-01-01T00:00:00Z","end":"2999-01-01T00:00:00Z"}}`
+	later = `{"default":{"begin":"2998-01-01T00:00:00Z","end":"2999-01-01T00:00:00Z"}}`
+)
+
+// isOpen reports whether the policy in force has an open window.
+func isOpen(p *Policies) bool {
+	o, err := p.InForce().Opening(nil, time.Now())
+	return err == nil && o.IsOpen(time.Now())
+}
+
+func TestRefreshFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "policy.json")
+	p := New(Options{File: file, MinWindow: time.Minute})
+	write := func(text string) {
+		t.Helper()
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p.RefreshFile(t.Context())
+	if policy := p.InForce(); policy != nil || p.Problem() != nil {
+		t.Fatalf("a missing file gives %v, %v", policy, p.Problem())
+	}
+	write(open)
+	if !p.RefreshFile(t.Context()) || !isOpen(p) || p.InForce().Least != time.Minute {
+		t.Error("a new policy is not in force")
+	}
+	if p.RefreshFile(t.Context()) {
+		t.Error("an unchanged file counts as changed")
+	}
+	write(`{"rules":`)
+	if !p.RefreshFile(t.Context()) || !isOpen(p) || loop.Reason(p.Problem()) != v1beta2.ReasonInvalidPolicy {
+		t.Errorf("a broken policy replaces the previous one, or the problem is not returned: %v", p.Problem())
+	}
+	write(strings.Repeat(" ", 2<<20) + open)
+	if !p.RefreshFile(t.Context()) || !isOpen(p) || p.Problem() == nil {
+		t.Error("a file that is too large is parsed")
+	}
+	write(later)
+	if !p.RefreshFile(t.Context()) || isOpen(p) || p.Problem() != nil {
+		t.Error("a corrected policy is not in force")
+	}
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	if !p.RefreshFile(t.Context()) || p.InForce() != nil {
+		t.Error("a removed policy is still in force")
+	}
+}
+
+func TestRefreshConfigMap(t *testing.T) {
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "maintenance"}, Data: map[string]string{channel.PolicyKey: open}}
+	c := fake.NewClientBuilder().Build()
+	recorded := events.NewFakeRecorder(10)
+	p := New(Options{Client: c, Namespace: "kcp-system", ConfigMap: "maintenance", Events: recorded})
+	if p.Refresh(t.Context()); p.InForce() != nil || p.Problem() != nil {
+		t.Fatal("a policy is in force without a ConfigMap")
+	}
+	if err := c.Create(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+	if p.Refresh(t.Context()); p.Problem() != nil || !isOpen(p) {
+		t.Fatalf("a new policy is not in force: %v", p.Problem())
+	}
+	cm.Data = map[string]string{channel.PolicyKey: "{"}
+	if err := c.Update(t.Context(), cm); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if p.Refresh(t.Context()); p.Problem() == nil || !isOpen(p) {
+			t.Error("a broken policy replaces the previous one, or the problem is not returned")
+		}
+	}
+	if len(recorded.Events) != 1 {
+		t.Errorf("%d events for one broken version, want one", len(recorded.Events))
+	}
+}
