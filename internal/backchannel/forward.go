@@ -20,20 +20,21 @@ import (
 )
 
 const (
-	// maxForwarded and maxRouted are how many requests are passed on at the same time: to the replica that works, and to each other manager.
+	// maxForwarded and maxRouted limit concurrent forwarded requests: to the reconciling replica, and to each other
+	// manager.
 	maxForwarded = 128
 	maxRouted    = 32
-	// maxAnswer bounds what is read of an answer, in bytes.
-	maxAnswer = 4096
+	// maxResponseBytes limits a response that is read.
+	maxResponseBytes = 4096
 )
 
-// relay passes requests on.
+// relay forwards requests.
 type relay struct {
-	leader   *http.Transport // to the replica that works
+	leader   *http.Transport // to the reconciling replica
 	managers *http.Transport // to other managers
 
 	mu    sync.Mutex
-	trust *trust                   // guarded by mu: with which leader has opened its connections
+	trust *trust                   // guarded by mu: used for the open connections of leader
 	own   *tls.Certificate         // guarded by mu: likewise
 	slots map[string]chan struct{} // guarded by mu; by manager
 }
@@ -48,13 +49,13 @@ func newRelay(l *Listener) *relay {
 	}
 }
 
-// close closes connections that are not in use.
+// close closes idle connections.
 func (r *relay) close() {
 	r.leader.CloseIdleConnections()
 	r.managers.CloseIdleConnections()
 }
 
-// slot takes a place for a request to a manager, if there is one. The caller gives it back with free.
+// slot reserves a place for a request to a manager if one is free. The caller releases it with free.
 func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 	r.mu.Lock()
 	slots := r.slots[manager]
@@ -71,7 +72,7 @@ func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 	}
 }
 
-// renew closes idle connections that were opened with other roots or with another certificate than those of now.
+// renew closes idle connections that were opened with other roots or another certificate than the current ones.
 func (r *relay) renew(t *trust, own *tls.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,7 +82,8 @@ func (r *relay) renew(t *trust, own *tls.Certificate) {
 	r.trust, r.own = t, own
 }
 
-// dialLeader opens a connection to the replica that works. It must have a certificate from our roots for the name that our own has.
+// dialLeader connects to the reconciling replica. Its certificate must be issued by our roots for the name in our own
+// certificate.
 func (l *Listener) dialLeader(ctx context.Context, network, address string) (net.Conn, error) {
 	own, err := l.opts.Certificate()
 	if err != nil {
@@ -107,21 +109,21 @@ func (l *Listener) dialLeader(ctx context.Context, network, address string) (net
 	return dialer.DialContext(ctx, network, address)
 }
 
-// forward passes a request on to the replica that works, and its answer back.
+// forward sends a request to the reconciling replica and returns its response.
 func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address string, from caller, body []byte) *refusal {
 	unreachable := func(err error) *refusal {
 		metrics.WatcherForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultError).Inc()
-		return &refusal{status: http.StatusServiceUnavailable, reason: "no_leader", message: "the replica that works on runtimes cannot be reached: try again", detail: err, after: time.Second}
+		return &refusal{status: http.StatusServiceUnavailable, reason: "no_leader", message: "the replica that reconciles this runtime cannot be reached: try again", detail: err, after: time.Second}
 	}
 	switch {
 	case from.forwarder != "":
-		return unreachable(fmt.Errorf("listener %s has passed this on, but it is not here that runtimes are worked on", from.forwarder))
+		return unreachable(fmt.Errorf("listener %s forwarded this request, but this replica does not reconcile the runtime either", from.forwarder))
 	case address == "":
-		return unreachable(errors.New("nobody works on runtimes at the moment"))
+		return unreachable(errors.New("no replica reconciles runtimes at the moment"))
 	}
 	free, ok := l.relay.slot("", maxForwarded)
 	if !ok {
-		return unreachable(fmt.Errorf("%d requests are being passed on to it", maxForwarded))
+		return unreachable(fmt.Errorf("%d requests are being forwarded to it", maxForwarded))
 	}
 	defer free()
 	own, err := l.opts.Certificate()
@@ -133,15 +135,15 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 	defer cancel()
 	to := url.URL{Scheme: "https", Host: address, Path: r.URL.Path}
 	for again := true; ; again = false {
-		answer, err := l.send(ctx, l.relay.leader, to.String(), from, body, l.instance)
+		answer, err := l.passOn(ctx, l.relay.leader, to.String(), from, body, l.instance)
 		switch {
 		case err != nil:
 			return unreachable(err)
-		case answer.believed != l.instance && again: // on an old connection, while certificates change
+		case answer.accepted != l.instance && again: // an old connection during a certificate rotation
 			l.relay.leader.CloseIdleConnections()
 			continue
-		case answer.believed != l.instance:
-			return unreachable(fmt.Errorf("%s does not take requests that are passed on by us (Peers): it answers %d %s", address, answer.status, strings.TrimSpace(string(answer.body))))
+		case answer.accepted != l.instance:
+			return unreachable(fmt.Errorf("%s does not accept requests forwarded by this replica (Peers): it responded %d %s", address, answer.status, strings.TrimSpace(string(answer.body))))
 		}
 		metrics.WatcherForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultDone).Inc()
 		w.Header().Set(protocol.HeaderInstance, answer.instance)
@@ -153,50 +155,50 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 	}
 }
 
-// route passes an event on to another manager, and its answer back.
+// route sends an event to another manager and returns its response.
 func (l *Listener) route(w http.ResponseWriter, r *http.Request, manager string, from caller, body []byte) *refusal {
 	base, ok := "", false
 	if l.opts.Route != nil {
 		base, ok = l.opts.Route(manager)
 	}
 	if !ok {
-		return &refusal{status: http.StatusNotFound, reason: "unknown_manager", message: fmt.Sprintf("events for %q go nowhere: no Watcher has this manager", manager)}
+		return &refusal{status: http.StatusNotFound, reason: "unknown_manager", message: fmt.Sprintf("no Watcher has manager %q: the event cannot be forwarded", manager)}
 	}
 	free, ok := l.relay.slot(manager, maxRouted)
 	if !ok {
-		return &refusal{status: http.StatusServiceUnavailable, reason: "manager_busy", message: fmt.Sprintf("manager %q does not answer fast enough: try again", manager), after: time.Second}
+		return &refusal{status: http.StatusServiceUnavailable, reason: "manager_busy", message: fmt.Sprintf("manager %q does not respond fast enough: try again", manager), after: time.Second}
 	}
 	defer free()
 	ctx, cancel := context.WithTimeout(r.Context(), l.opts.Limits.RouteTimeout)
 	defer cancel()
-	answer, err := l.send(ctx, l.relay.managers, strings.TrimSuffix(base, "/")+r.URL.Path, from, body, "")
+	answer, err := l.passOn(ctx, l.relay.managers, strings.TrimSuffix(base, "/")+r.URL.Path, from, body, "")
 	if err != nil {
 		metrics.WatcherForwarded.WithLabelValues(metrics.ForwardedToManager, metrics.ResultError).Inc()
-		return &refusal{status: http.StatusBadGateway, reason: "manager", message: fmt.Sprintf("manager %q does not answer: try again", manager), detail: err, after: time.Second}
+		return &refusal{status: http.StatusBadGateway, reason: "manager", message: fmt.Sprintf("manager %q does not respond: try again", manager), detail: err, after: time.Second}
 	}
 	metrics.WatcherForwarded.WithLabelValues(metrics.ForwardedToManager, metrics.ResultDone).Inc()
 	answer.write(w)
 	return nil
 }
 
-// answered is the answer to a request that was passed on.
-type answered struct {
+// response is the response to a forwarded request.
+type response struct {
 	status             int
 	body               []byte
 	contentType, after string
-	instance, believed string
-	next               string // when the next heartbeat is wanted
+	instance, accepted string
+	next               string // delay until the next heartbeat
 }
 
-// send passes a request on.
-func (l *Listener) send(ctx context.Context, transport *http.Transport, to string, from caller, body []byte, instance string) (answered, error) {
+// passOn sends a request to another replica or manager.
+func (l *Listener) passOn(ctx context.Context, transport *http.Transport, to string, from caller, body []byte, instance string) (response, error) {
 	chain, err := from.chain()
 	if err != nil {
-		return answered{}, fmt.Errorf("passing a request on: %w", err)
+		return response{}, fmt.Errorf("forwarding a request: %w", err)
 	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body)) //nolint:gosec // where it goes is told by the options; the path was checked by parsePath
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body)) //nolint:gosec // the address comes from the options; parsePath checked the path
 	if err != nil {
-		return answered{}, fmt.Errorf("making a request: %w", err)
+		return response{}, fmt.Errorf("making a request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(headerCertificate, formatForwarded(chain))
@@ -205,20 +207,20 @@ func (l *Listener) send(ctx context.Context, transport *http.Transport, to strin
 	}
 	res, err := transport.RoundTrip(req)
 	if err != nil {
-		return answered{}, fmt.Errorf("passing a request on: %w", err)
+		return response{}, fmt.Errorf("forwarding a request: %w", err)
 	}
 	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxResponseBytes))
 	if err != nil {
-		return answered{}, fmt.Errorf("reading an answer: %w", err)
+		return response{}, fmt.Errorf("reading a response: %w", err)
 	}
 	h := res.Header
-	return answered{status: res.StatusCode, body: text, contentType: h.Get("Content-Type"), after: h.Get("Retry-After"),
-		instance: h.Get(protocol.HeaderInstance), believed: h.Get(headerForwarded), next: h.Get(protocol.HeaderNext)}, nil
+	return response{status: res.StatusCode, body: text, contentType: h.Get("Content-Type"), after: h.Get("Retry-After"),
+		instance: h.Get(protocol.HeaderInstance), accepted: h.Get(headerForwarded), next: h.Get(protocol.HeaderNext)}, nil
 }
 
-// write gives an answer to who has asked.
-func (a answered) write(w http.ResponseWriter) {
+// write copies a response to the client.
+func (a response) write(w http.ResponseWriter) {
 	if a.contentType != "" {
 		w.Header().Set("Content-Type", a.contentType)
 	}
@@ -226,5 +228,5 @@ func (a answered) write(w http.ResponseWriter) {
 		w.Header().Set("Retry-After", a.after)
 	}
 	w.WriteHeader(a.status)
-	_, _ = w.Write(a.body) // whoever has gone needs no answer
+	_, _ = w.Write(a.body) // a client that has disconnected needs no response
 }

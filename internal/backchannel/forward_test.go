@@ -24,9 +24,9 @@ func TestReplicas(t *testing.T) {
 	peers := func(o *Options) { o.Peers = []string{serverName} }
 	leader := listen(t, func(o *Options) {
 		peers(o)
-		o.Pace = func() time.Duration { return 303*time.Second + time.Millisecond }
+		o.NextHeartbeat = func() time.Duration { return 303*time.Second + time.Millisecond }
 	}, ca)
-	stranger := listen(t, nil, ca) // believes nobody
+	unidentified := listen(t, nil, ca) // believes nobody
 	replica := listen(t, func(o *Options) {
 		peers(o)
 		o.Leader = func(string) (string, bool) { return address.Load().(string), false }
@@ -69,10 +69,10 @@ func TestReplicas(t *testing.T) {
 
 	address.Store(replica.Serving())
 	says(eventPath, recorded, 503, "a request does not go round in circles")
-	address.Store(stranger.Serving())
+	address.Store(unidentified.Serving())
 	says(eventPath, recorded, 503, "a replica that does not believe us")
 	address.Store(freeAddress(t))
-	says(eventPath, recorded, 503, "a replica that is gone")
+	says(eventPath, recorded, 503, "a replica that is removed")
 
 	hold := make(chan struct{})
 	mute := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
@@ -83,7 +83,7 @@ func TestReplicas(t *testing.T) {
 	address.Store(mute.Listener.Addr().String())
 	says(eventPath, recorded, 503, "a replica that does not answer")
 
-	other := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a stranger gets events") }))
+	other := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a unidentified gets events") }))
 	other.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, wish{name: "a", uid: "uid-a", dns: []string{"a.test"}})}}
 	other.StartTLS()
 	defer other.Close()
@@ -131,7 +131,7 @@ func TestReplicasRotate(t *testing.T) {
 	serving.Store(second.issue(t, wish{name: serverName, dns: []string{serverName}}))
 	says(old, "another serving certificate")
 	trust(second.Certificate)
-	says(renewed, "the old root is gone")
+	says(renewed, "the old root is removed")
 	if n := len(leader.heardEvents("kyma-a")); n != 4 {
 		t.Errorf("%d events, want 4", n)
 	}
@@ -181,7 +181,7 @@ func TestRoute(t *testing.T) {
 		http.Error(w, strings.Repeat("no ", 9999), http.StatusTeapot)
 	}))
 	defer refusing.Close()
-	routes := map[string]string{"compass-manager": other.URL + "/", "stuck": stuck.URL, "refusing": refusing.URL, "gone": "http://" + freeAddress(t)}
+	routes := map[string]string{"compass-manager": other.URL + "/", "stuck": stuck.URL, "refusing": refusing.URL, "removed": "http://" + freeAddress(t)}
 	e := listen(t, func(o *Options) {
 		o.Limits.RouteTimeout = 200 * time.Millisecond
 		o.Limits.PerRuntime = 100
@@ -200,13 +200,13 @@ func TestRoute(t *testing.T) {
 		"Chain":    {"with certificates in between", "compass-manager", below, 200},
 		"Refusing": {"its answer comes back", "refusing", ca.issue(t, wish{name: "a"}), 418},
 		"Stuck":    {"it is not waited for", "stuck", ca.issue(t, wish{name: "a"}), 502},
-		"Gone":     {"nobody is there", "gone", ca.issue(t, wish{name: "a"}), 502},
+		"Gone":     {"nobody is there", "removed", ca.issue(t, wish{name: "a"}), 502},
 		"Unknown":  {"nobody wants it", "unknown", ca.issue(t, wish{name: "a"}), 404},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			got := call(t, client(t, ca, c.own), "POST", e.url(protocol.EventPath(c.manager)), recorded)
-			if got.status != c.want || len(got.body) > maxAnswer {
+			if got.status != c.want || len(got.body) > maxResponseBytes {
 				t.Errorf("%s: got %d %.80q, want %d", c.reason, got.status, got.body, c.want)
 			}
 			if got.status == 200 && got.header.Get(protocol.HeaderInstance) != "" {

@@ -62,7 +62,7 @@ func FuzzRequest(f *testing.F) {
 		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 		r.URL.Path = path
 		r.Header.Set(headerCertificate, header)
-		l.board.forget("kyma-a") // rates are not the question
+		l.tracker.forget("kyma-a") // rates are not the question
 		w := httptest.NewRecorder()
 		l.serve(w, l.through(r, "192.0.2.1"))
 		switch w.Code {

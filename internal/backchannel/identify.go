@@ -15,23 +15,24 @@ import (
 )
 
 const (
-	// maxVerified bounds the certificates of which it is remembered that they are genuine. One costs some 400 bytes.
+	// maxVerified limits the verified certificates that are cached. One takes about 400 bytes.
 	maxVerified = 16384
-	// maxChain and maxChainBytes bound what a client may send as its certificate and those in between.
+	// maxChain and maxChainBytes limit the certificates that a client may send.
 	maxChain      = 8
 	maxChainBytes = 32768
 )
 
-// verified is a certificate that leads to a root.
+// verified is a client certificate that was verified against the roots.
 type verified struct {
 	id     protocol.Identity
-	issued time.Time // begin of validity in certificates that are not from our authority
-	from   time.Time // when all certificates of the chain are valid
+	issued time.Time // NotBefore for certificates of other authorities
+	from   time.Time // when the whole chain is valid
 	until  time.Time
 	by     *trust
 }
 
-// trust is one set of roots, and what was verified with it. It is replaced as a whole when the roots change, so that nothing outlives them.
+// trust is one set of roots with the certificates verified by it. It is replaced as a whole when the roots change, so
+// that no cached result outlives them.
 type trust struct {
 	roots []*x509.Certificate
 	pool  *x509.CertPool
@@ -40,13 +41,13 @@ type trust struct {
 	known map[[sha256.Size]byte]*verified // guarded by mu; by certificate, or by header
 }
 
-// verifier knows whose certificates are genuine.
+// verifier verifies client certificates against the current roots.
 type verifier struct {
 	roots func() []*x509.Certificate
 	now   atomic.Pointer[trust]
 }
 
-// current returns the trust in the roots of this moment.
+// current returns the trust in the current roots.
 func (v *verifier) current() *trust {
 	roots := v.roots()
 	t := v.now.Load()
@@ -61,14 +62,14 @@ func (v *verifier) current() *trust {
 	return fresh
 }
 
-// lookup returns what is remembered under a key.
+// lookup returns the cached certificate of a key, or nil.
 func (t *trust) lookup(key [sha256.Size]byte) *verified {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.known[key]
 }
 
-// remember keeps a verified certificate, instead of any other one if there are too many.
+// remember caches a verified certificate, and evicts an arbitrary other one if there are too many.
 func (t *trust) remember(key [sha256.Size]byte, c *verified) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -81,7 +82,7 @@ func (t *trust) remember(key [sha256.Size]byte, c *verified) {
 	t.known[key] = c
 }
 
-// verify checks a certificate, and others between it and a root, for use by a client.
+// verify verifies a client certificate with its intermediate certificates.
 func (t *trust) verify(leaf *x509.Certificate, between []*x509.Certificate, now time.Time) (*verified, *refusal) {
 	options := x509.VerifyOptions{Roots: t.pool, Intermediates: x509.NewCertPool(), CurrentTime: now, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}
 	for _, c := range between {
@@ -112,7 +113,7 @@ func (t *trust) verify(leaf *x509.Certificate, between []*x509.Certificate, now 
 	return best, nil
 }
 
-// refuseCertificate says what is wrong with a certificate that did not verify.
+// refuseCertificate explains why a certificate was not verified.
 func refuseCertificate(leaf *x509.Certificate, err error, now time.Time) *refusal {
 	switch {
 	case now.After(leaf.NotAfter):
@@ -122,22 +123,22 @@ func refuseCertificate(leaf *x509.Certificate, err error, now time.Time) *refusa
 	}
 	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
 		return &refusal{status: http.StatusUnauthorized, reason: "unknown_authority",
-			message: "the client certificate was not issued by an authority that is trusted here: get a new one from the control plane", hangUp: true}
+			message: "the client certificate was issued by an unknown authority: get a new one from the control plane", closeConn: true}
 	}
-	return &refusal{status: http.StatusUnauthorized, reason: "bad_certificate", message: fmt.Sprintf("the client certificate is not valid: %v", err), hangUp: true}
+	return &refusal{status: http.StatusUnauthorized, reason: "bad_certificate", message: fmt.Sprintf("the client certificate is not valid: %v", err), closeConn: true}
 }
 
 func expired(end time.Time) *refusal {
 	return &refusal{status: http.StatusUnauthorized, reason: "expired",
-		message: "the client certificate, or one that it was issued with, ended at " + end.UTC().Format(time.RFC3339) + ": get a new one from the control plane", hangUp: true}
+		message: "the client certificate or its issuer expired at " + end.UTC().Format(time.RFC3339) + ": get a new one from the control plane", closeConn: true}
 }
 
 func early(begin time.Time) *refusal {
 	return &refusal{status: http.StatusUnauthorized, reason: "not_yet_valid",
-		message: "the client certificate, or one that it was issued with, is not valid before " + begin.UTC().Format(time.RFC3339), hangUp: true}
+		message: "the client certificate or its issuer is not valid before " + begin.UTC().Format(time.RFC3339), closeConn: true}
 }
 
-// check tells whether the certificate is valid at this time.
+// check returns a refusal if the certificate is not valid at this time.
 func (c *verified) check(now time.Time) *refusal {
 	switch {
 	case now.After(c.until):
@@ -148,29 +149,30 @@ func (c *verified) check(now time.Time) *refusal {
 	return nil
 }
 
-// boundChain refuses, during the handshake, certificates that would take much memory for as long as the connection is open.
+// boundChain refuses, during the handshake, certificate chains that would occupy much memory as long as the connection
+// is open.
 func boundChain(raw [][]byte, _ [][]*x509.Certificate) error {
 	n := 0
 	for _, c := range raw {
 		n += len(c)
 	}
 	if len(raw) > maxChain || n > maxChainBytes {
-		return fmt.Errorf("reading the client certificate: %d certificates with %d bytes are too much: send only what leads to a root", len(raw), n)
+		return fmt.Errorf("reading the client certificate: %d certificates with %d bytes are too many: send only the chain to a root", len(raw), n)
 	}
 	return nil
 }
 
-// caller is who sends a request.
+// caller is the sender of a request.
 type caller struct {
 	*verified
-	// forwarder is the instance of the listener that passes the request on. "" if it was none.
+	// forwarder is the instance of the listener that forwarded the request, "" if none did.
 	forwarder string
-	// sent is what the connection has shown, header what the request has: one of the two is empty.
+	// sent is the certificate chain of the connection, header that of the request header: one of the two is empty.
 	sent   []*x509.Certificate
 	header string
 }
 
-// chain returns the certificate and those between it and a root, as DER.
+// chain returns the certificate and its intermediate certificates as DER.
 func (c caller) chain() ([][]byte, error) {
 	list := c.sent
 	if len(list) == 0 {
@@ -187,20 +189,20 @@ func (c caller) chain() ([][]byte, error) {
 	return chain, nil
 }
 
-// identify finds out who sends a request: by the certificate of the connection, or by the header that somebody who is believed has set.
-// If that is refused, the caller is nobody, but may have a forwarder.
+// identify returns the sender of a request: by the certificate of the connection, or by the header that a trusted
+// ingress or peer has set. If it is refused, only the forwarder of the caller may be set.
 func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 	now := time.Now()
 	t := l.verifier.current()
 	if r.TLS == nil {
-		if !l.believedAddress(c) {
+		if !l.isTrustedAddress(c) {
 			return caller{}, &refusal{status: http.StatusUnauthorized, reason: "not_believed",
-				message: "a certificate in a header is believed only from the networks that the listener is told of (ForwardedFrom)", hangUp: true}
+				message: "a certificate in a header is accepted only from the networks in ForwardedFrom", closeConn: true}
 		}
 		return l.identifyHeader(r, t, now)
 	}
 	if len(r.TLS.PeerCertificates) == 0 {
-		return caller{}, &refusal{status: http.StatusUnauthorized, reason: "no_certificate", message: "a client certificate is needed", hangUp: true}
+		return caller{}, &refusal{status: http.StatusUnauthorized, reason: "no_certificate", message: "a client certificate is required", closeConn: true}
 	}
 	own := c.certificate.Load()
 	if own == nil || own.by != t {
@@ -214,7 +216,7 @@ func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 		return caller{}, refused
 	}
 	if r.Header.Get(headerCertificate) != "" && l.isPeer(own) {
-		l.door.trust(c)
+		l.connLimiter.trust(c)
 		passed, refused := l.identifyHeader(r, t, now)
 		passed.forwarder = r.Header.Get(headerForwarded)
 		return passed, refused
@@ -222,13 +224,13 @@ func (l *Listener) identify(r *http.Request, c *conn) (caller, *refusal) {
 	return caller{verified: own, sent: r.TLS.PeerCertificates}, nil
 }
 
-// isPeer tells whether a certificate is of somebody who may pass on what others said. One that our authority has given to a runtime
-// never is, whatever its name.
+// isPeer reports whether a certificate belongs to a peer that may forward requests. A certificate that our authority
+// issued for a runtime never does, whatever its name.
 func (l *Listener) isPeer(c *verified) bool {
 	return c.id.UID == "" && c.id.CommonName != "" && slices.Contains(l.opts.Peers, c.id.CommonName)
 }
 
-// verifyConnection verifies the certificate of a connection.
+// verifyConnection verifies the client certificate of a connection.
 func (l *Listener) verifyConnection(r *http.Request, t *trust, now time.Time) (*verified, *refusal) {
 	sent := r.TLS.PeerCertificates
 	key := sha256.Sum256(sent[0].Raw)
@@ -242,7 +244,7 @@ func (l *Listener) verifyConnection(r *http.Request, t *trust, now time.Time) (*
 	return c, refused
 }
 
-// identifyHeader finds out who sends a request by the header with a certificate.
+// identifyHeader returns the sender of a request by the certificate in the header.
 func (l *Listener) identifyHeader(r *http.Request, t *trust, now time.Time) (caller, *refusal) {
 	header := r.Header.Get(headerCertificate)
 	if len(header) > l.opts.Limits.HeaderBytes {
@@ -268,5 +270,5 @@ func (l *Listener) identifyHeader(r *http.Request, t *trust, now time.Time) (cal
 }
 
 func badHeader(why string) *refusal {
-	return &refusal{status: http.StatusUnauthorized, reason: "bad_header", message: "the header " + headerCertificate + " does not tell who sends this: " + why}
+	return &refusal{status: http.StatusUnauthorized, reason: "bad_header", message: "the header " + headerCertificate + " does not identify the sender: " + why}
 }

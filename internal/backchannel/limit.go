@@ -2,28 +2,28 @@ package backchannel
 
 import "time"
 
-// rate is how much is allowed: burst at once, and then one in each interval.
+// rate is a token bucket: burst at once, then one per interval.
 type rate struct {
 	interval time.Duration
 	burst    int
 }
 
-// What one runtime may cost beside its events. None of these is met by an agent that works.
+// Limits for one runtime in addition to its events. An agent that works correctly reaches none of them.
 var (
-	// heartbeats are apart from events: a runtime that sends too many events is still heard.
+	// heartbeats are counted separately from events: a runtime that sends too many events stays alive.
 	heartbeats = rate{time.Second / 2, 10}
-	// notices are calls of Changed, and of Missed, for one runtime.
-	notices = rate{15 * time.Second, 5}
-	// lines are those of the log that are about refused requests, of all runtimes together.
-	lines = rate{time.Second, 10}
+	// notifications are calls of Changed and of Missed for one runtime.
+	notifications = rate{15 * time.Second, 5}
+	// logLines are log lines about refused requests of all runtimes together.
+	logLines = rate{time.Second, 10}
 )
 
-// bucket counts what is left of a rate. The zero value is full.
+// bucket is the state of a rate. The zero value is full.
 type bucket struct {
 	full time.Time // when it is full again
 }
 
-// take takes one if there is one. If not, wait is the time until there is.
+// take takes one token if there is one. Otherwise wait is the time until there is.
 func (b *bucket) take(r rate, now time.Time) (ok bool, wait time.Duration) {
 	if b.full.Before(now) {
 		b.full = now
@@ -35,17 +35,17 @@ func (b *bucket) take(r rate, now time.Time) (ok bool, wait time.Duration) {
 	return true, 0
 }
 
-// notice is something to be told, now or when it has not been told too often.
-type notice struct {
-	bucket bucket
-	owed   bool
-	at     time.Time // when to try again, if owed
+// notification is a callback that is called now, or later if its rate is exceeded.
+type notification struct {
+	bucket  bucket
+	pending bool
+	at      time.Time // when to retry, if pending
 }
 
-// due tells whether to tell it now. If not, it stays owed.
-func (n *notice) due(now time.Time) bool {
-	ok, wait := n.bucket.take(notices, now)
-	n.owed = !ok
+// due reports whether to call it now and takes a token. Otherwise it stays pending.
+func (n *notification) due(now time.Time) bool {
+	ok, wait := n.bucket.take(notifications, now)
+	n.pending = !ok
 	n.at = now.Add(wait)
 	return ok
 }

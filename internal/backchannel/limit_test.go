@@ -112,9 +112,9 @@ func TestSlow(t *testing.T) {
 		})
 	}
 	eventually(t, "nothing is held", func() bool {
-		e.door.mu.Lock()
-		defer e.door.mu.Unlock()
-		return e.inFlight.Load() == 0 && e.door.open == 0
+		e.connLimiter.mu.Lock()
+		defer e.connLimiter.mu.Unlock()
+		return e.inFlight.Load() == 0 && e.connLimiter.open == 0
 	})
 }
 
@@ -166,11 +166,11 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// TestFlood: a runtime that sends as much as it can is held back; the others do not notice.
+// TestFlood: a runtime that sends as much as it can is held back; the others do not notification.
 func TestFlood(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{Rate: 20, Burst: 30} }, ca)
-	e.add("flood", "quiet")
+	e.add("flood", "logMu")
 	flood := ca.issue(t, wish{name: "flood"})
 	var (
 		answers [600]atomic.Int64
@@ -198,15 +198,15 @@ func TestFlood(t *testing.T) {
 			}
 		})
 	}
-	quiet := client(t, ca, ca.issue(t, wish{name: "quiet"}))
+	logMu := client(t, ca, ca.issue(t, wish{name: "logMu"}))
 	floodBeats := client(t, ca, flood)
 	begin := time.Now()
 	eventually(t, "the flood is held back", func() bool { return answers[429].Load() > 500 })
 	var took []time.Duration
 	for range 20 {
 		start := time.Now()
-		if got := call(t, quiet, "POST", e.url(eventPath), recorded); got.status != 200 {
-			t.Errorf("the quiet one got %d", got.status)
+		if got := call(t, logMu, "POST", e.url(eventPath), recorded); got.status != 200 {
+			t.Errorf("the logMu one got %d", got.status)
 		}
 		took = append(took, time.Since(start))
 	}
@@ -220,9 +220,9 @@ func TestFlood(t *testing.T) {
 	if n := answers[200].Load(); float64(n) > most || len(e.heardEvents("kyma-flood")) != int(n) {
 		t.Errorf("%d events were taken, and %d delivered, want at most %.0f", n, len(e.heardEvents("kyma-flood")), most)
 	}
-	t.Logf("flood: %d taken, %d held back; quiet: median %v, most %v", answers[200].Load(), answers[429].Load(), took[10], took[19])
+	t.Logf("flood: %d taken, %d held back; logMu: median %v, most %v", answers[200].Load(), answers[429].Load(), took[10], took[19])
 	if took[10] > time.Second {
-		t.Errorf("the quiet one waits %v", took[10])
+		t.Errorf("the logMu one waits %v", took[10])
 	}
 }
 
@@ -233,7 +233,7 @@ func TestSlowRuntime(t *testing.T) {
 		o.ForwardedAddress, o.ForwardedFrom = "x", []string{"127.0.0.1/32"}
 		o.Limits = Limits{InFlight: 8, PerRuntime: 4}
 	}, ca)
-	e.add("slow", "quiet")
+	e.add("slow", "logMu")
 	header := headerCertificate + ": " + formatForwarded(ca.issue(t, wish{name: "slow"}).Certificate) + "\r\n"
 	half := postHead + header + "Content-Length: 100\r\n\r\n{"
 	var held []net.Conn
@@ -265,8 +265,8 @@ func TestSlowRuntime(t *testing.T) {
 	if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
 		t.Errorf("got %d, want 429 with Retry-After", res.StatusCode)
 	}
-	if got := call(t, client(t, ca, ca.issue(t, wish{name: "quiet"})), "POST", e.url(eventPath), recorded); got.status != 200 {
-		t.Errorf("the quiet one got %d, want 200", got.status)
+	if got := call(t, client(t, ca, ca.issue(t, wish{name: "logMu"})), "POST", e.url(eventPath), recorded); got.status != 200 {
+		t.Errorf("the logMu one got %d, want 200", got.status)
 	}
 	for _, c := range held {
 		_ = c.Close()
@@ -289,15 +289,15 @@ func TestBusy(t *testing.T) {
 	}
 }
 
-// TestConnections: strangers that hold connections do not keep runtimes out, and a runtime does not keep out others.
+// TestConnections: unidentified that hold connections do not recordRetention runtimes out, and a runtime does not recordRetention out others.
 func TestConnections(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{Connections: 6, PerRuntime: 2} }, ca)
 	e.add("a", "b", "c")
 	open := func() int {
-		e.door.mu.Lock()
-		defer e.door.mu.Unlock()
-		return e.door.open
+		e.connLimiter.mu.Lock()
+		defer e.connLimiter.mu.Unlock()
+		return e.connLimiter.open
 	}
 	for range 20 { // they say nothing, and hold on
 		c, err := net.Dial("tcp", e.Serving())
@@ -306,21 +306,21 @@ func TestConnections(t *testing.T) {
 		}
 		closeLater(t, c)
 	}
-	eventually(t, "strangers fill it", func() bool { return open() == 6 })
+	eventually(t, "unidentified fill it", func() bool { return open() == 6 })
 	a := ca.issue(t, wish{name: "a"})
 	var clients []*http.Client
 	for range 4 {
 		c := client(t, ca, a)
 		clients = append(clients, c)
 		if got := call(t, c, "POST", e.url(eventPath), recorded); got.status != 200 {
-			t.Errorf("got %d, want 200: strangers go first", got.status)
+			t.Errorf("got %d, want 200: unidentified go first", got.status)
 		}
 	}
 	eventually(t, "the runtime has its two", func() bool {
-		r := e.board.lock("kyma-a")
+		r := e.tracker.lock("kyma-a")
 		defer r.mu.Unlock()
-		e.door.mu.Lock()
-		defer e.door.mu.Unlock()
+		e.connLimiter.mu.Lock()
+		defer e.connLimiter.mu.Unlock()
 		return len(r.conns) == 2
 	})
 	for _, name := range []string{"b", "c"} {
@@ -338,7 +338,7 @@ func TestConnections(t *testing.T) {
 	}
 	if c, err := tryDial(e, ca, a); err == nil {
 		_ = c.Close()
-		t.Error("a seventh connection was taken, although none of the others is a stranger's")
+		t.Error("a seventh connection was taken, although none of the others is a unidentified's")
 	}
 	for _, c := range clients {
 		c.CloseIdleConnections()
@@ -391,6 +391,6 @@ func BenchmarkHeartbeat(b *testing.B) {
 
 // through makes a request come over a connection from an address.
 func (l *Listener) through(r *http.Request, from string) *http.Request {
-	c := &conn{door: l.door, remote: netip.MustParseAddr(from)}
+	c := &conn{connLimiter: l.connLimiter, remote: netip.MustParseAddr(from)}
 	return r.WithContext(context.WithValue(r.Context(), connKey{}, c))
 }

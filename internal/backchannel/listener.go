@@ -1,32 +1,35 @@
-// Package backchannel hears what runtimes say about themselves: that something changed, and that they are there.
+// Package backchannel receives what runtimes report about themselves: changes of their objects, and heartbeats.
 //
 // # Use
 //
 //	l, err := backchannel.New(backchannel.Options{Address: ":8443", Roots: …, Certificate: …, Lookup: …, Deliver: …, Missed: …, Changed: …})
-//	err = l.Start(ctx)                  // a Runnable of controller-runtime, on all replicas
-//	state, heard := l.State("kyma-a")
+//	err = l.Start(ctx) // a Runnable of controller-runtime, on all replicas
+//	state, alive := l.State("kyma-a")
 //
 // # How it works
 //
-// Agents post events and heartbeats, see package protocol, over TLS with a client certificate. The certificate decides which runtime speaks; a
-// body can only name objects of that runtime. Everything that can end (roots, validity, revocation, the runtime itself) is checked for each request,
-// most of it by comparing with what is remembered of the connection; so a connection that stays open for days ends no later than what it
-// was opened with. Behind an ingress that ends TLS, the ingress says in a header which certificate its client had: it is believed that
-// the client had it, from those only who are named in the options; whether the certificate is genuine is checked here as for any other.
+// Agents post events and heartbeats (see package protocol) over TLS with a client certificate. The certificate alone
+// identifies the runtime; a body can name only objects of that runtime. Roots, validity, revocation and existence of
+// the runtime are checked for each request, mostly against results cached for the connection. An open connection
+// therefore never outlives its certificate. Behind an ingress that terminates TLS, a header carries the client
+// certificate. The header is accepted only from the networks and peers in the options, and the certificate in it is
+// verified like any other.
 //
-// An event is handed to Deliver, which does not wait, and answered. Numbers of events tell what was missed: see ledger. Heartbeats are written
-// down in memory; one goroutine finds who falls silent. Only changes are told, and nothing too often.
+// An event is passed to Deliver, which does not block, and is then acknowledged. Sequence numbers of events show which
+// events were missed: see sequenceLog. Heartbeats are recorded in memory; one goroutine detects runtimes whose
+// heartbeats stop. Callbacks are called on changes only, at a limited rate.
 //
-// The replica that works on runtimes must hear everything. The others pass on to it what they hear, with the certificate in the header, and
-// their serving certificate as their own. Events for other managers go to these in the same way.
+// All reports must reach the replica that reconciles the runtime. Other replicas forward requests to it, with the
+// client certificate in the header and their own serving certificate as client certificate. Events for other managers
+// are forwarded to these in the same way.
 //
-// Limits: on sizes and times by the server of the standard library; on connections by door; on requests per runtime and altogether by answer. Nothing
-// is remembered of anybody who is not a runtime.
+// Limits: the HTTP server of the standard library limits sizes and durations, connLimiter limits connections, and serve
+// limits requests per runtime and in total. Nothing is stored for clients that are not runtimes.
 //
 // # What it does not do
 //
-// It issues no certificates (package authority does), knows no Kyma (Lookup does), and keeps nothing over a restart: the first heartbeat that
-// a process hears is the beginning for it.
+// It issues no certificates (package authority does), knows no Kymas (Lookup does), and persists nothing: after a
+// restart, the first heartbeat of a runtime starts anew.
 package backchannel
 
 import (
@@ -49,107 +52,115 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Runtime is who an identity belongs to.
+// Runtime is the runtime that an identity belongs to.
 type Runtime struct {
 	// Kyma is the name of the Kyma.
 	Kyma string
-	// NotBefore revokes certificates that were issued earlier. Zero: none.
+	// NotBefore revokes all certificates that were issued before it. Zero revokes none.
 	NotBefore time.Time
 }
 
-// Options configure a Listener. Needed are Roots, Lookup, Deliver, and Address with Certificate or ForwardedAddress with ForwardedFrom.
+// Options configure a Listener. Required are Roots, Lookup and Deliver, and either Address with Certificate or
+// ForwardedAddress with ForwardedFrom.
 type Options struct {
-	// Address is where TLS with client certificates is served, as host:port. "" is nowhere.
+	// Address (host:port) serves TLS with client certificates. "" disables it.
 	Address string
-	// ForwardedAddress is where plain HTTP is served behind an ingress that ends TLS. "" is nowhere.
+	// ForwardedAddress (host:port) serves plain HTTP behind an ingress that terminates TLS. "" disables it.
 	ForwardedAddress string
-	// ForwardedFrom are the networks (CIDR) of this ingress: from anywhere else, nothing is heard on ForwardedAddress. The ingress must
-	// replace the header X-Forwarded-Client-Cert that its clients send; the first certificate in it counts.
+	// ForwardedFrom are the networks (CIDR) of this ingress. Requests on ForwardedAddress from other addresses are
+	// refused. The ingress must replace any header X-Forwarded-Client-Cert of its clients; the first certificate in the
+	// header counts.
 	ForwardedFrom []string
-	// Peers are common names of client certificates on Address whose owners are believed to say who their clients are: other replicas,
-	// which have their serving certificate, and an ingress that speaks TLS. A certificate of our own authority for a runtime is never one.
+	// Peers are common names of client certificates on Address whose owners may forward requests of others: other
+	// replicas, which use their serving certificate, and an ingress that speaks TLS. A certificate that our own
+	// authority issued for a runtime is never a peer.
 	Peers []string
 
-	// Roots returns the roots of client certificates of this moment. It is called for each request, so it must be cheap.
+	// Roots returns the current roots of client certificates. It is called for each request, so it must be cheap.
 	Roots func() []*x509.Certificate
-	// Certificate returns the serving certificate. It is the client certificate towards other replicas, too.
+	// Certificate returns the serving certificate, which is also the client certificate for other replicas.
 	Certificate func() (*tls.Certificate, error)
 
-	// Lookup finds out whose identity it is. An error says that it is nobody's; its message is for the log. It is called for each request.
+	// Lookup returns the runtime of an identity. An error means that the identity belongs to no runtime; its message is
+	// logged. It is called for each request, so it must be cheap.
 	Lookup func(id protocol.Identity) (Runtime, error)
-	// Deliver gets each event, again if it is sent again. It must not block.
+	// Deliver receives each event, and again each repetition of it. It must not block.
 	Deliver func(kyma string, e protocol.Event)
-	// Missed is told that anything may have changed in a runtime. It must not block. nil is nobody.
+	// Missed is called when any object of a runtime may have changed without an event. It must not block. nil is a
+	// no-op.
 	Missed func(kyma string)
-	// Changed is told to look at State: a runtime is heard or lost, its agent has another version or another problem, its certificate another
-	// root. At most five times at once and four times a minute for one runtime. It must not block. nil is nobody.
+	// Changed is called when State has changed: heartbeats of a runtime begin or stop, or its agent reports another
+	// version, problem or root. For one runtime it is called at most five times in a burst and four times a minute. It
+	// must not block. nil is a no-op.
 	Changed func(kyma string)
-	// Route returns where events for another manager go, as scheme://host:port; their path is kept. nil is nowhere.
+	// Route returns the address of another manager as scheme://host:port; the path of the event is appended. nil means
+	// that there is none.
 	Route func(manager string) (url string, ok bool)
-	// Leader returns the address (host:port) of the listener of the replica that works on the runtime of a Kyma, "" if it is not known, and whether that is
-	// this one. nil is this one.
+	// Leader returns the address (host:port) of the listener on the replica that reconciles the runtime of a Kyma (""
+	// if unknown), and whether that is this replica. nil means that it always is.
 	Leader func(kyma string) (address string, me bool)
 
-	// Silence without heartbeat makes a runtime lost. Default 100 s.
-	Silence time.Duration
-	// Pace returns the time until the next heartbeat that a runtime is told, as long as it has nothing else to say; a runtime that was told is lost after
-	// Silence and that time. 0 is not told: the runtime knows from its watch list. It is called for each heartbeat, so it must be cheap. nil is 0.
-	Pace func() time.Duration
-	// RuntimeMetrics has metrics with the name of a Kyma in their labels.
+	// HeartbeatTimeout is the time without a heartbeat after which a runtime counts as lost. Default 100 s.
+	HeartbeatTimeout time.Duration
+	// NextHeartbeat returns the delay until the next heartbeat that is sent to a runtime in the response; it is added
+	// to HeartbeatTimeout for that runtime. 0 sends none: the runtime uses the interval in its watch list. It is called
+	// for each heartbeat, so it must be cheap. nil is 0.
+	NextHeartbeat func() time.Duration
+	// RuntimeMetrics enables metrics that have the name of a Kyma as a label.
 	RuntimeMetrics bool
-	// Limits keep clients from using up the process.
+	// Limits bound the resources that clients can use.
 	Limits Limits
-	// Log gets a line for some of the refused requests.
+	// Log receives a line for some of the refused requests.
 	Log logr.Logger
 }
 
-// Limits of what clients may use. Zero is the default for each.
+// Limits bound the resources that clients can use. Zero selects the default of a field.
 type Limits struct {
 	// EventBytes is the largest body of an event. Default protocol.MaxEventBytes.
 	EventBytes int64
-	// HeaderBytes is the most that all headers may have, apart from 4 KiB. Default 32 KiB.
+	// HeaderBytes is the maximum size of all headers, plus 4 KiB. Default 32 KiB.
 	HeaderBytes int
-	// InFlight is the number of requests that are worked on at the same time. Default 1024.
+	// InFlight is the maximum number of concurrent requests. Default 1024.
 	InFlight int
-	// PerRuntime is the number of connections of one runtime, and of its requests that are worked on at the same time. Default 16.
+	// PerRuntime is the maximum number of connections of one runtime, and of its concurrent requests. Default 16.
 	PerRuntime int
-	// Rate is how many events a runtime may send a second, after Burst at once. Defaults 100 and 500.
+	// Rate is the number of events per second that a runtime may send after a burst of Burst. Defaults 100 and 500.
 	Rate  float64
 	Burst int
-	// Connections is the number of connections. Default 20000.
+	// Connections is the maximum number of connections. Default 20000.
 	Connections int
-	// HeaderTimeout is how long a handshake may take, and then the headers. Default 10 s.
+	// HeaderTimeout limits the TLS handshake, and then the headers. Default 10 s.
 	HeaderTimeout time.Duration
-	// BodyTimeout is how long a body may take, after what was left of HeaderTimeout. Default 5 s.
+	// BodyTimeout limits the body, in addition to the unused part of HeaderTimeout. Default 5 s.
 	BodyTimeout time.Duration
-	// IdleTimeout closes a connection on which nothing happens. Default 3 min.
+	// IdleTimeout closes a connection without requests. Default 3 min.
 	IdleTimeout time.Duration
-	// ForwardTimeout is how long another replica may take for an answer. Default 5 s.
+	// ForwardTimeout limits the response of another replica. Default 5 s.
 	ForwardTimeout time.Duration
-	// RouteTimeout is how long another manager may take for an answer. Default 10 s.
+	// RouteTimeout limits the response of another manager. Default 10 s.
 	RouteTimeout time.Duration
-	// DrainTimeout is how long requests may take that are under way at the end. Default 10 s.
+	// DrainTimeout limits requests in progress when the listener stops. Default 10 s.
 	DrainTimeout time.Duration
 }
 
-// Listener hears runtimes. Safe for concurrent use.
+// Listener receives the reports of runtimes. Safe for concurrent use.
 type Listener struct {
 	opts          Options
 	forwardedFrom []netip.Prefix
-	instance      string // of this process, in each answer
+	instance      string // identifies this process in each response
 	verifier      *verifier
-	board         *board
-	door          *door
+	tracker       *tracker
+	connLimiter   *connLimiter
 	relay         *relay
 	inFlight      atomic.Int64 // requests
 
-	serving atomic.Pointer[string] // where TLS is served; nil unless it is
+	serving atomic.Pointer[string] // host:port of Address; nil while it is not served
 
-	quiet sync.Mutex
-	said  bucket // guarded by quiet: lines in the log
+	logMu   sync.Mutex
+	logRate bucket // guarded by logMu; of log lines about refused requests
 }
 
-// New checks options. Nothing is opened before Start.
+// New validates the options. No address is opened before Start.
 func New(o Options) (*Listener, error) {
 	switch {
 	case o.Roots == nil || o.Lookup == nil || o.Deliver == nil:
@@ -159,19 +170,19 @@ func New(o Options) (*Listener, error) {
 	case (o.Address != "" || o.Leader != nil) && o.Certificate == nil:
 		return nil, errors.New("making a listener: Address and Leader need a Certificate")
 	case o.ForwardedAddress != "" && len(o.ForwardedFrom) == 0:
-		return nil, errors.New("making a listener: ForwardedAddress needs ForwardedFrom, the networks of the ingress, or nobody would be heard there")
+		return nil, errors.New("making a listener: ForwardedAddress needs ForwardedFrom, the networks of the ingress: all other requests are refused")
 	}
 	l := &Listener{opts: o, instance: rand.Text(), verifier: &verifier{roots: o.Roots}}
 	for _, network := range o.ForwardedFrom {
 		prefix, err := netip.ParsePrefix(network)
 		if err != nil {
-			return nil, fmt.Errorf("making a listener: %q in ForwardedFrom is no network such as 10.0.0.0/8: %w", network, err)
+			return nil, fmt.Errorf("making a listener: %q in ForwardedFrom is not a network such as 10.0.0.0/8: %w", network, err)
 		}
 		l.forwardedFrom = append(l.forwardedFrom, prefix.Masked())
 	}
 	l.opts.setDefaults()
-	l.board = newBoard(&l.opts)
-	l.door = &door{limit: l.opts.Limits.Connections, perRuntime: l.opts.Limits.PerRuntime, strangers: list.New()}
+	l.tracker = newTracker(&l.opts)
+	l.connLimiter = &connLimiter{limit: l.opts.Limits.Connections, perRuntime: l.opts.Limits.PerRuntime, unidentified: list.New()}
 	l.relay = newRelay(l)
 	return l, nil
 }
@@ -186,10 +197,10 @@ func (o *Options) setDefaults() {
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
 	}
-	if o.Pace == nil {
-		o.Pace = func() time.Duration { return 0 }
+	if o.NextHeartbeat == nil {
+		o.NextHeartbeat = func() time.Duration { return 0 }
 	}
-	setDefault(&o.Silence, 100*time.Second)
+	setDefault(&o.HeartbeatTimeout, 100*time.Second)
 	l := &o.Limits
 	setDefault(&l.EventBytes, protocol.MaxEventBytes)
 	setDefault(&l.HeaderBytes, 32<<10)
@@ -212,10 +223,11 @@ func setDefault[T comparable](value *T, otherwise T) {
 	}
 }
 
-// NeedLeaderElection says that all replicas listen.
+// NeedLeaderElection returns false: all replicas listen.
 func (l *Listener) NeedLeaderElection() bool { return false }
 
-// Start opens the addresses and serves until the end of ctx; then it lets requests end that are under way. It may be called once.
+// Start opens the addresses and serves until ctx ends; it then waits for requests in progress, up to DrainTimeout. Call
+// it once.
 func (l *Listener) Start(ctx context.Context) error {
 	secured, plain, err := l.bind(ctx)
 	if err != nil {
@@ -238,7 +250,7 @@ func (l *Listener) Start(ctx context.Context) error {
 			}
 		})
 	}
-	running.Go(func() { l.board.watch(ctx) })
+	running.Go(func() { l.tracker.watch(ctx) })
 	address := ""
 	if secured != nil {
 		address = secured.Addr().String()
@@ -252,13 +264,13 @@ func (l *Listener) Start(ctx context.Context) error {
 	l.serving.Store(nil)
 	l.drain(ctx, servers)
 	if err != nil {
-		return err // watch ends with the process
+		return err // tracker.watch ends with the process
 	}
 	running.Wait()
 	return nil
 }
 
-// drain ends servers: first those requests that take no longer than allowed, then the others.
+// drain shuts the servers down: it waits for requests in progress up to DrainTimeout and then closes the rest.
 func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), l.opts.Limits.DrainTimeout)
 	defer cancel()
@@ -266,7 +278,7 @@ func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	for _, server := range servers {
 		ending.Go(func() {
 			if err := server.Shutdown(ctx); err != nil {
-				_ = server.Close() // what is left has had its time
+				_ = server.Close() // DrainTimeout has expired
 			}
 		})
 	}
@@ -274,7 +286,8 @@ func (l *Listener) drain(ctx context.Context, servers []*http.Server) {
 	l.relay.close()
 }
 
-// Serving returns where TLS is served, as host:port: that is Address with the port that was found where it has port 0. "" if it is not served.
+// Serving returns the host:port of Address, with the actual port if the configured port is 0. It returns "" while the
+// listener does not serve TLS.
 func (l *Listener) Serving() string {
 	if address := l.serving.Load(); address != nil {
 		return *address
@@ -282,13 +295,13 @@ func (l *Listener) Serving() string {
 	return ""
 }
 
-// Ready is a check of health: whether agents can be served.
+// Ready is a health check: it returns an error if agents cannot be served.
 func (l *Listener) Ready(*http.Request) error {
 	if l.serving.Load() == nil {
 		return errors.New("checking the listener: it does not listen")
 	}
 	if len(l.opts.Roots()) == 0 {
-		return errors.New("checking the listener: there is no root to verify client certificates with")
+		return errors.New("checking the listener: no root certificate to verify client certificates with")
 	}
 	if l.opts.Address == "" {
 		return nil
@@ -299,9 +312,9 @@ func (l *Listener) Ready(*http.Request) error {
 	return nil
 }
 
-// State returns what the last heartbeat of a runtime said, and whether it came within Silence. Both are empty if there was none
-// in the life of this process.
-func (l *Listener) State(kyma string) (s State, heard bool) { return l.board.state(kyma) }
+// State returns the last heartbeat of a runtime, and whether the runtime is alive: its last heartbeat is more recent
+// than HeartbeatTimeout. Both are zero if this process has received none.
+func (l *Listener) State(kyma string) (s State, alive bool) { return l.tracker.state(kyma) }
 
-// Forget drops what is known of a runtime, which is gone.
-func (l *Listener) Forget(kyma string) { l.board.forget(kyma) }
+// Forget removes the record of a runtime that was deleted.
+func (l *Listener) Forget(kyma string) { l.tracker.forget(kyma) }

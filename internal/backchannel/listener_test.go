@@ -207,7 +207,7 @@ func eventually(t testing.TB, what string, holds func() bool) {
 }
 
 func TestAnswers(t *testing.T) {
-	ca, stranger := newRoot(t, "ca"), newRoot(t, "stranger")
+	ca, unidentified := newRoot(t, "ca"), newRoot(t, "unidentified")
 	twin := newRoot(t, "ca") // the same name, another key
 	e := listen(t, nil, ca)
 	e.add("a", "b")
@@ -232,7 +232,7 @@ func TestAnswers(t *testing.T) {
 		"NoUsage":           {"cert-manager issues certificates without extended usage for the reference", ca.issue(t, wish{name: "a", usage: []x509.ExtKeyUsage{}}), "POST", eventPath, recorded, 200, false},
 		"IncompleteChain":   {"without it, nobody knows", middle.issue(t, wish{name: "a"}), "POST", eventPath, recorded, 401, true},
 		"NoCertificate":     {"nobody speaks for a runtime without one", nil, "POST", eventPath, recorded, 401, true},
-		"WrongAuthority":    {"nor with one that anybody can make", stranger.issue(t, wish{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
+		"WrongAuthority":    {"nor with one that anybody can make", unidentified.issue(t, wish{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
 		"AuthorityByName":   {"an authority is a key, not a name", twin.issue(t, wish{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
 		"Expired":           {"it ended", ca.issue(t, wish{name: "a", from: -2 * time.Hour, valid: -time.Hour}), "POST", eventPath, recorded, 401, true},
 		"NotYetValid":       {"it has not begun", ca.issue(t, wish{name: "a", from: time.Hour, valid: 2 * time.Hour}), "POST", eventPath, recorded, 401, true},
@@ -360,7 +360,7 @@ func TestForeverOpen(t *testing.T) {
 		t.Error("the state does not have the new root")
 	}
 	trust(second, third)
-	says(old, 401, "the root of the open connection is gone")
+	says(old, 401, "the root of the open connection is removed")
 	says(renewed, 200, "the second root is still there")
 	trust(third)
 	says(renewed, 401, "rotated twice")
@@ -388,7 +388,7 @@ func TestForeverOpen(t *testing.T) {
 }
 
 func TestForwardedAddress(t *testing.T) {
-	ca, stranger := newRoot(t, "ca"), newRoot(t, "stranger")
+	ca, unidentified := newRoot(t, "ca"), newRoot(t, "unidentified")
 	middle := ca.between(t)
 	behind := listen(t, func(o *Options) {
 		o.Address, o.ForwardedAddress, o.ForwardedFrom = "", "x", []string{"192.0.2.0/24", "127.0.0.0/8"}
@@ -420,7 +420,7 @@ func TestForwardedAddress(t *testing.T) {
 		"NoPEM":          {"not PEM", behind, "Cert=hello", 401},
 		"NoX509":         {"PEM of something else", behind, "Cert=-----BEGIN%20CERTIFICATE-----%0AAAAA%0A-----END%20CERTIFICATE-----%0A", 401},
 		"TooLong":        {"more than 32 KiB", behind, "Cert=" + strings.Repeat("x", 32<<10), 401},
-		"WrongAuthority": {"an ingress may be careless", behind, header(stranger.issue(t, wish{name: "a"})), 401},
+		"WrongAuthority": {"an ingress may be careless", behind, header(unidentified.issue(t, wish{name: "a"})), 401},
 		"Expired":        {"likewise", behind, header(ca.issue(t, wish{name: "a", from: -2 * time.Hour, valid: -time.Hour})), 401},
 		"NoName":         {"whose", behind, header(ca.issue(t, wish{})), 400},
 		"Unknown":        {"no such runtime", behind, header(ca.issue(t, wish{name: "c"})), 403},
@@ -454,12 +454,12 @@ func TestPeers(t *testing.T) {
 		want   int
 		kyma   string // that gets the event
 	}{
-		"Peer":            {"is believed", wish{name: "ingress"}, forA, 200, "kyma-a"},
+		"Peer":            {"is accepted", wish{name: "ingress"}, forA, 200, "kyma-a"},
 		"PeerForNobody":   {"but what it says must be genuine", wish{name: "ingress"}, formatForwarded(newRoot(t, "x").issue(t, wish{name: "a"}).Certificate), 401, ""},
 		"PeerGarbled":     {"and readable", wish{name: "ingress"}, "Cert=x", 401, ""},
 		"PeerItself":      {"speaks for itself without", wish{name: "ingress"}, "", 200, "kyma-ingress"},
 		"RuntimeSoCalled": {"a certificate for a runtime is none of a peer, whatever its name", wish{name: "ingress", uid: "uid-ingress"}, forA, 200, "kyma-ingress"},
-		"Runtime":         {"is not believed", wish{name: "a", uid: "uid-a"}, "Cert=x", 200, "kyma-a"},
+		"Runtime":         {"is not accepted", wish{name: "a", uid: "uid-a"}, "Cert=x", 200, "kyma-a"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -493,7 +493,7 @@ func TestNew(t *testing.T) {
 		"ForwardedOnly": {"behind an ingress", func(o *Options) {
 			o.Address, o.Certificate, o.ForwardedAddress, o.ForwardedFrom = "", nil, ":0", []string{"10.0.0.0/8"}
 		}, true},
-		"ForwardedNowhere": {"an open door", func(o *Options) { o.ForwardedAddress = ":0" }, false},
+		"ForwardedNowhere": {"an open address", func(o *Options) { o.ForwardedAddress = ":0" }, false},
 		"ForwardedNoCIDR":  {"no network", func(o *Options) { o.ForwardedAddress, o.ForwardedFrom = ":0", []string{"10.0.0.1"} }, false},
 	}
 	for name, c := range cases {
@@ -511,7 +511,7 @@ func TestNew(t *testing.T) {
 	}
 }
 
-// TestDrain: a request that is under way at the end is answered, and an idle connection does not hold up the end.
+// TestDrain: a request that is under way at the end is response, and an idle connection does not hold up the end.
 func TestDrain(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)

@@ -15,7 +15,7 @@ import (
 // TestMetrics: they tell what has happened.
 func TestMetrics(t *testing.T) {
 	ca := newRoot(t, "ca")
-	e := listen(t, func(o *Options) { o.Silence, o.RuntimeMetrics = 300*time.Millisecond, true }, ca)
+	e := listen(t, func(o *Options) { o.HeartbeatTimeout, o.RuntimeMetrics = 300*time.Millisecond, true }, ca)
 	e.add("a")
 	registry := prometheus.NewRegistry()
 	metrics.Register(registry)

@@ -2,30 +2,31 @@ package backchannel
 
 import "slices"
 
-// maxSpans bounds what a ledger holds of numbers that came too early. An agent sends a few events at a time, so that few are ahead.
+// maxSpans limits the spans that a sequenceLog holds of numbers that arrived early. An agent sends few events
+// concurrently, so few are ahead.
 const maxSpans = 16
 
-// ledger knows which events of one life of an agent were seen here.
-type ledger struct {
+// sequenceLog records which events of one boot of an agent were received.
+type sequenceLog struct {
 	boot string
-	// done: every number up to it is accounted for.
+	// done is the number up to which all events are accounted for.
 	done uint64
-	// ahead are the numbers beyond that were seen: in order, apart from each other and from done, at most maxSpans.
+	// ahead are later numbers that were received: ordered, disjoint, not adjacent, at most maxSpans.
 	ahead []span
-	// skipped begins with the first and ends with the last number that was given up because ahead was full: some in between were seen. Zero
-	// if there is none.
+	// skipped spans the numbers that were given up because ahead was full; some in between were received. Zero if there
+	// are none.
 	skipped span
 }
 
-// span is a run of numbers, both ends included.
+// span is a range of numbers, both ends included.
 type span struct{ from, to uint64 }
 
-// see records that event n has arrived, maybe again. 0 is no number.
-func (l *ledger) see(n uint64) {
+// add records that event n was received, possibly again. 0 is not a number.
+func (l *sequenceLog) add(n uint64) {
 	if n <= l.done {
 		return
 	}
-	// at is the first span that ends at n, right before it, or later.
+	// at is the first span that ends at n, directly before it, or later.
 	at, _ := slices.BinarySearchFunc(l.ahead, n, func(s span, n uint64) int {
 		if s.to < n-1 {
 			return -1
@@ -53,9 +54,9 @@ func (l *ledger) see(n uint64) {
 	}
 }
 
-// settle records that the agent has had answers to all events up to sequence. It tells whether some of them were not seen here, and
-// takes them for seen: what is missed is missed once.
-func (l *ledger) settle(sequence uint64) (missed bool) {
+// acknowledge records that the agent has received responses to all events up to sequence. It reports whether some of
+// them were not received here, and counts them as received, so that a missed event is reported once.
+func (l *sequenceLog) acknowledge(sequence uint64) (missed bool) {
 	missed = sequence > l.done
 	if l.skipped.from > 0 && l.skipped.from <= sequence {
 		missed = true
@@ -69,8 +70,8 @@ func (l *ledger) settle(sequence uint64) (missed bool) {
 	return missed
 }
 
-// absorb moves done to the end of what follows it without a hole.
-func (l *ledger) absorb() {
+// absorb advances done over the spans that follow it without a gap.
+func (l *sequenceLog) absorb() {
 	n := 0
 	for ; n < len(l.ahead) && l.ahead[n].from-1 <= l.done; n++ {
 		l.done = max(l.done, l.ahead[n].to)

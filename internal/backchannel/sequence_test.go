@@ -35,12 +35,12 @@ func TestLedger(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			l := ledger{done: c.begin}
+			l := sequenceLog{done: c.begin}
 			for i, s := range c.steps {
 				for _, n := range s.see {
-					l.see(n)
+					l.add(n)
 				}
-				if got := l.settle(s.settle); got != s.missed {
+				if got := l.acknowledge(s.settle); got != s.missed {
 					t.Errorf("%s: step %d: missed is %t, want %t (%+v)", c.reason, i, got, s.missed, l)
 				}
 			}
@@ -60,11 +60,11 @@ func everySecond(n int) []uint64 {
 	return list
 }
 
-// TestLedgerModel compares with a set of numbers: while there are few holes both say the same, with many the ledger misses no hole.
+// TestLedgerModel compares with a set of numbers: while there are few holes both say the same, with many the sequence misses no hole.
 func TestLedgerModel(t *testing.T) {
 	for seed := range uint64(2000) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		var l ledger
+		var l sequenceLog
 		seen, settled, next := map[uint64]bool{}, uint64(0), uint64(1)
 		exact := true
 		for range 200 {
@@ -74,7 +74,7 @@ func TestLedgerModel(t *testing.T) {
 					n = next - min(next-1, random.Uint64N(6)) // again, or late
 				}
 				if random.IntN(10) > 0 {
-					l.see(n)
+					l.add(n)
 					seen[n] = true
 				}
 				next = max(next, n+1+random.Uint64N(2))
@@ -87,8 +87,8 @@ func TestLedgerModel(t *testing.T) {
 				want = want || !seen[n]
 			}
 			settled = max(settled, say)
-			if got := l.settle(say); got != want && (exact || want) {
-				t.Fatalf("seed %d: settle(%d) is %t, want %t: %+v", seed, say, got, want, l)
+			if got := l.acknowledge(say); got != want && (exact || want) {
+				t.Fatalf("seed %d: acknowledge(%d) is %t, want %t: %+v", seed, say, got, want, l)
 			}
 		}
 		for i, s := range l.ahead {

@@ -136,7 +136,7 @@ func (b *backChannel) addListener() error {
 		Address: off(c.ListenerBindAddress), ForwardedAddress: off(c.KymaSkrListenerBindAddress), ForwardedFrom: c.ListenerForwardedFrom,
 		Peers: append([]string{protocol.Manager}, c.ListenerPeers...), Roots: b.authority.Roots, Certificate: b.authority.Serving,
 		Lookup: b.lookup, Deliver: b.deliver, Missed: b.missed, Changed: func(kyma string) { b.lives.Review(kyma) },
-		Route: b.route, Leader: b.find, Silence: b.silence(), Pace: b.pace, RuntimeMetrics: c.RuntimeMetrics, Log: b.mgr.GetLogger().WithName("listener"),
+		Route: b.route, Leader: b.find, HeartbeatTimeout: b.silence(), NextHeartbeat: b.pace, RuntimeMetrics: c.RuntimeMetrics, Log: b.mgr.GetLogger().WithName("listener"),
 	})
 	if err != nil {
 		return err

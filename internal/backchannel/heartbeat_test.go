@@ -15,29 +15,29 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// told is what a board has told.
+// told is what a tracker has told.
 type told struct{ missed, changed int }
 
-// newCountingBoard returns a board, and a function that says what it has told.
-func newCountingBoard() (*board, func() told) {
+// newCountingBoard returns a tracker, and a function that says what it has told.
+func newCountingBoard() (*tracker, func() told) {
 	var missed, changed atomic.Int64
 	o := Options{Missed: func(string) { missed.Add(1) }, Changed: func(string) { changed.Add(1) }}
 	o.setDefaults()
-	return newBoard(&o), func() told { return told{int(missed.Load()), int(changed.Load())} }
+	return newTracker(&o), func() told { return told{int(missed.Load()), int(changed.Load())} }
 }
 
 // say lets a runtime send a heartbeat.
-func (b *board) say(id protocol.Identity, h protocol.Heartbeat) {
+func (b *tracker) say(id protocol.Identity, h protocol.Heartbeat) {
 	r := b.lock("kyma-a")
 	r.last = time.Now()
 	r.mu.Unlock()
-	b.hear(r, id, h, 0)
+	b.recordHeartbeat(r, id, h, 0)
 }
 
-func (b *board) event(boot string, sequence uint64) {
+func (b *tracker) event(boot string, sequence uint64) {
 	r := b.lock("kyma-a")
 	r.mu.Unlock()
-	b.note(r, boot, sequence)
+	b.recordEvent(r, boot, sequence)
 }
 
 func TestHear(t *testing.T) {
@@ -85,8 +85,8 @@ func TestHear(t *testing.T) {
 					t.Errorf("%s: step %d (-want +got):\n%s", c.reason, i, diff)
 				}
 			}
-			if s, heard := b.state("kyma-a"); !heard || s.Heartbeat.Boot != c.boot {
-				t.Errorf("%s: the state is of %q (heard %t), want %q", c.reason, s.Heartbeat.Boot, heard, c.boot)
+			if s, alive := b.state("kyma-a"); !alive || s.Heartbeat.Boot != c.boot {
+				t.Errorf("%s: the state is of %q (alive %t), want %q", c.reason, s.Heartbeat.Boot, alive, c.boot)
 			}
 		})
 	}
@@ -98,14 +98,14 @@ func TestSilence(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go b.watch(ctx)
-		expect := func(when string, want told, heard bool) {
+		expect := func(when string, want told, alive bool) {
 			t.Helper()
 			synctest.Wait()
 			if diff := cmp.Diff(want, got(), cmp.AllowUnexported(told{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", when, diff)
 			}
-			if _, is := b.state("kyma-a"); is != heard {
-				t.Errorf("%s: heard is %t", when, is)
+			if _, is := b.state("kyma-a"); is != alive {
+				t.Errorf("%s: alive is %t", when, is)
 			}
 		}
 		begin := time.Now()
@@ -132,7 +132,7 @@ func TestSilence(t *testing.T) {
 		time.Sleep(100 * time.Second)
 		expect("silent", told{1, 4}, false)
 		b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "x"})
-		expect("the old life is the one that lives", told{2, 5}, true)
+		expect("the old life is the one that boots", told{2, 5}, true)
 		b.forget("kyma-a")
 		expect("forgotten", told{2, 5}, false)
 		time.Sleep(time.Hour)
@@ -151,15 +151,15 @@ func TestSeldom(t *testing.T) {
 			before := got()
 			r := b.lock("kyma-a")
 			r.mu.Unlock()
-			b.hear(r, protocol.Identity{}, protocol.Heartbeat{Boot: "x"}, pace)
+			b.recordHeartbeat(r, protocol.Identity{}, protocol.Heartbeat{Boot: "x"}, pace)
 			time.Sleep(b.silence + pace - time.Nanosecond)
 			synctest.Wait()
-			if _, heard := b.state("kyma-a"); !heard || got().changed != before.changed+1 {
+			if _, alive := b.state("kyma-a"); !alive || got().changed != before.changed+1 {
 				t.Errorf("told %v: lost before its time", pace)
 			}
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
-			if _, heard := b.state("kyma-a"); heard || got().changed != before.changed+2 {
+			if _, alive := b.state("kyma-a"); alive || got().changed != before.changed+2 {
 				t.Errorf("told %v: not lost in time", pace)
 			}
 		}
@@ -184,8 +184,8 @@ func TestNotTooOften(t *testing.T) {
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		r, before := b.lock("kyma-a"), got()
-		if r.changed.owed || r.missed.owed || before.changed < 9 || before.changed > 10 || before.missed < 9 || before.missed > 10 {
-			t.Errorf("what was owed was not told: %+v, owed %t and %t", before, r.changed.owed, r.missed.owed)
+		if r.changed.pending || r.missed.pending || before.changed < 9 || before.changed > 10 || before.missed < 9 || before.missed > 10 {
+			t.Errorf("what was pending was not told: %+v, pending %t and %t", before, r.changed.pending, r.missed.pending)
 		}
 		r.mu.Unlock()
 		for range 3 {
@@ -205,9 +205,9 @@ func TestFleet(t *testing.T) {
 		lost := map[string]time.Time{}
 		o := Options{Lookup: nil}
 		o.setDefaults()
-		b := newBoard(&o)
+		b := newTracker(&o)
 		b.changed = func(kyma string) {
-			if _, heard := b.state(kyma); !heard {
+			if _, alive := b.state(kyma); !alive {
 				lost[kyma] = time.Now()
 			}
 		}
@@ -219,7 +219,7 @@ func TestFleet(t *testing.T) {
 			kyma := fmt.Sprintf("kyma-%d", i*7919%500)
 			r := b.lock(kyma)
 			r.mu.Unlock()
-			b.hear(r, protocol.Identity{}, protocol.Heartbeat{Boot: "x"}, 0)
+			b.recordHeartbeat(r, protocol.Identity{}, protocol.Heartbeat{Boot: "x"}, 0)
 			last[kyma] = time.Now()
 			time.Sleep(11 * time.Millisecond)
 		}
@@ -233,10 +233,10 @@ func TestFleet(t *testing.T) {
 				t.Errorf("%s was found silent %v too late", kyma, late)
 			}
 		}
-		time.Sleep(keep)
+		time.Sleep(recordRetention)
 		synctest.Wait()
-		if len(b.records)+len(b.alarms) > 0 {
-			t.Errorf("%d runtimes and %d alarms are kept for ever", len(b.records), len(b.alarms))
+		if len(b.records)+len(b.timers) > 0 {
+			t.Errorf("%d runtimes and %d timers are kept for ever", len(b.records), len(b.timers))
 		}
 	})
 }
@@ -248,8 +248,8 @@ func TestLivesAreBounded(t *testing.T) {
 	}
 	r := b.lock("kyma-a")
 	defer r.mu.Unlock()
-	if len(r.lives) != maxLives || r.lives[0].boot != "19" {
-		t.Errorf("%d lives, first %q, want %d and the newest", len(r.lives), r.lives[0].boot, maxLives)
+	if len(r.boots) != maxBoots || r.boots[0].boot != "19" {
+		t.Errorf("%d boots, first %q, want %d and the newest", len(r.boots), r.boots[0].boot, maxBoots)
 	}
 }
 
@@ -297,11 +297,11 @@ func TestBucket(t *testing.T) {
 
 // BenchmarkHear: what a plain heartbeat costs, without the network.
 func BenchmarkHear(b *testing.B) {
-	board, _ := newCountingBoard()
+	tracker, _ := newCountingBoard()
 	id, h := protocol.Identity{CommonName: "a", Root: "r"}, protocol.Heartbeat{Boot: "x", Version: "1"}
-	board.say(id, h)
+	tracker.say(id, h)
 	b.ReportAllocs()
 	for b.Loop() {
-		board.say(id, h)
+		tracker.say(id, h)
 	}
 }

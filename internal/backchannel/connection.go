@@ -18,55 +18,59 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// door counts connections. Those that have not yet shown who they are cannot keep others out: when there are too many connections, the
-// oldest of these strangers goes. One runtime has a few: when it opens more, its oldest goes.
-type door struct {
+// connLimiter limits connections. Connections that have not identified themselves cannot displace others: when there
+// are too many connections, the oldest unidentified one is closed. When one runtime opens too many, its oldest one is
+// closed.
+type connLimiter struct {
 	limit      int // connections
 	perRuntime int
 
-	mu        sync.Mutex
-	open      int        // guarded by mu
-	strangers *list.List // of *conn, oldest first; guarded by mu
+	mu           sync.Mutex
+	open         int        // guarded by mu
+	unidentified *list.List // of *conn, oldest first; guarded by mu
 }
 
 // conn is one connection.
 type conn struct {
 	net.Conn
-	door   *door
-	remote netip.Addr
-	// certificate is that of the connection, once it was verified.
+	connLimiter *connLimiter
+	remote      netip.Addr
+	// certificate is the client certificate of the connection, once it was verified.
 	certificate atomic.Pointer[verified]
 
-	stranger *list.Element          // guarded by door.mu; nil once it is known
-	owner    atomic.Pointer[record] // written under door.mu; nil if it is not of one runtime
-	trusted  atomic.Bool            // speaks for many runtimes
-	closed   bool                   // guarded by door.mu
+	unidentified *list.Element          // guarded by connLimiter.mu; nil once the client is identified
+	owner        atomic.Pointer[record] // written under connLimiter.mu; nil unless it belongs to one runtime
+	trusted      atomic.Bool            // of a peer, which forwards requests of many runtimes
+	closed       bool                   // guarded by connLimiter.mu
 }
 
-// mostRead is how much is read from a connection at once.
-const mostRead = 1 << 10
+// maxReadBytes limits one read from a connection.
+const maxReadBytes = 1 << 10
 
-// Read implements net.Conn. It reads little at a time, because TLS keeps a buffer for what was read beyond a record, for as long as the connection is open.
-func (c *conn) Read(into []byte) (int, error) { return c.Conn.Read(into[:min(len(into), mostRead)]) }
+// Read implements net.Conn. It reads little at a time, because TLS keeps a buffer for data beyond a record as long as
+// the connection is open.
+func (c *conn) Read(into []byte) (int, error) {
+	return c.Conn.Read(into[:min(len(into), maxReadBytes)])
+}
 
-// doorway is a net.Listener whose connections the door counts.
-type doorway struct {
+// limitedListener is a net.Listener whose connections are counted by a connLimiter.
+type limitedListener struct {
 	net.Listener
-	door *door
+	connLimiter *connLimiter
 }
 
-// Accept waits for the next connection that may stay.
-func (d doorway) Accept() (net.Conn, error) {
+// Accept waits for the next connection that is within the limit.
+func (d limitedListener) Accept() (net.Conn, error) {
 	for {
 		inner, err := d.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		c := &conn{Conn: inner, door: d.door}
+		c := &conn{Conn: inner, connLimiter: d.connLimiter}
 		if at, err := netip.ParseAddrPort(inner.RemoteAddr().String()); err == nil {
 			c.remote = at.Addr().Unmap()
 		}
-		evicted, ok := d.door.enter(c)
+		evicted, ok := d.connLimiter.add(c)
 		if evicted != nil {
 			_ = evicted.Close()
 		}
@@ -77,62 +81,63 @@ func (d doorway) Accept() (net.Conn, error) {
 	}
 }
 
-// enter counts a new connection. If there are too many, it names the one to close, or says that the new one has no place.
-func (d *door) enter(c *conn) (evicted *conn, ok bool) {
+// add counts a new connection. If there are too many, it returns the one to close; ok is false if the new connection
+// must be closed instead.
+func (d *connLimiter) add(c *conn) (evicted *conn, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.open >= d.limit {
 		metrics.WatcherRefused.WithLabelValues("connections").Inc()
-		oldest := d.strangers.Front()
+		oldest := d.unidentified.Front()
 		if oldest == nil {
 			return nil, false
 		}
 		evicted = oldest.Value.(*conn)
-		d.leaveLocked(evicted)
+		d.removeLocked(evicted)
 	}
 	d.open++
-	c.stranger = d.strangers.PushBack(c)
+	c.unidentified = d.unidentified.PushBack(c)
 	return evicted, true
 }
 
 // Close implements [net.Conn].
 func (c *conn) Close() error {
-	c.door.mu.Lock()
-	c.door.leaveLocked(c)
-	c.door.mu.Unlock()
+	c.connLimiter.mu.Lock()
+	c.connLimiter.removeLocked(c)
+	c.connLimiter.mu.Unlock()
 	return c.Conn.Close()
 }
 
-func (d *door) leaveLocked(c *conn) {
+func (d *connLimiter) removeLocked(c *conn) {
 	if c.closed {
 		return
 	}
 	c.closed = true
 	d.open--
-	if c.stranger != nil {
-		d.strangers.Remove(c.stranger)
-		c.stranger = nil
+	if c.unidentified != nil {
+		d.unidentified.Remove(c.unidentified)
+		c.unidentified = nil
 	}
 	if owner := c.owner.Swap(nil); owner != nil {
 		owner.conns = slices.DeleteFunc(owner.conns, func(o *conn) bool { return o == c })
 	}
 }
 
-// trust takes note that a connection is of somebody who speaks for many runtimes.
-func (d *door) trust(c *conn) {
+// trust marks a connection as one of a peer, which forwards requests of many runtimes.
+func (d *connLimiter) trust(c *conn) {
 	if c.trusted.Swap(true) {
 		return
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if c.stranger != nil {
-		d.strangers.Remove(c.stranger)
-		c.stranger = nil
+	if c.unidentified != nil {
+		d.unidentified.Remove(c.unidentified)
+		c.unidentified = nil
 	}
 }
 
-// admit takes note that a connection is of a runtime, and closes the oldest one if that has too many.
-func (d *door) admit(c *conn, r *record) {
+// admit assigns a connection to a runtime, and closes the oldest connection of that runtime if it has too many.
+func (d *connLimiter) admit(c *conn, r *record) {
 	if c.owner.Load() == r {
 		return
 	}
@@ -141,18 +146,18 @@ func (d *door) admit(c *conn, r *record) {
 		d.mu.Unlock()
 		return
 	}
-	if c.stranger != nil {
-		d.strangers.Remove(c.stranger)
-		c.stranger = nil
+	if c.unidentified != nil {
+		d.unidentified.Remove(c.unidentified)
+		c.unidentified = nil
 	}
-	if before := c.owner.Swap(r); before != nil { // the runtime was forgotten and came back
+	if before := c.owner.Swap(r); before != nil { // the record of the runtime was removed and created again
 		before.conns = slices.DeleteFunc(before.conns, func(o *conn) bool { return o == c })
 	}
 	r.conns = append(r.conns, c)
 	var oldest *conn
 	if len(r.conns) > d.perRuntime {
 		oldest = r.conns[0]
-		d.leaveLocked(oldest)
+		d.removeLocked(oldest)
 	}
 	d.mu.Unlock()
 	if oldest != nil {
@@ -161,7 +166,7 @@ func (d *door) admit(c *conn, r *record) {
 	}
 }
 
-// connKey is the key of the connection in the context of a request.
+// connKey is the context key of the connection of a request.
 type connKey struct{}
 
 // connOf returns the connection of a request.
@@ -170,16 +175,16 @@ func connOf(r *http.Request) *conn {
 	return c
 }
 
-// believedAddress tells whether a connection without TLS comes from where headers are believed.
-func (l *Listener) believedAddress(c *conn) bool {
+// isTrustedAddress reports whether a connection without TLS comes from ForwardedFrom, whose headers are accepted.
+func (l *Listener) isTrustedAddress(c *conn) bool {
 	if !slices.ContainsFunc(l.forwardedFrom, func(p netip.Prefix) bool { return p.Contains(c.remote) }) {
 		return false
 	}
-	l.door.trust(c)
+	l.connLimiter.trust(c)
 	return true
 }
 
-// bind opens the addresses. What it returns is to be served.
+// bind opens the addresses and returns their listeners.
 func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err error) {
 	var config net.ListenConfig
 	if l.opts.Address != "" {
@@ -187,7 +192,7 @@ func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err e
 		if err != nil {
 			return nil, nil, fmt.Errorf("opening the listener's address: %w", err)
 		}
-		secured = tls.NewListener(doorway{inner, l.door}, l.tlsConfig())
+		secured = tls.NewListener(limitedListener{inner, l.connLimiter}, l.tlsConfig())
 	}
 	if l.opts.ForwardedAddress != "" {
 		inner, err := config.Listen(ctx, "tcp", l.opts.ForwardedAddress)
@@ -197,13 +202,14 @@ func (l *Listener) bind(ctx context.Context) (secured, plain net.Listener, err e
 			}
 			return nil, nil, fmt.Errorf("opening the listener's address behind an ingress: %w", err)
 		}
-		plain = doorway{inner, l.door}
+		plain = limitedListener{inner, l.connLimiter}
 	}
 	return secured, plain, nil
 }
 
-// tlsConfig asks for a client certificate without looking whose it is: that is done for each request, because roots, expiry and
-// revocation change while a connection is open, and because an answer says more than a broken handshake. Nothing is resumed.
+// tlsConfig requests a client certificate without verifying it: each request verifies it, because roots, expiry and
+// revocation change while a connection is open, and because a response explains more than a failed handshake. Sessions
+// are not resumed.
 func (l *Listener) tlsConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS12,
@@ -215,7 +221,7 @@ func (l *Listener) tlsConfig() *tls.Config {
 	}
 }
 
-// server makes the server of one address.
+// server returns the HTTP server of one address.
 func (l *Listener) server() *http.Server {
 	return &http.Server{
 		Handler:           http.HandlerFunc(l.serve),
@@ -223,7 +229,7 @@ func (l *Listener) server() *http.Server {
 		ReadTimeout:       l.opts.Limits.HeaderTimeout + l.opts.Limits.BodyTimeout,
 		WriteTimeout:      l.opts.Limits.HeaderTimeout + l.opts.Limits.BodyTimeout + l.opts.Limits.RouteTimeout,
 		IdleTimeout:       l.opts.Limits.IdleTimeout,
-		MaxHeaderBytes:    l.opts.Limits.HeaderBytes, // and 4 KiB, which the library adds, for all but the certificate
+		MaxHeaderBytes:    l.opts.Limits.HeaderBytes, // the library adds 4 KiB for all but the certificate
 		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(l.opts.Log.V(2)), slog.LevelInfo),
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
 			if secured, ok := c.(*tls.Conn); ok {

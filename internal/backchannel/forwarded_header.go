@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// headerCertificate is how an ingress says which client certificate its client had.
+	// headerCertificate carries the client certificate that an ingress has received.
 	headerCertificate = "X-Forwarded-Client-Cert"
-	// headerForwarded is how a listener says to another one that it passes a request on: its instance. The other one repeats it in its answer,
-	// which says that it has believed.
+	// headerForwarded carries the instance of a listener that forwards a request to another one, which repeats it in
+	// its response to confirm that it has accepted the forwarded certificate.
 	headerForwarded = "X-Listener-Forwarded"
 )
 
-// parseForwarded reads the header X-Forwarded-Client-Cert in the form of Envoy: elements separated by commas, each of which is pairs
-// key=value separated by semicolons; values may be in double quotes. The first Cert counts, which is a PEM block in URL encoding. Chain is
-// what lies between it and a root: it may repeat the certificate.
+// parseForwarded parses the header X-Forwarded-Client-Cert in the format of Envoy: elements separated by commas, each
+// with pairs key=value separated by semicolons; values may be quoted. The first Cert counts; it is a PEM block in URL
+// encoding. Chain contains the intermediate certificates and may repeat the certificate.
 func parseForwarded(header string) (leaf *x509.Certificate, between []*x509.Certificate, err error) {
 	if header == "" {
 		return nil, nil, errors.New("it is missing")
@@ -69,7 +69,7 @@ func pairs(header string) (cert, chain string) {
 	return cert, chain
 }
 
-// nextPair cuts the first pair off a header. end says that the pair is the last one of its element.
+// nextPair splits the first pair off a header. end reports whether the pair is the last one of its element.
 func nextPair(header string) (key, value, rest string, end bool) {
 	quoted := false
 	stop := len(header)
@@ -93,7 +93,7 @@ scan:
 	return strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`), rest, end || rest == ""
 }
 
-// parseEncoded reads PEM blocks in URL encoding: at least one, and at most maxChain.
+// parseEncoded parses PEM blocks in URL encoding: at least one, at most maxChain.
 func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 	text, err := url.QueryUnescape(encoded)
 	if err != nil {
@@ -106,7 +106,7 @@ func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 			break
 		}
 		if block.Type != "CERTIFICATE" {
-			return nil, fmt.Errorf("there is a %q, which is no certificate", block.Type)
+			return nil, fmt.Errorf("a PEM block is %q, not a certificate", block.Type)
 		}
 		if len(list) == maxChain {
 			return nil, fmt.Errorf("it has more than %d certificates", maxChain)
@@ -123,7 +123,7 @@ func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-// formatForwarded writes the header as Envoy does when it replaces what its client said (SANITIZE_SET).
+// formatForwarded formats the header as Envoy does when it replaces the header of its client (SANITIZE_SET).
 func formatForwarded(chain [][]byte) string {
 	var b strings.Builder
 	sum := sha256.Sum256(chain[0])
@@ -134,7 +134,8 @@ func formatForwarded(chain [][]byte) string {
 	return b.String()
 }
 
-// encode writes certificates as PEM in URL encoding. A space is %20, which readers of forms and of paths understand alike.
+// encode formats certificates as PEM in URL encoding. A space is %20, which parsers of forms and of paths both
+// understand.
 func encode(chain [][]byte) string {
 	var text bytes.Buffer
 	for _, der := range chain {
