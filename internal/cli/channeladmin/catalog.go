@@ -1,0 +1,120 @@
+package channeladmin
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+func catalogCommand(a *console.App) *cobra.Command {
+	return a.Command("catalog", "the modules that there are, with channels and versions",
+		"In a control plane these are all modules; in a runtime, those that it may have.", `
+klm catalog
+klm catalog -o wide
+klm catalog -o json | jq '.[] | select(.mandatory)'`,
+		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
+			c, err := connection.ControlPlaneOrRuntime(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			s, err := c.Catalog(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return a.Print(listCatalog(s))
+		})
+}
+
+// catalogReport is what klm catalog shows.
+type catalogReport []catalogRow
+
+type catalogRow struct {
+	Module     string                   `json:"module"`
+	Channels   []v1beta2.ChannelVersion `json:"channels"`
+	Mandatory  string                   `json:"mandatory,omitempty"` // the version that every runtime gets
+	Versions   []versionRow             `json:"versions"`
+	Component  string                   `json:"component,omitempty"`
+	Restricted bool                     `json:"restricted,omitempty"` // to runtimes whose Kyma is selected
+}
+
+// versionRow is one version of a module.
+type versionRow struct {
+	Version  string `json:"version"`
+	Beta     bool   `json:"beta,omitempty"`
+	Internal bool   `json:"internal,omitempty"`
+	Downtime bool   `json:"requiresDowntime,omitempty"`
+}
+
+// listCatalog returns all modules by name.
+func listCatalog(s *connection.Catalog) catalogReport {
+	all := catalogReport{}
+	for _, name := range s.Modules() {
+		row := catalogRow{Module: name, Channels: s.AssignmentsOf(name), Versions: []versionRow{}}
+		if r := s.Releases[name]; r != nil {
+			row.Component, row.Restricted = r.Spec.OCMComponentName, r.Spec.KymaSelector != nil
+			if r.IsMandatory() {
+				row.Mandatory = r.Spec.Mandatory.Version
+			}
+		}
+		for _, t := range s.TemplatesOf(name) {
+			row.Versions = append(row.Versions, versionRow{connection.VersionOf(t), t.IsBeta(), t.IsInternal(), t.Spec.RequiresDowntime})
+		}
+		all = append(all, row)
+	}
+	return all
+}
+
+func (r catalogReport) Names() []string {
+	var all []string
+	for _, row := range r {
+		all = append(all, row.Module)
+	}
+	return all
+}
+
+func (r catalogReport) Show(p *console.Page) {
+	if len(r) == 0 {
+		p.Line("no modules")
+		return
+	}
+	var rows [][]string
+	for _, row := range r {
+		var channels, versions []string
+		for _, c := range row.Channels {
+			channels = append(channels, c.Channel+"="+c.Version)
+		}
+		if row.Mandatory != "" {
+			channels = append(channels, "mandatory="+row.Mandatory)
+		}
+		for _, v := range row.Versions {
+			versions = append(versions, v.String())
+		}
+		if row.Restricted {
+			channels = append(channels, "(selected runtimes only)")
+		}
+		rows = append(rows, []string{row.Module, console.OrDash(strings.Join(channels, " ")), console.OrDash(strings.Join(versions, ", ")), console.OrDash(row.Component)})
+	}
+	p.Table([]string{"MODULE", "CHANNELS", "VERSIONS", "+COMPONENT"}, rows)
+}
+
+// String is the version, with what is special about it.
+func (v versionRow) String() string {
+	notes := slices.DeleteFunc([]string{word(v.Beta, "beta"), word(v.Internal, "internal"), word(v.Downtime, "downtime")}, func(s string) bool { return s == "" })
+	if len(notes) == 0 {
+		return v.Version
+	}
+	return v.Version + " (" + strings.Join(notes, ", ") + ")"
+}
+
+// word is the text if it applies.
+func word(applies bool, text string) string {
+	if applies {
+		return text
+	}
+	return ""
+}

@@ -1,0 +1,169 @@
+package channeladmin
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+)
+
+func channelCommand(a *console.App) *cobra.Command {
+	return a.Group("channel", "the release channels of modules: list, show, set", "", `
+klm channel list
+klm channel set sample fast 2.0.0 --dry-run`,
+		channelListCommand(a), channelShowCommand(a), channelSetCommand(a))
+}
+
+func channelListCommand(a *console.App) *cobra.Command {
+	return a.Command("list", "which version each channel has", "", `
+klm channel list
+klm channel list -o name`,
+		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
+			c, err := connection.ControlPlaneOrRuntime(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			s, err := c.Catalog(cmd.Context())
+			if err != nil {
+				return err
+			}
+			all := channelList{}
+			for _, module := range s.Modules() {
+				for _, assigned := range s.AssignmentsOf(module) {
+					all = append(all, channelRow{Channel: assigned.Channel, Module: module, Version: assigned.Version})
+				}
+			}
+			slices.SortStableFunc(all, func(a, b channelRow) int { return cmp.Compare(a.Channel, b.Channel) })
+			return a.Print(all)
+		})
+}
+
+func channelShowCommand(a *console.App) *cobra.Command {
+	c := a.Command("show MODULE", "the channels of a module, who follows them, and what is installed there", "", `
+klm channel show sample`,
+		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
+			c, err := connection.ControlPlane(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			s, err := c.Catalog(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if err := s.RequireModule(args[0], c); err != nil {
+				return err
+			}
+			followers := map[fleetlist.ModuleVersion]int{}
+			_, err = fleetlist.List(cmd.Context(), c, "", func(m *fleetlist.Member) {
+				for _, e := range m.Status.Modules {
+					if e.Name == args[0] {
+						followers[fleetlist.ModuleVersion{Module: e.Name, Version: e.Version, Channel: e.Channel}]++
+					}
+				}
+			})
+			if err != nil {
+				return err
+			}
+			return a.Print(describeChannels(s, args[0], followers))
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a))
+	return c
+}
+
+// channelList is what klm channel list and show show.
+type channelList []channelRow
+
+type channelRow struct {
+	Channel   string         `json:"channel"`
+	Module    string         `json:"module"`
+	Version   string         `json:"version"`
+	Notes     string         `json:"notes,omitempty"`
+	Installed map[string]int `json:"installed,omitempty"` // runtimes that follow the channel, by the version that they have
+	counted   bool
+}
+
+// describeChannels returns the channels of a module with those that follow them. Runtimes that follow none are under the channel "".
+func describeChannels(s *connection.Catalog, module string, followers map[fleetlist.ModuleVersion]int) channelList {
+	all := channelList{}
+	row := func(channel string) *channelRow {
+		i := slices.IndexFunc(all, func(r channelRow) bool { return r.Channel == channel })
+		if i < 0 {
+			i = len(all)
+			all = append(all, channelRow{Channel: channel, Module: module, counted: true, Installed: map[string]int{}})
+		}
+		return &all[i]
+	}
+	for _, assigned := range s.AssignmentsOf(module) {
+		r := row(assigned.Channel)
+		r.Version, r.Notes = assigned.Version, "there is no ModuleTemplate for it"
+		for _, t := range s.TemplatesOf(module) {
+			if connection.VersionOf(t) == assigned.Version {
+				v := versionRow{"", t.IsBeta(), t.IsInternal(), t.Spec.RequiresDowntime}
+				r.Notes = strings.Trim(v.String(), " ()")
+			}
+		}
+	}
+	for key, n := range followers {
+		row(key.Channel).Installed[console.OrDash(key.Version)] += n
+	}
+	slices.SortStableFunc(all, func(a, b channelRow) int { return strings.Compare(a.Channel, b.Channel) })
+	return all
+}
+
+func (l channelList) Names() []string {
+	var all []string
+	for _, r := range l {
+		all = append(all, r.Module+"/"+r.Channel)
+	}
+	return all
+}
+
+func (l channelList) Show(p *console.Page) {
+	if len(l) == 0 {
+		p.Line("no channels")
+		return
+	}
+	header := []string{"CHANNEL", "MODULE", "VERSION"}
+	if l[0].counted {
+		header = append(header, "RUNTIMES", "INSTALLED", "NOTES")
+	}
+	var rows [][]string
+	for _, r := range l {
+		row := []string{r.Channel, r.Module, console.OrDash(r.Version)}
+		if r.Channel == "" {
+			row[0] = "(pinned)"
+		}
+		if r.counted {
+			row = append(row, r.followers(), console.OrDash(r.versions()), console.OrDash(r.Notes))
+		}
+		rows = append(rows, row)
+	}
+	p.Table(header, rows)
+}
+
+func (r *channelRow) followers() string {
+	n := 0
+	for _, some := range r.Installed {
+		n += some
+	}
+	return fmt.Sprint(n)
+}
+
+// versions says which versions are installed how often, the highest first.
+func (r *channelRow) versions() string {
+	var all []string
+	for version := range r.Installed {
+		all = append(all, version)
+	}
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(connection.CompareVersions(b, a), strings.Compare(a, b)) })
+	for i, version := range all {
+		all[i] = fmt.Sprintf("%d × %s", r.Installed[version], version)
+	}
+	return strings.Join(all, ", ")
+}

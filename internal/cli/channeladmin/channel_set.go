@@ -1,0 +1,304 @@
+package channeladmin
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+)
+
+func channelSetCommand(a *console.App) *cobra.Command {
+	o := assigning{}
+	c := a.Command("set MODULE CHANNEL VERSION [--dry-run]", "let a channel of a module point at a version", `
+It says first which runtimes move and which are blocked, and why, as the control plane would decide now. With --dry-run that is all. Which
+maintenance windows there are is known here only with --maintenance-policy-configmap.`, `
+klm channel set sample fast 2.0.0 --dry-run
+klm channel set sample fast 2.0.0
+klm channel set sample experimental 3.0.0 --create`,
+		console.Arguments("MODULE", "CHANNEL", "VERSION"), func(cmd *cobra.Command, args []string) error {
+			o.module, o.channel, o.version = args[0], args[1], args[2]
+			return setChannel(cmd.Context(), a, o)
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a), connection.ModuleVersions(a))
+	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "change nothing")
+	c.Flags().BoolVar(&o.create, "create", false, "add the channel if the module does not have it")
+	c.Flags().StringVar(&o.policy, "maintenance-policy-configmap", "", "ConfigMap with the maintenance policy, as the manager's flag has it")
+	return c
+}
+
+// assigning is what klm channel set is told.
+type assigning struct {
+	module, channel, version string
+	dryRun, create           bool
+	policy                   string
+}
+
+func setChannel(ctx context.Context, a *console.App, o assigning) error {
+	if !connection.ChannelName.MatchString(o.channel) || o.channel == v1beta2.NoChannel {
+		return console.Fail(console.ExitUsage, "CHANNEL: %q is no channel: 3 to 32 lower-case letters, and not %q", o.channel, v1beta2.NoChannel)
+	}
+	c, err := connection.ControlPlane(ctx, a)
+	if err != nil {
+		return err
+	}
+	s, err := c.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.check(s, c); err != nil {
+		return err
+	}
+	w := what{assigning: o, now: s.ForResolve(), then: withAssignment(s, o).ForResolve()}
+	if o.policy != "" {
+		policy, err := readPolicy(ctx, c, o.policy)
+		if err != nil {
+			return err
+		}
+		w.now.Policy, w.then.Policy = policy, policy
+	}
+	r, err := previewEffects(ctx, a, c, w)
+	if err != nil {
+		return err
+	}
+	r.From, _ = s.Releases[o.module].ChannelVersion(o.channel)
+	if !o.dryRun && r.From != o.version {
+		if err := saveAssignment(ctx, c, o, s.Releases[o.module].ResourceVersion); err != nil {
+			return err
+		}
+	}
+	return a.Print(r)
+}
+
+// check fails if the module, its channel or the version is not there.
+func (o *assigning) check(s *connection.Catalog, c *connection.Cluster) error {
+	if err := s.RequireModule(o.module, c); err != nil {
+		return err
+	}
+	r := s.Releases[o.module]
+	switch {
+	case r == nil:
+		return console.Fail(console.ExitFailed, "module %s has no ModuleReleaseMeta: its ModuleTemplates name their channels themselves; create one first", o.module)
+	case r.IsMandatory():
+		return console.Fail(console.ExitFailed, "module %s is mandatory: it has one version for all runtimes, spec.mandatory.version of its ModuleReleaseMeta, and no channels", o.module)
+	}
+	if all := s.ChannelsOf(o.module); !slices.Contains(all, o.channel) && !o.create {
+		return console.Fail(console.ExitNotFound, "module %s has no channel %q: %s; --create adds it", o.module, o.channel, console.Suggest(o.channel, all))
+	}
+	if s.Templates[channel.TemplateName(o.module, o.version)] == nil {
+		var all []string
+		for _, t := range s.TemplatesOf(o.module) {
+			all = append(all, connection.VersionOf(t))
+		}
+		return console.Fail(console.ExitNotFound, "module %s has no version %s: %s; publish it first", o.module, o.version, console.Suggest(o.version, all))
+	}
+	return nil
+}
+
+// withAssignment returns the stock as it would be.
+func withAssignment(s *connection.Catalog, o assigning) *connection.Catalog {
+	then := &connection.Catalog{Releases: maps.Clone(s.Releases), Templates: s.Templates}
+	r := s.Releases[o.module].DeepCopy()
+	i := slices.IndexFunc(r.Spec.Channels, func(c v1beta2.ChannelVersion) bool { return c.Channel == o.channel })
+	if i < 0 {
+		i = len(r.Spec.Channels)
+		r.Spec.Channels = append(r.Spec.Channels, v1beta2.ChannelVersion{Channel: o.channel})
+	}
+	r.Spec.Channels[i].Version = o.version
+	then.Releases[o.module] = r
+	return then
+}
+
+// readPolicy reads the maintenance policy.
+func readPolicy(ctx context.Context, c *connection.Cluster, name string) (*channel.Policy, error) {
+	cm := &corev1.ConfigMap{}
+	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, cm); err != nil {
+		return nil, c.Explain(err, "reading ConfigMap "+name)
+	}
+	p, err := channel.PolicyIn(cm.Data)
+	if err != nil {
+		return nil, console.Fail(console.ExitFailed, "ConfigMap %s: %v", name, err)
+	}
+	return p, nil
+}
+
+// what is a question to package channel: what it decides now, and what it would decide then.
+type what struct {
+	assigning
+	now, then channel.Catalog
+}
+
+// version is the version of a module that a runtime has, and the one that it was told to have.
+type version struct{ installed, ordered string }
+
+// previewEffects asks for every runtime what the change means.
+func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, w what) (*assignReport, error) {
+	versions, kymas := map[string]version{}, []*v1beta2.Kyma{}
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error {
+		_, err := fleetlist.ListAs(ctx, c, "manifests", v1beta2.LabelModuleName+"="+w.module, func(m *v1beta2.Manifest) {
+			if m.DeletionTimestamp.IsZero() {
+				ordered := cmp.Or(m.Annotations[v1beta2.AnnotationOrderedVersion], m.Spec.Version)
+				versions[m.KymaName()] = version{cmp.Or(m.Status.Version, ordered), ordered}
+			}
+		})
+		return err
+	})
+	both.Go(func() error {
+		_, err := fleetlist.ListAs(ctx, c, "kymas", "", func(k *v1beta2.Kyma) {
+			wished := connection.WithRequest(k)
+			if m := wished.Module(w.module); m != nil && m.Version == "" && wished.ModuleChannel(w.module) == w.channel {
+				k.ManagedFields, k.Status = nil, v1beta2.KymaStatus{}
+				kymas = append(kymas, k)
+			}
+		})
+		return err
+	})
+	if err := both.Wait(); err != nil {
+		return nil, err
+	}
+	r := &assignReport{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.dryRun, Runtimes: []effect{}}
+	for _, k := range kymas {
+		r.Runtimes = append(r.Runtimes, w.effectOn(k, versions[k.Name], a))
+	}
+	slices.SortFunc(r.Runtimes, func(a, b effect) int {
+		return cmp.Or(cmp.Compare(a.order(), b.order()), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Runtime, b.Runtime))
+	})
+	return r, nil
+}
+
+// effectOn asks for one runtime.
+func (w *what) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect {
+	wished := connection.WithRequest(k)
+	m := wished.Module(w.module)
+	question := channel.RequestFor(k, wished, m)
+	question.Installed, question.Ordered, question.Now = has.installed, has.ordered, a.Now()
+	d := channel.Resolve(w.then, question)
+	e := effect{Runtime: k.Name, From: has.installed, To: d.Version, Effect: "stays"}
+	switch b := d.Blocker; {
+	case !m.IsManaged():
+		e.Reason = v1beta2.ReasonUnmanaged
+	case b != nil && b.Code == v1beta2.ReasonWindowUnknown && w.then.Policy == nil:
+		e.Effect, e.Reason, e.Message = "waits", v1beta2.ReasonWaitingForWindow, "it needs a downtime, and waits for the maintenance window"
+	case b != nil && b.Code == v1beta2.ReasonWaitingForWindow:
+		e.Effect, e.Reason, e.Message = "waits", b.Code, b.Message
+	case b != nil:
+		e.Effect, e.Reason, e.Message = "blocked", b.Code, b.Message
+	case d.Next != "" && d.Next != has.ordered:
+		e.Effect = "moves"
+	case has.ordered != "" && has.installed != d.Version:
+		e.Effect, e.Message = "stays", "it is on its way there already"
+	}
+	return e
+}
+
+// saveAssignment writes the version of a channel, if the ModuleReleaseMeta is still the one that was looked at.
+func saveAssignment(ctx context.Context, c *connection.Cluster, o assigning, seen string) error {
+	doing := "changing ModuleReleaseMeta " + o.module
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta))
+	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: o.module}, u); err != nil {
+		return c.Explain(err, doing)
+	}
+	if u.GetResourceVersion() != seen {
+		return console.Fail(console.ExitFailed, "%s: somebody else has changed it in the meantime: look again, and try again", doing)
+	}
+	channels, _, _ := unstructured.NestedSlice(u.Object, "spec", "channels")
+	i := slices.IndexFunc(channels, func(c any) bool {
+		entry, ok := c.(map[string]any)
+		return ok && entry["channel"] == o.channel
+	})
+	if i < 0 {
+		channels = append(channels, map[string]any{"channel": o.channel, "version": o.version})
+	} else if entry, ok := channels[i].(map[string]any); ok {
+		entry["version"] = o.version
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"resourceVersion": seen}, "spec": map[string]any{"channels": channels}})
+	if err != nil {
+		return fmt.Errorf("encoding the channels: %w", err)
+	}
+	return c.Explain(c.Patch(ctx, u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(connection.FieldOwner), client.FieldValidation("Strict")), doing)
+}
+
+// assignReport is what klm channel set shows.
+type assignReport struct {
+	Module   string   `json:"module"`
+	Channel  string   `json:"channel"`
+	From     string   `json:"from,omitempty"`
+	Version  string   `json:"version"`
+	DryRun   bool     `json:"dryRun"`
+	Runtimes []effect `json:"runtimes"` // that follow the channel
+}
+
+// effect is what becomes of one runtime.
+type effect struct {
+	Runtime string `json:"runtime"`
+	Effect  string `json:"effect"` // moves, waits (for a window), blocked, stays
+	From    string `json:"from,omitempty"`
+	To      string `json:"to,omitempty"`
+	Reason  string `json:"reason,omitempty"`
+	Message string `json:"message,omitempty"`
+}
+
+// order is that of the list: what needs a look comes first.
+func (e *effect) order() int {
+	return slices.Index([]string{"blocked", "waits", "moves", "stays"}, e.Effect)
+}
+
+func (r *assignReport) Names() []string {
+	var all []string
+	for _, e := range r.Runtimes {
+		if e.Effect == "moves" {
+			all = append(all, "kyma/"+e.Runtime)
+		}
+	}
+	return all
+}
+
+func (r *assignReport) Show(p *console.Page) {
+	counts := map[string]int{}
+	for _, e := range r.Runtimes {
+		counts[e.Effect]++
+	}
+	verb := "now points"
+	if r.DryRun {
+		verb = "would point"
+	}
+	if r.From == r.Version {
+		p.Line("Channel %s of module %s points at %s already.", r.Channel, r.Module, r.Version)
+	} else {
+		p.Line("Channel %s of module %s %s at %s instead of %s.", r.Channel, r.Module, verb, r.Version, console.OrDash(r.From))
+	}
+	p.Line("%s of that channel: %d to move, %d to wait for a window, %d blocked, %d to stay.",
+		console.Count(len(r.Runtimes), "runtime"), counts["moves"], counts["waits"], counts["blocked"], counts["stays"])
+	const most = 20
+	var rows [][]string
+	for i, e := range r.Runtimes {
+		if i == most && !p.Wide {
+			break
+		}
+		rows = append(rows, []string{e.Runtime, e.Effect, console.OrDash(e.From), console.OrDash(e.To), console.OrDash(e.Reason), p.Clip(e.Message, 80)})
+	}
+	if len(rows) > 0 {
+		p.Line("")
+		p.Table([]string{"RUNTIME", "EFFECT", "FROM", "TO", "REASON", "MESSAGE"}, rows)
+	}
+	if len(rows) < len(r.Runtimes) {
+		p.Line("and %d more, see -o wide", len(r.Runtimes)-len(rows))
+	}
+}

@@ -1,0 +1,65 @@
+package channeladmin
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+func TestEffects(t *testing.T) {
+	o := assigning{module: "sample", channel: "regular", version: "2.0.0"}
+	s := fixture.Catalog()
+	w := what{assigning: o, now: s.ForResolve(), then: withAssignment(s, o).ForResolve()}
+	back := assigning{module: "sample", channel: "fast", version: "1.0.0"}
+	backwards := what{assigning: back, now: s.ForResolve(), then: withAssignment(s, back).ForResolve()}
+	beta := assigning{module: "sample", channel: "regular", version: "3.0.0"}
+	forBeta := what{assigning: beta, now: s.ForResolve(), then: withAssignment(s, beta).ForResolve()}
+	paused := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{v1beta2.AnnotationPaused: "x"}}, Spec: v1beta2.KymaSpec{Channel: "regular", Modules: []v1beta2.Module{{Name: "sample"}}}}
+	plain := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1beta2.KymaSpec{Channel: "regular", SkipMaintenanceWindows: true, Modules: []v1beta2.Module{{Name: "sample"}}}}
+	waiting := plain.DeepCopy()
+	waiting.Spec.SkipMaintenanceWindows = false
+	unmanaged := plain.DeepCopy()
+	unmanaged.Spec.Modules[0].Managed = new(false)
+	fast := plain.DeepCopy()
+	fast.Spec.Channel = "fast"
+	cases := map[string]struct {
+		reason string
+		what   what
+		kyma   *v1beta2.Kyma
+		has    version
+		effect string
+		code   string
+	}{
+		"Moves":     {"an update", w, plain, version{"1.0.0", "1.0.0"}, "moves", ""},
+		"Installs":  {"it is not there yet", w, plain, version{}, "moves", ""},
+		"There":     {"it has the version already", w, plain, version{"2.0.0", "2.0.0"}, "stays", ""},
+		"OnItsWay":  {"it is being updated to it", w, plain, version{"1.0.0", "2.0.0"}, "stays", ""},
+		"Window":    {"2.0.0 needs a downtime", w, waiting, version{"1.0.0", "1.0.0"}, "waits", v1beta2.ReasonWaitingForWindow},
+		"Paused":    {"nothing moves", w, paused, version{"1.0.0", "1.0.0"}, "blocked", v1beta2.ReasonKymaPaused},
+		"Unmanaged": {"it was handed over", w, unmanaged, version{"1.0.0", "1.0.0"}, "stays", v1beta2.ReasonUnmanaged},
+		"Downgrade": {"back is refused", backwards, fast, version{"2.0.0", "2.0.0"}, "blocked", v1beta2.ReasonDowngradeRefused},
+		"Beta":      {"only for some", forBeta, plain, version{"1.0.0", "1.0.0"}, "blocked", v1beta2.ReasonModuleNotAllowed},
+	}
+	a := &console.App{Now: func() time.Time { return fixture.Noon }}
+	r := &assignReport{Module: "sample", Channel: "regular", From: "1.0.0", Version: "2.0.0", DryRun: true}
+	for _, name := range []string{"Beta", "Downgrade", "Paused", "Window", "Moves", "Installs", "There", "OnItsWay", "Unmanaged"} {
+		c := cases[name]
+		e := c.what.effectOn(c.kyma, c.has, a)
+		if e.Effect != c.effect || e.Reason != c.code {
+			t.Errorf("%s: %s: got %+v", name, c.reason, e)
+		}
+		e.Runtime = strings.ToLower(name)
+		r.Runtimes = append(r.Runtimes, e)
+	}
+	fixture.Golden(t, "channel_set.txt", fixture.Text(t, r, config.FormatTable))
+	if version := s.AssignmentsOf("sample")[1].Version; version != "1.0.0" {
+		t.Errorf("asking has changed the catalog: %s", version)
+	}
+}

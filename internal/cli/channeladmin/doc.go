@@ -1,0 +1,29 @@
+// Package channeladmin has the commands of klm for those who release modules to a fleet: the catalog and its channels.
+//
+// # Use
+//
+//	root.AddCommand(channeladmin.Commands(a)...)
+//
+// # How it works
+//
+// klm channel set asks package channel for every runtime of the channel what the change would mean, shows that, and
+// then writes one field of the ModuleReleaseMeta.
+//
+// # What it does not do
+//
+// It publishes no versions: see package moduleauthor.
+package channeladmin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Commands returns the commands of this package.
+func Commands(a *console.App) []*cobra.Command {
+	return []*cobra.Command{
+		channelCommand(a),
+		catalogCommand(a),
+	}
+}

@@ -1,0 +1,145 @@
+package connection
+
+import (
+	"cmp"
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+var ChannelName = regexp.MustCompile(`^[a-z]{3,32}$`)
+
+// Catalog is a catalog: that of a control plane, or what a runtime sees of it.
+type Catalog struct {
+	Releases  map[string]*v1beta2.ModuleReleaseMeta
+	Templates map[string]*v1beta2.ModuleTemplate
+}
+
+// Catalog reads the whole catalog.
+func (c *Cluster) Catalog(ctx context.Context) (*Catalog, error) {
+	var releases v1beta2.ModuleReleaseMetaList
+	var templates v1beta2.ModuleTemplateList
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error {
+		return c.Explain(c.List(ctx, &releases, c.InNamespace()), "reading the ModuleReleaseMetas")
+	})
+	both.Go(func() error {
+		return c.Explain(c.List(ctx, &templates, c.InNamespace()), "reading the ModuleTemplates")
+	})
+	if err := both.Wait(); err != nil {
+		return nil, err
+	}
+	return NewCatalog(releases.Items, templates.Items), nil
+}
+
+func NewCatalog(releases []v1beta2.ModuleReleaseMeta, templates []v1beta2.ModuleTemplate) *Catalog {
+	s := &Catalog{Releases: map[string]*v1beta2.ModuleReleaseMeta{}, Templates: map[string]*v1beta2.ModuleTemplate{}}
+	for i := range releases {
+		s.Releases[releases[i].Name] = &releases[i]
+	}
+	for i := range templates {
+		s.Templates[templates[i].Name] = &templates[i]
+	}
+	return s
+}
+
+// ForResolve returns the stock as package channel asks it. Which modules are restricted is a flag of the manager; here it is taken from the selectors,
+// which are for restricted modules only.
+func (s *Catalog) ForResolve() channel.Catalog {
+	c := channel.Catalog{
+		Release:   func(module string) *v1beta2.ModuleReleaseMeta { return s.Releases[module] },
+		Template:  func(name string) *v1beta2.ModuleTemplate { return s.Templates[name] },
+		Templates: s.TemplatesOf,
+	}
+	for name, r := range s.Releases {
+		if r.Spec.KymaSelector != nil {
+			c.Restricted = append(c.Restricted, name)
+		}
+	}
+	return c
+}
+
+// Modules returns the names of all modules.
+func (s *Catalog) Modules() []string {
+	var all []string
+	for name := range s.Releases {
+		all = append(all, name)
+	}
+	for _, t := range s.Templates {
+		if t.Spec.Channel != "" {
+			all = append(all, channel.ModuleOf(t))
+		}
+	}
+	slices.Sort(all)
+	return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
+}
+
+// TemplatesOf returns the versions of a module, the highest first.
+func (s *Catalog) TemplatesOf(module string) []*v1beta2.ModuleTemplate {
+	var all []*v1beta2.ModuleTemplate
+	for _, t := range s.Templates {
+		if channel.ModuleOf(t) == module {
+			all = append(all, t)
+		}
+	}
+	slices.SortFunc(all, func(a, b *v1beta2.ModuleTemplate) int {
+		return cmp.Or(CompareVersions(VersionOf(b), VersionOf(a)), strings.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+// ChannelsOf returns the channels of a module.
+func (s *Catalog) ChannelsOf(module string) []string {
+	var all []string
+	for _, c := range s.AssignmentsOf(module) {
+		all = append(all, c.Channel)
+	}
+	return all
+}
+
+// AssignmentsOf returns which version each channel of a module has, by channel.
+func (s *Catalog) AssignmentsOf(module string) []v1beta2.ChannelVersion {
+	var all []v1beta2.ChannelVersion
+	if r := s.Releases[module]; r != nil {
+		all = slices.Clone(r.Spec.Channels)
+	} else {
+		for _, t := range s.TemplatesOf(module) {
+			if t.Spec.Channel != "" {
+				all = append(all, v1beta2.ChannelVersion{Channel: t.Spec.Channel, Version: VersionOf(t)})
+			}
+		}
+	}
+	slices.SortFunc(all, func(a, b v1beta2.ChannelVersion) int { return strings.Compare(a.Channel, b.Channel) })
+	return all
+}
+
+// RequireModule fails if there is no such module, and says which one may be meant.
+func (s *Catalog) RequireModule(module string, c *Cluster) error {
+	if all := s.Modules(); !slices.Contains(all, module) {
+		return console.Fail(console.ExitNotFound, "there is no module %q in the catalog of %s: %s", module, c, console.Suggest(module, all))
+	}
+	return nil
+}
+
+// VersionOf returns the version that a template describes.
+func VersionOf(t *v1beta2.ModuleTemplate) string {
+	return cmp.Or(t.Spec.Version, strings.TrimPrefix(t.Name, channel.ModuleOf(t)+"-"))
+}
+
+// CompareVersions returns -1, 0 or +1 if version a comes before, with or after b. What is not a version comes with everything.
+func CompareVersions(a, b string) int {
+	va, errA := semver.StrictNewVersion(a)
+	vb, errB := semver.StrictNewVersion(b)
+	if errA != nil || errB != nil {
+		return 0
+	}
+	return va.Compare(vb)
+}

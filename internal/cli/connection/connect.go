@@ -1,0 +1,294 @@
+package connection
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Cluster is the one that klm talks to.
+type Cluster struct {
+	client.WithWatch
+	Config  *rest.Config
+	Context string   // of the kubeconfig
+	URL     *url.URL // of the API server
+	http    *http.Client
+	// namespace has the Kymas and the catalog.
+	Namespace string
+	// wish is the name of the Kyma whose spec is the wish of this cluster's admin. Set by app.runtime.
+	OwnKyma string
+	// serves are the kinds of ours that it serves, by the name of their resource.
+	Serves map[string]bool
+}
+
+// String names the cluster in messages.
+func (c *Cluster) String() string {
+	return fmt.Sprintf("%s (context %q)", c.Config.Host, c.Context)
+}
+
+// IsControlPlane tells whether fleets are looked after from here; only there Manifests are known.
+func (c *Cluster) IsControlPlane() bool { return c.Serves["manifests"] }
+
+// ControlPlane connects to a control plane.
+func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
+	c, err := connect(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if !c.IsControlPlane() {
+		return nil, console.Fail(console.ExitCluster, "%s is a runtime, and this needs a control plane: choose another --context", c)
+	}
+	if c.Namespace == "" {
+		c.Namespace = c.kymaNamespace(ctx)
+	}
+	return c, nil
+}
+
+// kymaNamespace returns the namespace of Kymas in a control plane: in one that looks after itself only, it is that of runtimes.
+func (c *Cluster) kymaNamespace(ctx context.Context) string {
+	for _, namespace := range []string{v1beta2.ControlPlaneNamespace, v1beta2.RuntimeNamespace} {
+		if list := (&metav1.PartialObjectMetadataList{}); c.listMetadata(ctx, "Kyma", namespace, 1, list) == nil && len(list.Items) > 0 {
+			return namespace
+		}
+	}
+	return v1beta2.ControlPlaneNamespace
+}
+
+// listMetadata lists metadata of at most so many objects of a kind of ours.
+func (c *Cluster) listMetadata(ctx context.Context, kind, namespace string, most int64, into *metav1.PartialObjectMetadataList) error {
+	into.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(kind + "List"))
+	return c.List(ctx, into, client.InNamespace(namespace), client.Limit(most))
+}
+
+// Runtime connects to a runtime, which may be a control plane that looks after itself.
+func Runtime(ctx context.Context, a *console.App) (*Cluster, error) {
+	c, err := connect(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	if c.Namespace == "" {
+		c.Namespace = v1beta2.RuntimeNamespace
+	}
+	c.OwnKyma = v1beta2.RuntimeKymaName
+	if !c.IsControlPlane() {
+		return c, nil
+	}
+	here := &metav1.PartialObjectMetadataList{}
+	if err := c.listMetadata(ctx, "Kyma", c.Namespace, 2, here); err != nil {
+		return nil, c.Explain(err, "looking for the Kyma of this cluster")
+	}
+	if len(here.Items) != 1 {
+		return nil, console.Fail(console.ExitCluster, "%s is a control plane, and this is for the admin of a runtime: choose the --context of a runtime; from here, klm why RUNTIME says how its modules are", c)
+	}
+	c.OwnKyma = here.Items[0].Name
+	return c, nil
+}
+
+// ControlPlaneOrRuntime connects to a control plane or a runtime.
+func ControlPlaneOrRuntime(ctx context.Context, a *console.App) (*Cluster, error) {
+	c, err := connect(ctx, a)
+	if err != nil || c.Namespace != "" {
+		return c, err
+	}
+	c.Namespace = v1beta2.RuntimeNamespace
+	if c.IsControlPlane() {
+		c.Namespace = c.kymaNamespace(ctx)
+	}
+	return c, nil
+}
+
+// connect finds the cluster as kubectl does, and which kinds of ours it serves.
+func connect(ctx context.Context, a *console.App) (*Cluster, error) {
+	c, err := Open(a)
+	if err != nil {
+		return nil, err
+	}
+	return c, c.DetectKinds(ctx)
+}
+
+// Open reads the kubeconfig; it asks nothing of the cluster.
+func Open(a *console.App) (*Cluster, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	rules.ExplicitPath = a.Config.Kubeconfig
+	loader := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: a.Config.Context})
+	raw, err := loader.RawConfig()
+	if err != nil {
+		return nil, console.Fail(console.ExitCluster, "reading the kubeconfig: %v", err)
+	}
+	current := raw.CurrentContext
+	if a.Config.Context != "" {
+		current = a.Config.Context
+		if raw.Contexts[current] == nil {
+			return nil, console.Fail(console.ExitCluster, "the kubeconfig has no context %q: %s", current, console.Suggest(current, slices.Collect(maps.Keys(raw.Contexts))))
+		}
+	}
+	config, err := loader.ClientConfig()
+	switch {
+	case clientcmd.IsEmptyConfig(err):
+		return nil, console.Fail(console.ExitCluster, "no cluster to talk to: give --kubeconfig, set $KUBECONFIG, or choose a context with kubectl config use-context")
+	case err != nil:
+		return nil, console.Fail(console.ExitCluster, "reading the kubeconfig: %v", err)
+	}
+	config.Timeout, config.QPS, config.UserAgent = a.Config.RequestTimeout, -1, FieldOwner
+	return New(config, current, a.Config.Namespace)
+}
+
+// New returns a cluster of which nothing is known yet.
+func New(config *rest.Config, context, namespace string) (*Cluster, error) {
+	config.WarningHandler = rest.NoWarnings{}
+	c := &Cluster{Config: config, Context: context, Namespace: namespace}
+	invalid := func(err error) error {
+		return console.Fail(console.ExitCluster, "using context %q of the kubeconfig: %v", context, err)
+	}
+	var err error
+	if c.URL, _, err = rest.DefaultServerUrlFor(config); err != nil {
+		return nil, invalid(err)
+	}
+	if c.http, err = rest.HTTPClientFor(config); err != nil {
+		return nil, invalid(err)
+	}
+	kinds, mapper, err := clientKinds()
+	if err != nil {
+		return nil, err
+	}
+	if c.WithWatch, err = client.NewWithWatch(config, client.Options{Scheme: kinds, Mapper: mapper, HTTPClient: c.http}); err != nil {
+		return nil, invalid(err)
+	}
+	return c, nil
+}
+
+// clientKinds returns the kinds that klm uses, so that nobody has to be asked for them.
+func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
+	kinds := runtime.NewScheme()
+	err := errors.Join(corev1.AddToScheme(kinds), authorizationv1.AddToScheme(kinds), v1beta2.AddToScheme(kinds))
+	if err != nil {
+		return nil, nil, fmt.Errorf("registering kinds: %w", err)
+	}
+	mapper := meta.NewDefaultRESTMapper(nil)
+	for scope, all := range map[meta.RESTScope][]schema.GroupVersionKind{
+		meta.RESTScopeNamespace: {
+			v1beta2.GroupVersion.WithKind("Kyma"), v1beta2.GroupVersion.WithKind("Manifest"), v1beta2.GroupVersion.WithKind("Watcher"),
+			v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate), v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
+			corev1.SchemeGroupVersion.WithKind("Secret"), corev1.SchemeGroupVersion.WithKind("Event"), corev1.SchemeGroupVersion.WithKind("ConfigMap"),
+			corev1.SchemeGroupVersion.WithKind("Pod"), {Group: "apps", Version: "v1", Kind: "Deployment"}, {Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"},
+		},
+		meta.RESTScopeRoot: {
+			corev1.SchemeGroupVersion.WithKind("Namespace"), authorizationv1.SchemeGroupVersion.WithKind("SelfSubjectAccessReview"),
+			{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"},
+		},
+	} {
+		for _, gvk := range all {
+			mapper.Add(gvk, scope)
+		}
+	}
+	return kinds, mapper, nil
+}
+
+// DetectKinds asks which kinds of ours the cluster serves.
+func (c *Cluster) DetectKinds(ctx context.Context) error {
+	list := &metav1.APIResourceList{}
+	err := c.GetJSON(ctx, "/apis/"+v1beta2.GroupVersion.String(), list)
+	switch {
+	case apierrors.IsNotFound(err):
+		return c.explainMissingKinds(ctx)
+	case err != nil:
+		return c.Explain(err, "asking which kinds there are")
+	}
+	c.Serves = map[string]bool{}
+	for _, r := range list.APIResources {
+		c.Serves[r.Name] = true
+	}
+	for _, needed := range []string{"kymas", "moduletemplates", "modulereleasemetas"} {
+		if !c.Serves[needed] {
+			return console.Fail(console.ExitCluster, "%s has no %s.%s: its definitions are older than this klm, or incomplete: have its operator install them (make install)",
+				c, needed, v1beta2.GroupVersion.Group)
+		}
+	}
+	return nil
+}
+
+// explainMissingKinds says why there are no kinds of ours.
+func (c *Cluster) explainMissingKinds(ctx context.Context) error {
+	group := &metav1.APIGroup{}
+	if err := c.GetJSON(ctx, "/apis/"+v1beta2.GroupVersion.Group, group); err == nil && len(group.Versions) > 0 {
+		var versions []string
+		for _, v := range group.Versions {
+			versions = append(versions, v.Version)
+		}
+		return console.Fail(console.ExitCluster, "%s serves %s only as %s: its definitions are older than this klm, which needs %s: have its operator update them",
+			c, v1beta2.GroupVersion.Group, strings.Join(versions, ", "), v1beta2.GroupVersion.Version)
+	}
+	return console.Fail(console.ExitCluster, "%s has no definitions of %s: it is neither a control plane nor a runtime that was registered: check --context; "+
+		"for a new control plane, install them (make install); for a new runtime, register it (klm runtime add)", c, v1beta2.GroupVersion.Group)
+}
+
+// GetJSON reads a path as JSON.
+func (c *Cluster) GetJSON(ctx context.Context, path string, into any) error {
+	body, err := c.OpenPath(ctx, path)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return json.NewDecoder(body).Decode(into)
+}
+
+// OpenPath reads a path. Whoever gets the body closes it. An error of the API server is one of package apierrors.
+func (c *Cluster) OpenPath(ctx context.Context, path string) (io.ReadCloser, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.URL.String(), "/")+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	request.Header.Set("Accept", "application/json")
+	response, err := c.http.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	if response.StatusCode == http.StatusOK {
+		return response.Body, nil
+	}
+	defer response.Body.Close()
+	status := &metav1.Status{}
+	if json.NewDecoder(response.Body).Decode(status) == nil && status.Kind == "Status" {
+		return nil, apierrors.FromObject(status)
+	}
+	return nil, apierrors.NewGenericServerResponse(response.StatusCode, "get", schema.GroupResource{}, "", path, 0, true)
+}
+
+// AccessSecrets lists the access Secrets of a runtime, by metadata alone.
+func (c *Cluster) AccessSecrets(ctx context.Context, name string) (*metav1.PartialObjectMetadataList, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
+	return list, c.List(ctx, list, client.InNamespace(c.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: name})
+}
+
+// FieldOwner owns what klm writes.
+const FieldOwner = "klm"
+
+// UID tells clusters apart.
+func (c *Cluster) UID(ctx context.Context) (string, error) {
+	n := &metav1.PartialObjectMetadata{}
+	n.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+	err := c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, n)
+	return string(n.UID), err
+}

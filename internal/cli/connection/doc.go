@@ -1,0 +1,19 @@
+// Package connection connects klm to a control plane or a runtime, and reads what several commands need from there: a
+// Kyma, the catalog.
+//
+// # Use
+//
+//	c, err := connection.ControlPlane(ctx, a)
+//	k, err := c.Kyma(ctx, "runtime-a")
+//
+// # How it works
+//
+// The kubeconfig is found as kubectl finds it. The cluster is asked which kinds of our API group it serves: one that
+// serves Manifests is a control plane, one that does not is a runtime. [Cluster.Explain] turns errors of API servers
+// into messages with an exit code. [WaitForKyma] waits for a change of a Kyma by a watch, and reads it every two
+// seconds where watches are forbidden.
+//
+// # What it does not do
+//
+// It lists no fleets: see package fleetlist.
+package connection

@@ -1,0 +1,81 @@
+package console
+
+import (
+	"context"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+// Streams are what a command reads from and writes to. Answers go to Out, progress and errors to Err.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// App is one call of klm.
+type App struct {
+	Streams
+	Config *config.Klm
+	Name   string // as the user calls it: klm, or kubectl lifecycle
+	Now    func() time.Time
+}
+
+// Group returns a command that only has others.
+func (a *App) Group(use, short, long, example string, commands ...*cobra.Command) *cobra.Command {
+	g := a.Command(use, short, long, example, cobra.ArbitraryArgs, func(cmd *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return cmd.Help()
+		}
+		var names []string
+		for _, c := range cmd.Commands() {
+			names = append(names, c.Name())
+		}
+		return Fail(ExitUsage, "there is no command %q: %s", args[0], Suggest(args[0], names))
+	})
+	g.AddCommand(commands...)
+	return g
+}
+
+// Command returns a command. The example is given as for klm.
+func (a *App) Command(use, short, long, example string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
+	example = strings.ReplaceAll("\n"+strings.TrimSpace(example), "\nklm ", "\n  "+a.Name+" ")
+	return &cobra.Command{
+		Use: use, Short: short, Long: strings.TrimSpace(strings.ToUpper(short[:1]) + short[1:] + ".\n" + long), Example: strings.TrimPrefix(example, "\n"),
+		Args: args, DisableFlagsInUseLine: true, ValidArgsFunction: cobra.NoFileCompletions,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := run(cmd, args)
+			if errors.Is(err, context.Canceled) {
+				return Fail(ExitFailed, "interrupted")
+			}
+			return err
+		},
+	}
+}
+
+// Arguments checks the number of arguments by their names: those in brackets may be left out.
+func Arguments(names ...string) cobra.PositionalArgs {
+	least := 0
+	for _, n := range names {
+		if !strings.HasPrefix(n, "[") {
+			least++
+		}
+	}
+	return func(_ *cobra.Command, args []string) error {
+		switch {
+		case len(args) < least:
+			return Fail(ExitUsage, "%s is missing", names[len(args)])
+		case len(args) > len(names):
+			return Fail(ExitUsage, "%q is too much", args[len(names)])
+		case slices.Contains(args, ""):
+			return Fail(ExitUsage, "%s must not be empty", names[slices.Index(args, "")])
+		}
+		return nil
+	}
+}

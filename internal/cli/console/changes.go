@@ -1,0 +1,30 @@
+package console
+
+import (
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+)
+
+// Changes shows what would become of objects.
+func (p *Page) Changes(changes []author.Change, unchanged int) {
+	const most = 20
+	for _, c := range changes {
+		p.Line("%-7s  %s", c.Action, c.Object)
+		if c.Message != "" {
+			p.Wrap("           ", c.Message)
+		}
+		shown := c.Fields
+		if !p.Wide && len(shown) > most {
+			shown = shown[:most]
+		}
+		for _, f := range shown {
+			p.Line("           %s: %s → %s", f.Path, p.Clip(OrDash(f.Before), 60), p.Clip(OrDash(f.After), 60))
+		}
+		if more := len(c.Fields) - len(shown); more > 0 {
+			p.Line("           and %s more; -o wide shows all", Count(more, "field"))
+		}
+	}
+	if len(changes) == 0 {
+		p.Line("nothing would change")
+	}
+	p.Line("%s would stay as they are", Count(unchanged, "object"))
+}

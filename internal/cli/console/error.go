@@ -1,0 +1,41 @@
+package console
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Exit codes. They are stable; the help of the root lists them.
+const (
+	ExitOK        = 0
+	ExitFailed    = 1 // none of the others
+	ExitUsage     = 2 // the command line is wrong; nothing was asked of a cluster
+	ExitNotReady  = 3 // it is not as wished yet, or something is in the way
+	ExitNotFound  = 4 // what was named does not exist
+	ExitForbidden = 5 // no permission, or the credentials are not accepted
+	ExitCluster   = 6 // no cluster, one that does not answer, or the wrong one
+)
+
+// Problem is an error with an exit code.
+type Problem struct {
+	code    int
+	message string
+}
+
+func (p *Problem) Error() string { return p.message }
+
+// Fail returns a problem.
+func Fail(code int, format string, args ...any) error {
+	return &Problem{code, fmt.Sprintf(format, args...)}
+}
+
+// ExitCode returns the exit code of an error.
+func ExitCode(err error) int {
+	if err == nil {
+		return ExitOK
+	}
+	if p, ok := errors.AsType[*Problem](err); ok {
+		return p.code
+	}
+	return ExitFailed
+}

@@ -1,0 +1,13 @@
+package console
+
+import ()
+
+// Outcome is the report of a verb that has nothing to show but that it is done.
+type Outcome struct {
+	Object string `json:"object"`
+	Result string `json:"result"`
+}
+
+func (s Outcome) Names() []string { return []string{s.Object} }
+
+func (s Outcome) Show(p *Page) { p.Line("%s", s.Result) }

@@ -1,0 +1,186 @@
+package console
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/util/duration"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+// StateNew stands for a Kyma that nobody has looked at yet.
+const StateNew v1beta2.State = "New"
+
+// Report is what a verb has found. In the formats for programs it is encoded as it is.
+type Report interface {
+	// show writes it for people.
+	Show(p *Page)
+	// names returns what it is about, as kind/name or a name.
+	Names() []string
+}
+
+// Print writes a report in the format that was asked for.
+func (a *App) Print(r Report) error {
+	var text []byte
+	var err error
+	switch a.Config.Output {
+	case config.FormatJSON:
+		if text, err = json.MarshalIndent(r, "", "  "); err == nil {
+			text = append(text, '\n')
+		}
+	case config.FormatYAML:
+		text, err = yaml.Marshal(r)
+	case config.FormatName:
+		for _, name := range r.Names() {
+			text = append(append(text, name...), '\n')
+		}
+	default:
+		p := a.Page()
+		r.Show(p)
+		text = []byte(p.String())
+	}
+	if err != nil {
+		return fmt.Errorf("encoding the answer: %w", err)
+	}
+	if _, err := a.Out.Write(text); err != nil {
+		return fmt.Errorf("writing the answer: %w", err)
+	}
+	return nil
+}
+
+func (a *App) Page() *Page {
+	return &Page{Wide: a.Config.Output == config.FormatWide, colours: !a.Config.NoColor && IsTerminal(a.Out), Now: a.Now()}
+}
+
+// IsTerminal tells whether a person sees what is written.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// Page is text for people on its way.
+type Page struct {
+	strings.Builder
+	Wide, colours bool
+	Now           time.Time
+}
+
+// Line writes a line.
+func (p *Page) Line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
+
+// Table writes rows under a header. A column whose title begins with + is shown in wide tables only. What states say is coloured.
+func (p *Page) Table(header []string, rows [][]string) {
+	all := make([][]string, len(rows)+1)
+	for column, title := range header {
+		title, isWide := strings.CutPrefix(title, "+")
+		if isWide && !p.Wide {
+			continue
+		}
+		all[0] = append(all[0], title)
+		for i, row := range rows {
+			all[i+1] = append(all[i+1], row[column])
+		}
+	}
+	p.Rows(all)
+}
+
+// Rows writes cells in columns.
+func (p *Page) Rows(rows [][]string) {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	for _, row := range rows {
+		var b strings.Builder
+		for i, cell := range row {
+			b.WriteString(p.State(cell) + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+3))
+		}
+		p.Line("%s", strings.TrimRight(b.String(), " "))
+	}
+}
+
+// Wrap writes a long text in lines that begin with indent.
+func (p *Page) Wrap(indent, text string) {
+	const width = 120
+	line := indent
+	for word := range strings.FieldsSeq(text) {
+		if line != indent && utf8.RuneCountInString(line)+1+utf8.RuneCountInString(word) > width {
+			p.Line("%s", line)
+			line = indent
+		}
+		if line != indent {
+			line += " "
+		}
+		line += word
+	}
+	p.Line("%s", line)
+}
+
+// Since says since when something is so, with a comma before; "" if that is not known.
+func (p *Page) Since(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return ", for " + p.Ago(t)
+}
+
+// colours of states.
+var colours = map[v1beta2.State]string{
+	v1beta2.StateReady: "32", v1beta2.StateProcessing: "36", v1beta2.StateDeleting: "35",
+	v1beta2.StateWarning: "33", v1beta2.StateError: "31", v1beta2.StateUnmanaged: "90", StateNew: "90",
+}
+
+// State returns a state in its colour, and any other text as it is.
+func (p *Page) State(text string) string {
+	if colour := colours[v1beta2.State(text)]; colour != "" && p.colours {
+		return "\x1b[" + colour + "m" + text + "\x1b[0m"
+	}
+	return text
+}
+
+// Clip cuts a text short, unless the page is wide.
+func (p *Page) Clip(text string, most int) string {
+	text = strings.Join(strings.Fields(text), " ")
+	if p.Wide || utf8.RuneCountInString(text) <= most {
+		return text
+	}
+	return string([]rune(text)[:most-1]) + "…"
+}
+
+// Ago says how long ago something was, "-" for never.
+func (p *Page) Ago(t time.Time) string {
+	if t.IsZero() {
+		return "-"
+	}
+	return duration.HumanDuration(max(p.Now.Sub(t), 0))
+}
+
+// Count is a number of things.
+func Count(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// OrDash returns the text, or a dash for none.
+func OrDash(text string) string {
+	if text == "" {
+		return "-"
+	}
+	return text
+}

@@ -1,0 +1,20 @@
+// Package diagnosis says what state one runtime is in, and why: its modules, what is in the way of them, its last
+// events.
+//
+// # Use
+//
+//	facts, err := diagnosis.Read(ctx, c, "runtime-a", "")
+//	facts.Now = time.Now()
+//	report := facts.Report("")
+//
+// # How it works
+//
+// [Read] reads the Kyma, its Manifests, its access Secrets, events, and the part of the catalog that the Kyma
+// requests. [Facts.Report] decides nothing itself: which version a module gets is decided by package channel, and the
+// rest is in the status of the objects. It serves the platform team (klm why, klm runtime show) and the admin of a
+// runtime (klm module why), who sees what the runtime has.
+//
+// # What it does not do
+//
+// It changes nothing, and does not connect to the runtime from the control plane.
+package diagnosis

@@ -1,0 +1,180 @@
+package diagnosis
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Facts is what is known of a runtime. What could not be read, and is not needed, has a note.
+type Facts struct {
+	Cluster   *connection.Cluster
+	Kyma      *v1beta2.Kyma
+	Manifests []v1beta2.Manifest // empty in a runtime, where nobody knows them
+	Catalog   *connection.Catalog
+	Secrets   []metav1.PartialObjectMetadata
+	Events    []corev1.Event
+	Notes     []string
+	Now       time.Time
+}
+
+// Read reads all about a runtime, in two rounds. With a module, it fails if the runtime neither has nor wants it.
+func Read(ctx context.Context, c *connection.Cluster, name, module string) (*Facts, error) {
+	f := &Facts{Cluster: c}
+	var manifests v1beta2.ManifestList
+	var mu sync.Mutex
+	note := func(what string, err error) {
+		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			f.Notes = append(f.Notes, what+" cannot be read: "+c.Explain(err, "reading them").Error())
+		}
+	}
+	all, first := errgroup.WithContext(ctx)
+	all.Go(func() (err error) {
+		f.Kyma, err = c.Kyma(first, name)
+		return err
+	})
+	if c.IsControlPlane() {
+		all.Go(func() error {
+			return c.Explain(c.List(first, &manifests, c.InNamespace(), client.MatchingLabels{v1beta2.LabelKymaName: name}), "reading the Manifests of "+name)
+		})
+	}
+	if c.OwnKyma == "" {
+		all.Go(func() error {
+			secrets, err := c.AccessSecrets(first, name)
+			note("access Secrets", err)
+			f.Secrets = secrets.Items
+			return nil
+		})
+	}
+	all.Go(func() error {
+		events, err := readEvents(first, c, name)
+		note("events", err)
+		f.Events = events
+		return nil
+	})
+	if err := all.Wait(); err != nil {
+		return nil, err
+	}
+	f.Manifests = manifests.Items
+	if module != "" {
+		if err := f.RequireModule(ctx, module); err != nil {
+			return nil, err
+		}
+	}
+	return f, f.readMore(ctx, module)
+}
+
+// RequireModule fails if the runtime has nothing to do with a module.
+func (f *Facts) RequireModule(ctx context.Context, module string) error {
+	names := connection.ModuleNames(f.Kyma)
+	for i := range f.Manifests {
+		names = append(names, f.Manifests[i].ModuleName())
+	}
+	if slices.Contains(names, module) {
+		return nil
+	}
+	if s, err := f.Cluster.Catalog(ctx); err == nil && slices.Contains(s.Modules(), module) {
+		return console.Fail(console.ExitNotFound, "%s neither asks for module %s nor has it: its admin can have it by klm module enable %s", f.Kyma.Name, module, module)
+	}
+	return console.Fail(console.ExitNotFound, "%s has no module %q: %s", f.Kyma.Name, module, console.Suggest(module, names))
+}
+
+// readMore reads the part of the catalog that the wish is about, and the events of the Manifest of the module that is asked about.
+func (f *Facts) readMore(ctx context.Context, module string) error {
+	all, ctx := errgroup.WithContext(ctx)
+	all.Go(func() (err error) {
+		f.Catalog, err = readCatalogFor(ctx, f.Cluster, connection.WithRequest(f.Kyma))
+		return err
+	})
+	if m := f.Manifest(module); m != nil {
+		all.Go(func() error {
+			events, err := readEvents(ctx, f.Cluster, m.Name)
+			if err == nil {
+				f.Events = append(f.Events, events...)
+			}
+			return nil
+		})
+	}
+	return all.Wait()
+}
+
+// Manifest returns the Manifest of a module, nil if there is none. Of several, it is one that is not on its way out.
+func (f *Facts) Manifest(module string) *v1beta2.Manifest {
+	var found *v1beta2.Manifest
+	for i := range f.Manifests {
+		if m := &f.Manifests[i]; m.ModuleName() == module && (found == nil || m.DeletionTimestamp.IsZero()) {
+			found = m
+		}
+	}
+	return found
+}
+
+// readEvents lists the events about an object. In a large control plane that can take long, because nobody has an index of them.
+func readEvents(ctx context.Context, c *connection.Cluster, name string) ([]corev1.Event, error) {
+	const patience = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var list corev1.EventList
+	err := c.List(ctx, &list, c.InNamespace(), client.MatchingFields{"involvedObject.name": name})
+	list.Items = slices.DeleteFunc(list.Items, func(e corev1.Event) bool {
+		return !strings.HasPrefix(e.InvolvedObject.APIVersion, v1beta2.GroupVersion.Group+"/")
+	})
+	return list.Items, err
+}
+
+// readCatalogFor reads the part of the catalog that a wish is about: for each module its release, and the template of the version that is wished.
+func readCatalogFor(ctx context.Context, c *connection.Cluster, wished *v1beta2.Kyma) (*connection.Catalog, error) {
+	s := &connection.Catalog{Releases: map[string]*v1beta2.ModuleReleaseMeta{}, Templates: map[string]*v1beta2.ModuleTemplate{}}
+	var mu sync.Mutex
+	early := false
+	all, parallel := errgroup.WithContext(ctx)
+	all.SetLimit(16)
+	for _, m := range wished.Spec.Modules {
+		all.Go(func() error {
+			r := &v1beta2.ModuleReleaseMeta{}
+			err := c.Get(parallel, client.ObjectKey{Namespace: c.Namespace, Name: m.Name}, r)
+			if apierrors.IsNotFound(err) {
+				mu.Lock()
+				defer mu.Unlock()
+				early = true // or a wrong name; the list of templates will tell
+				return nil
+			}
+			if err != nil {
+				return c.Explain(err, "reading ModuleReleaseMeta "+m.Name)
+			}
+			version := m.Version
+			if version == "" {
+				version, _ = r.ChannelVersion(wished.ModuleChannel(m.Name))
+			}
+			t := &v1beta2.ModuleTemplate{}
+			name := channel.TemplateName(m.Name, version)
+			err = c.Get(parallel, client.ObjectKey{Namespace: c.Namespace, Name: name}, t)
+			mu.Lock()
+			defer mu.Unlock()
+			s.Releases[m.Name] = r
+			if err == nil {
+				s.Templates[name] = t
+			}
+			return c.Explain(client.IgnoreNotFound(err), "reading ModuleTemplate "+name)
+		})
+	}
+	if err := all.Wait(); err != nil || !early {
+		return s, err
+	}
+	return c.Catalog(ctx)
+}

@@ -1,0 +1,83 @@
+package diagnosis
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// ModuleList is what klm module list shows.
+type ModuleList []ModuleRow
+
+type ModuleRow struct {
+	Name     string                       `json:"name"`
+	Channel  string                       `json:"channel,omitempty"` // what it follows; "" if it is pinned
+	Pinned   string                       `json:"pinned,omitempty"`  // the version that it is pinned to
+	Version  string                       `json:"version,omitempty"` // what is installed
+	State    v1beta2.State                `json:"state"`
+	Managed  bool                         `json:"managed"`
+	Policy   v1beta2.CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
+	Reason   string                       `json:"reason,omitempty"`
+	Message  string                       `json:"message,omitempty"`
+	Resource string                       `json:"resource,omitempty"`
+}
+
+// ListModules returns the modules that a runtime asks for or still has, by name.
+func ListModules(k *v1beta2.Kyma) ModuleList {
+	all := ModuleList{}
+	for _, name := range connection.ModuleNames(k) {
+		all = append(all, ModuleRowOf(k, name))
+	}
+	return all
+}
+
+func ModuleRowOf(k *v1beta2.Kyma, name string) ModuleRow {
+	row := ModuleRow{Name: name, State: console.StateNew}
+	if m := k.Module(name); m != nil {
+		row.Managed, row.Policy, row.Pinned = m.IsManaged(), m.Policy(), m.Version
+		if m.Version == "" {
+			row.Channel = k.ModuleChannel(name)
+		}
+	}
+	if e := k.ModuleStatus(name); e != nil {
+		row.Version, row.State, row.Reason, row.Message = e.Version, e.State, e.Reason, e.Message
+		if r := e.Resource; r != nil {
+			row.Resource = r.Kind + " " + strings.TrimPrefix(r.Metadata.Namespace+"/"+r.Metadata.Name, "/")
+		}
+	}
+	return row
+}
+
+func (l ModuleList) Names() []string {
+	var all []string
+	for _, m := range l {
+		all = append(all, m.Name)
+	}
+	return all
+}
+
+func (l ModuleList) Show(p *console.Page) {
+	if len(l) == 0 {
+		p.Line("no modules: klm catalog shows what there is, klm module enable MODULE asks for it")
+		return
+	}
+	var rows [][]string
+	for _, m := range l {
+		managed := "no"
+		if m.Managed {
+			managed = "yes"
+		}
+		channel := console.OrDash(m.Channel)
+		if m.Pinned != "" {
+			channel = "pinned to " + m.Pinned
+		}
+		rows = append(rows, []string{m.Name, channel, console.OrDash(m.Version), string(m.State), managed, string(m.Policy), console.OrDash(m.Resource), console.OrDash(m.Reason), p.Clip(m.Message, 80)})
+	}
+	p.Table([]string{"MODULE", "CHANNEL", "VERSION", "STATE", "MANAGED", "+POLICY", "+RESOURCE", "REASON", "MESSAGE"}, rows)
+	if slices.ContainsFunc(l, func(m ModuleRow) bool { return m.Reason != "" && len(m.Message) > 80 }) && !p.Wide {
+		p.Line("klm module why MODULE shows all of a message.")
+	}
+}

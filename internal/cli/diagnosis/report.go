@@ -1,0 +1,407 @@
+package diagnosis
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Report is what klm why shows.
+type Report struct {
+	Runtime  string        `json:"runtime"`
+	State    v1beta2.State `json:"state"`
+	Since    time.Time     `json:"since,omitzero"`
+	Channel  string        `json:"channel"`
+	Ready    string        `json:"modulesReady,omitempty"`
+	Agent    string        `json:"agent,omitempty"`
+	Access   string        `json:"access,omitempty"`
+	Modules  []Module      `json:"modules"`
+	Blockers []blocker     `json:"blockers"`
+	Events   []eventLine   `json:"events"`
+	Detail   *moduleDetail `json:"detail,omitempty"`
+	Notes    []string      `json:"notes,omitempty"`
+}
+
+// Module is one module: what is wished, what there is, what comes next.
+type Module struct {
+	Name      string        `json:"name"`
+	Channel   string        `json:"channel,omitempty"`
+	Desired   string        `json:"desired,omitempty"`
+	Installed string        `json:"installed,omitempty"`
+	Next      string        `json:"next,omitempty"`
+	State     v1beta2.State `json:"state"`
+	Sort      string        `json:"sort,omitempty"` // mandatory, pinned, unmanaged, leaving
+}
+
+// blocker is one thing that is in the way.
+type blocker struct {
+	Object  string    `json:"object"`
+	Reason  string    `json:"reason"`
+	Since   time.Time `json:"since,omitzero"`
+	Message string    `json:"message"`
+}
+
+// eventLine is one event.
+type eventLine struct {
+	Last    time.Time `json:"last,omitzero"`
+	Count   int32     `json:"count,omitempty"`
+	Type    string    `json:"type"`
+	Object  string    `json:"object"`
+	Reason  string    `json:"reason"`
+	Message string    `json:"message"`
+}
+
+// moduleDetail is more about one module.
+type moduleDetail struct {
+	Manifest   string             `json:"manifest,omitempty"`
+	Component  string             `json:"component,omitempty"`
+	Resource   string             `json:"resource,omitempty"`
+	Objects    int                `json:"objects"`
+	Operation  string             `json:"operation,omitempty"`
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// Report makes a report of what is known. With a module it is about that one only.
+func (f *Facts) Report(module string) *Report {
+	k := f.Kyma
+	r := &Report{
+		Runtime: k.Name, State: cmp.Or(k.Status.State, console.StateNew), Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithRequest(k).Spec.Channel,
+		Ready: k.Status.ModulesReady, Agent: f.Agent(), Access: f.Access(), Modules: []Module{}, Blockers: []blocker{}, Notes: f.Notes,
+	}
+	for _, m := range f.Modules() {
+		if module == "" || m.Name == module {
+			r.Modules = append(r.Modules, m)
+		}
+	}
+	r.Blockers = append(r.Blockers, f.RuntimeBlockers()...)
+	told := map[string]bool{}
+	for _, b := range r.Blockers {
+		told[b.Message] = true
+	}
+	for _, b := range f.moduleBlockers() {
+		if name, _ := strings.CutPrefix(b.Object, "module "); !told[b.Message] && (module == "" || name == module) {
+			r.Blockers = append(r.Blockers, b)
+		}
+	}
+	r.Events = f.lastEvents(5)
+	if m := f.Manifest(module); m != nil {
+		d := &moduleDetail{
+			Manifest: m.Name, Component: m.OCMComponentName(), Objects: len(m.Status.Synced), Operation: m.Status.LastOperation.Operation, Conditions: m.Status.Conditions,
+		}
+		if cr := m.Spec.Resource; cr != nil {
+			d.Resource = fmt.Sprintf("%s %s/%s (%s)", cr.GetKind(), cr.GetNamespace(), cr.GetName(), m.Policy())
+		}
+		r.Detail = d
+	}
+	return r
+}
+
+// Modules returns all modules that are wished or there, by name; mandatory ones come last.
+func (f *Facts) Modules() []Module {
+	var all []Module
+	wished := connection.WithRequest(f.Kyma)
+	for _, name := range connection.ModuleNames(f.Kyma) {
+		entry, wish := f.Kyma.ModuleStatus(name), wished.Module(name)
+		m := Module{Name: name, State: console.StateNew}
+		if entry != nil {
+			m.State, m.Channel, m.Installed = entry.State, entry.Channel, entry.Version
+		}
+		if is := f.Manifest(name); is != nil {
+			m.Installed = installedVersion(is)
+		}
+		if m.Sort = "leaving"; wish != nil {
+			f.resolve(&m, wished, wish, entry)
+		}
+		all = append(all, m)
+	}
+	for i := range f.Manifests {
+		if is := &f.Manifests[i]; is.IsMandatory() {
+			m := Module{Name: is.ModuleName(), Desired: is.Spec.Version, Installed: installedVersion(is), State: cmp.Or(is.Status.State, console.StateNew), Sort: "mandatory"}
+			if m.Installed != m.Desired {
+				m.Next = m.Desired
+			}
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// resolve asks package channel what a module that is wished shall have, and what comes next. entry may be nil.
+func (f *Facts) resolve(m *Module, wished *v1beta2.Kyma, wish *v1beta2.Module, entry *v1beta2.ModuleStatus) {
+	d := channel.Resolve(f.Catalog.ForResolve(), f.Request(wished, wish, m.Installed))
+	m.Desired, m.Next, m.Channel, m.Sort = d.Version, d.Next, cmp.Or(d.Channel, m.Channel), ""
+	managerBlocks := entry != nil && entry.Reason != "" && entry.State == v1beta2.StateWarning // it knows more than we do
+	if d.Blocker != nil || managerBlocks {
+		m.Next = ""
+	}
+	if wish.Version != "" {
+		m.Sort, m.Channel = "pinned", ""
+	}
+	if !wish.IsManaged() {
+		m.Sort, m.Next = "unmanaged", ""
+	}
+}
+
+// Request returns what package channel is asked for a module. Windows are left to the manager, which knows them.
+func (f *Facts) Request(wished *v1beta2.Kyma, m *v1beta2.Module, version string) channel.Request {
+	w := channel.RequestFor(f.Kyma, wished, m)
+	w.Installed, w.Ordered, w.SkipWindows, w.Now = version, version, true, f.Now
+	if f.Cluster.OwnKyma != "" && !f.Cluster.IsControlPlane() {
+		w.Beta, w.Internal = true, true // what a runtime sees of the catalog is what it may have
+	}
+	return w
+}
+
+// installedVersion returns the version that is installed completely, or else is on its way.
+func installedVersion(m *v1beta2.Manifest) string { return m.Status.Version }
+
+// Agent says whether the runtime tells of changes itself.
+func (f *Facts) Agent() string {
+	if f.Cluster.OwnKyma != "" {
+		return ""
+	}
+	s := f.Kyma.Status.Agent
+	since := func(t metav1.Time) string {
+		if t.IsZero() {
+			return ""
+		}
+		return " " + (&console.Page{Now: f.Now}).Ago(t.Time)
+	}
+	switch {
+	case s == nil:
+		return "none: the control plane looks itself"
+	case s.Heard:
+		return "heard for" + since(s.Since) + ", version " + console.OrDash(s.Version)
+	}
+	return "not heard for" + since(s.Since)
+}
+
+// Access says which Secret leads to the runtime.
+func (f *Facts) Access() string {
+	if f.Cluster.OwnKyma != "" || slices.ContainsFunc(f.Notes, func(n string) bool { return strings.HasPrefix(n, "access") }) {
+		return ""
+	}
+	var all []string
+	for i := range f.Secrets {
+		all = append(all, f.Secrets[i].Name)
+	}
+	if len(all) == 0 {
+		return "none"
+	}
+	slices.Sort(all)
+	return "Secret " + strings.Join(all, ", ")
+}
+
+// RuntimeBlockers are what is in the way of the runtime as a whole.
+func (f *Facts) RuntimeBlockers() []blocker {
+	k := f.Kyma
+	object := "Kyma " + k.Name
+	var all []blocker
+	add := func(reason string, since time.Time, message string) {
+		for _, b := range all {
+			if b.Reason == reason {
+				return
+			}
+		}
+		all = append(all, blocker{object, reason, since, message})
+	}
+	switch {
+	case k.Status.ObservedGeneration == k.Generation || k.SkipsReconciliation():
+	case k.Status.State == "":
+		add("NotObserved", time.Time{}, "nobody has looked at the Kyma yet: check that the manager runs; if many runtimes are New (klm status), it waits for its turn, "+
+			"because modules are brought to a few of them at a time (--max-concurrent-beginnings)")
+	default:
+		add("NotObserved", time.Time{}, fmt.Sprintf("nobody has looked at generation %d of the Kyma yet: check that the manager runs", k.Generation))
+	}
+	if !k.DeletionTimestamp.IsZero() {
+		add("Deleting", k.DeletionTimestamp.Time, fmt.Sprintf("it is being deleted: %s; finalizers: %s", console.OrDash(k.Status.LastOperation.Operation), console.OrDash(strings.Join(k.Finalizers, ", "))))
+	}
+	if b := channel.Paused(k, ""); b != nil {
+		since := time.Time{}
+		if c := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Reason == b.Code {
+			since = c.LastTransitionTime.Time
+		}
+		add(b.Code, since, b.Message)
+	}
+	ofModules := map[string]bool{v1beta2.ReasonReady: true}
+	for i := range k.Status.Modules {
+		ofModules[k.Status.Modules[i].Reason] = true
+	}
+	conditions := slices.Clone(k.Status.Conditions)
+	slices.SortStableFunc(conditions, func(a, b metav1.Condition) int { // the one that sums up goes first
+		return cmp.Compare(rank(a.Type), rank(b.Type))
+	})
+	for _, c := range conditions {
+		if told := ofModules[c.Reason]; c.Status != metav1.ConditionTrue && !told || c.Reason == v1beta2.ReasonSkipReconciliation {
+			add(c.Reason, c.LastTransitionTime.Time, strings.TrimPrefix(c.Message, "not ready: "))
+		}
+	}
+	return all
+}
+
+func rank(condition string) int {
+	if condition == v1beta2.ConditionReady {
+		return 0
+	}
+	return 1
+}
+
+// moduleBlockers are what is in the way of modules.
+func (f *Facts) moduleBlockers() []blocker {
+	var all []blocker
+	for i := range f.Kyma.Status.Modules {
+		e := &f.Kyma.Status.Modules[i]
+		if e.Reason == "" && e.Message == "" {
+			continue
+		}
+		all = append(all, blocker{"module " + e.Name, cmp.Or(e.Reason, string(e.State)), f.since(e.Name, e.Reason), cmp.Or(e.Message, "no message")})
+	}
+	for i := range f.Manifests {
+		m := &f.Manifests[i]
+		ready := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
+		if m.IsMandatory() && ready != nil && ready.Status != metav1.ConditionTrue {
+			all = append(all, blocker{"module " + m.ModuleName(), ready.Reason, ready.LastTransitionTime.Time, ready.Message})
+		}
+	}
+	return all
+}
+
+// since returns since when a reason keeps a module: by its Manifest, else by the event that told it, else the Kyma; zero if none of them knows.
+func (f *Facts) since(module, reason string) time.Time {
+	if m := f.Manifest(module); m != nil {
+		if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Reason == reason {
+			return c.LastTransitionTime.Time
+		}
+	}
+	var first time.Time
+	for i := range f.Events {
+		if e := &f.Events[i]; e.Reason == reason && strings.Contains(e.Message, module) {
+			if t := eventTime(e); t.After(first) {
+				first = t // it is told when it begins, so the last one counts
+			}
+		}
+	}
+	if c := meta.FindStatusCondition(f.Kyma.Status.Conditions, v1beta2.ConditionReady); first.IsZero() && c != nil && c.Reason == reason {
+		return c.LastTransitionTime.Time
+	}
+	return first
+}
+
+// eventTime returns when an event was seen last.
+func eventTime(e *corev1.Event) time.Time {
+	t := e.LastTimestamp.Time
+	if e.Series != nil && e.Series.LastObservedTime.After(t) {
+		t = e.Series.LastObservedTime.Time
+	}
+	if t.IsZero() {
+		t = e.EventTime.Time
+	}
+	if t.IsZero() {
+		t = e.FirstTimestamp.Time
+	}
+	return t
+}
+
+// lastEvents returns the latest events, the newest first.
+func (f *Facts) lastEvents(most int) []eventLine {
+	all := []eventLine{}
+	for i := range f.Events {
+		e := &f.Events[i]
+		if of := e.InvolvedObject; of.Kind == "Kyma" && of.UID != f.Kyma.UID {
+			continue // of one before, with the same name
+		}
+		count := e.Count
+		if e.Series != nil {
+			count = e.Series.Count
+		}
+		all = append(all, eventLine{eventTime(e), count, e.Type, e.InvolvedObject.Kind + " " + e.InvolvedObject.Name, e.Reason, e.Message})
+	}
+	slices.SortStableFunc(all, func(a, b eventLine) int {
+		return cmp.Or(b.Last.Compare(a.Last), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
+	})
+	return all[:min(len(all), most)]
+}
+
+func (r *Report) Names() []string {
+	var all []string
+	for _, b := range r.Blockers {
+		all = append(all, b.Reason)
+	}
+	return all
+}
+
+func (r *Report) Show(p *console.Page) {
+	p.Line("%s is %s, for %s", r.Runtime, p.State(string(r.State)), p.Ago(r.Since))
+	about := []string{"channel " + console.OrDash(r.Channel)}
+	if r.Ready != "" {
+		about = append(about, r.Ready+" modules ready")
+	}
+	if r.Agent != "" {
+		about = append(about, "agent "+r.Agent)
+	}
+	if r.Access != "" {
+		about = append(about, "access: "+r.Access)
+	}
+	p.Line("  %s", strings.Join(about, " · "))
+	if len(r.Modules) > 0 {
+		p.Line("")
+		var rows [][]string
+		for _, m := range r.Modules {
+			rows = append(rows, []string{m.Name, console.OrDash(m.Channel), console.OrDash(m.Desired), console.OrDash(m.Installed), console.OrDash(m.Next), string(m.State), m.Sort})
+		}
+		p.Table([]string{"MODULE", "CHANNEL", "DESIRED", "INSTALLED", "NEXT", "STATE", ""}, rows)
+	}
+	if d := r.Detail; d != nil {
+		r.showDetail(p, d)
+	}
+	p.Line("")
+	if len(r.Blockers) == 0 {
+		p.Line("Nothing is in the way.")
+	} else {
+		p.Line("In the way:")
+	}
+	const most = 8
+	for i, b := range r.Blockers {
+		if i == most && !p.Wide {
+			p.Line("  and %d more, see -o wide", len(r.Blockers)-most)
+			break
+		}
+		p.Line("  %s: %s%s", b.Object, b.Reason, p.Since(b.Since))
+		p.Wrap("    ", b.Message)
+	}
+	if len(r.Events) > 0 {
+		p.Line("")
+		p.Line("Last events:")
+		var rows [][]string
+		for _, e := range r.Events {
+			rows = append(rows, []string{"  " + p.Ago(e.Last) + " ago", e.Reason, p.Clip(e.Message, 100)})
+		}
+		p.Rows(rows)
+	}
+	for _, n := range r.Notes {
+		p.Line("")
+		p.Wrap("", "Note: "+n)
+	}
+}
+
+func (r *Report) showDetail(p *console.Page, d *moduleDetail) {
+	p.Line("")
+	p.Line("  Manifest %s, %s in the runtime, component %s", d.Manifest, console.Count(d.Objects, "object"), console.OrDash(d.Component))
+	if d.Resource != "" {
+		p.Line("  custom resource: %s", d.Resource)
+	}
+	for _, c := range d.Conditions {
+		p.Wrap("  ", fmt.Sprintf("%s=%s%s: %s", c.Type, c.Status, p.Since(c.LastTransitionTime.Time), c.Message))
+	}
+}

@@ -1,0 +1,249 @@
+package fleetadmin
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+func diffCommand(a *console.App) *cobra.Command {
+	var e ocmaccess.Flags
+	var o comparing
+	c := a.Command("diff RUNTIME MODULE [--to VERSION | --channel CHANNEL]", "what installing a version of a module would change in a runtime, object by object",
+		`The API server of the runtime is asked, by a dry run of what the manager would do with all layers of the version: manifests, charts and Kustomize
+directories, definitions, and the custom resource, which is created but never changed. Nothing is written. Without --to and --channel it is the
+version of the channel that the runtime follows. The version is read from the registry that the module is installed from, or --registry. For that,
+klm reads the access Secret of the runtime in the control plane, or uses --runtime-context of the kubeconfig.`, `
+klm diff runtime-a sample
+klm diff runtime-a sample --to 2.0.0
+klm diff runtime-a sample --channel fast -o json`,
+		console.Arguments("RUNTIME", "MODULE"), func(cmd *cobra.Command, args []string) error {
+			o.runtime, o.module = args[0], args[1]
+			if o.to != "" && o.channel != "" {
+				return console.Fail(console.ExitUsage, "--to and --channel exclude each other")
+			}
+			var err error
+			if o.access, err = e.Access(a); err != nil {
+				return err
+			}
+			return diffModule(cmd.Context(), a, o)
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a), connection.CatalogModules(a))
+	c.Flags().StringVar(&o.to, "to", "", "version to compare with")
+	c.Flags().StringVarP(&o.channel, "channel", "c", "", "compare with the version that this channel has")
+	c.Flags().StringVar(&o.registry, "registry", "", "registry to read the version from; empty: the one that the module is installed from")
+	c.Flags().StringVar(&o.context, "runtime-context", "", "context of the kubeconfig for the runtime; empty: the access Secret in the control plane")
+	e.Register(c.Flags())
+	return c
+}
+
+// comparing is what klm diff is told.
+type comparing struct {
+	runtime, module, to, channel, registry, context string
+	access                                          author.Access
+}
+
+// differences is what klm diff has found.
+type differences struct {
+	Runtime   string          `json:"runtime"`
+	Module    string          `json:"module"`
+	Installed string          `json:"installed,omitempty"`
+	Version   string          `json:"version"`
+	Changes   []author.Change `json:"changes"`
+	Unchanged int             `json:"unchanged"`
+}
+
+func (d differences) Names() []string {
+	var names []string
+	for _, c := range d.Changes {
+		names = append(names, c.Object)
+	}
+	return names
+}
+
+func (d differences) Show(p *console.Page) {
+	p.Line("%s in %s: %s → %s", d.Module, d.Runtime, console.OrDash(d.Installed), d.Version)
+	p.Changes(d.Changes, d.Unchanged)
+}
+
+func diffModule(ctx context.Context, a *console.App, o comparing) error {
+	c, err := connection.ControlPlane(ctx, a)
+	if err != nil {
+		return err
+	}
+	k, err := c.Kyma(ctx, o.runtime)
+	if err != nil {
+		return err
+	}
+	s, err := c.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	if err := s.RequireModule(o.module, c); err != nil {
+		return err
+	}
+	version, err := versionToCompare(s, k, o)
+	if err != nil {
+		return err
+	}
+	f := diagnosis.Facts{Cluster: c, Kyma: k}
+	var manifests v1beta2.ManifestList
+	if err := c.List(ctx, &manifests, c.InNamespace(), client.MatchingLabels{v1beta2.LabelKymaName: o.runtime}); err != nil {
+		return c.Explain(err, "reading the Manifests of "+o.runtime)
+	}
+	f.Manifests = manifests.Items
+	there := f.Manifest(o.module)
+	i, err := loadVersion(ctx, s, o, there, version)
+	if err != nil {
+		return err
+	}
+	config, err := runtimeConfig(ctx, a, c, o)
+	if err != nil {
+		return err
+	}
+	d := differences{Runtime: o.runtime, Module: o.module, Version: version}
+	if there != nil {
+		d.Installed = there.Status.Version
+	}
+	if d.Changes, d.Unchanged, err = author.Preview(ctx, config, i, requestOf(s, k, o.module, i, there)); err != nil {
+		r, broken := connection.New(config, o.runtime, v1beta2.RuntimeNamespace)
+		if broken != nil {
+			return broken
+		}
+		return r.Explain(err, "comparing with "+o.runtime)
+	}
+	return a.Print(d)
+}
+
+// versionToCompare returns the version that is compared with.
+func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o comparing) (string, error) {
+	var all []string
+	for _, t := range s.TemplatesOf(o.module) {
+		all = append(all, connection.VersionOf(t))
+	}
+	if o.to != "" {
+		if !slices.Contains(all, o.to) {
+			return "", console.Fail(console.ExitNotFound, "there is no version %s of module %s: %s", o.to, o.module, console.Suggest(o.to, all))
+		}
+		return o.to, nil
+	}
+	if m := k.Module(o.module); o.channel == "" && m != nil && m.Version != "" {
+		return m.Version, nil
+	}
+	wanted := cmp.Or(o.channel, k.ModuleChannel(o.module), k.Spec.Channel)
+	for _, c := range s.AssignmentsOf(o.module) {
+		if c.Channel == wanted {
+			return c.Version, nil
+		}
+	}
+	return "", console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", o.module, wanted, console.Suggest(wanted, s.ChannelsOf(o.module)))
+}
+
+// requestOf is what the manager would put into the Manifest of a version, besides where it lies.
+func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *author.Installation, there *v1beta2.Manifest) author.Wish {
+	w := author.Wish{Name: client.ObjectKey{Namespace: k.Namespace, Name: v1beta2.ManifestName(k.Name, i.Name, module)}, Installed: there}
+	policy := v1beta2.CreateAndDelete
+	if m := k.Module(module); m != nil && m.CustomResourcePolicy != "" {
+		policy = m.CustomResourcePolicy
+	}
+	if there != nil {
+		w.Name, w.Manager, policy = client.ObjectKeyFromObject(there), there.Spec.Manager, there.Spec.CustomResourcePolicy
+	}
+	for _, t := range s.TemplatesOf(module) {
+		if connection.VersionOf(t) != i.Version {
+			continue
+		}
+		if w.Manager = t.Spec.Manager; t.Spec.Data != nil && policy != v1beta2.Ignore {
+			w.Resource = t.Spec.Data.DeepCopy()
+			w.Resource.SetName(cmp.Or(w.Resource.GetName(), w.Name.Name))
+			w.Resource.SetNamespace(cmp.Or(w.Resource.GetNamespace(), v1beta2.RuntimeNamespace))
+		}
+		break
+	}
+	return w
+}
+
+// loadVersion reads a version of the module from its registry.
+func loadVersion(ctx context.Context, s *connection.Catalog, o comparing, there *v1beta2.Manifest, version string) (*author.Installation, error) {
+	place, component := o.registry, ""
+	if r := s.Releases[o.module]; r != nil {
+		component = r.Spec.OCMComponentName
+	}
+	if there != nil {
+		source, err := sourceOf(there)
+		if err != nil {
+			return nil, err
+		}
+		place, component = cmp.Or(place, source.Repo), cmp.Or(component, source.Name)
+	}
+	switch {
+	case place == "":
+		return nil, console.Fail(console.ExitUsage, "module %s is not installed there, so it is not known where it comes from: give --registry", o.module)
+	case component == "":
+		return nil, console.Fail(console.ExitFailed, "the catalog does not say which component module %s is: its ModuleReleaseMeta should have spec.ocmComponentName", o.module)
+	}
+	p, err := author.Open("oci::"+place+"//"+component+":"+version, o.access, false)
+	if err != nil {
+		return nil, ocmaccess.Explain(err)
+	}
+	i, err := p.Installation(ctx)
+	return i, ocmaccess.Explain(err)
+}
+
+// sourceOf returns where a Manifest is installed from: all its sources are layers of one component version.
+func sourceOf(m *v1beta2.Manifest) (v1beta2.ImageSpec, error) {
+	sources := m.Sources()
+	if len(sources) == 0 {
+		return v1beta2.ImageSpec{}, console.Fail(console.ExitFailed, "Manifest %s has no source yet: try again later, or give --registry", m.Name)
+	}
+	source, err := v1beta2.DecodeImageSpec(sources[0].Source)
+	if err != nil {
+		return source, console.Fail(console.ExitFailed, "Manifest %s is not installed from a component version in a registry: %v", m.Name, err)
+	}
+	return source, nil
+}
+
+// runtimeConfig returns how to reach a runtime.
+func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, o comparing) (*rest.Config, error) {
+	if o.context != "" {
+		other := *a
+		settings := *a.Config
+		settings.Context = o.context
+		other.Config = &settings
+		r, err := connection.Open(&other)
+		if err != nil {
+			return nil, err
+		}
+		return r.Config, nil
+	}
+	secrets, err := c.AccessSecrets(ctx, o.runtime)
+	if err != nil {
+		return nil, c.Explain(err, "looking for the access Secret of "+o.runtime)
+	}
+	if len(secrets.Items) == 0 {
+		return nil, console.Fail(console.ExitNotFound, "there is no access Secret of %s: give --runtime-context", o.runtime)
+	}
+	secret := &corev1.Secret{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(&secrets.Items[0]), secret); err != nil {
+		return nil, c.Explain(err, "reading the access Secret of "+o.runtime+" (or give --runtime-context)")
+	}
+	config, err := runtimes.Kubeconfig(secret.Data[v1beta2.AccessSecretKey])
+	if err != nil {
+		return nil, console.Fail(console.ExitFailed, "the access Secret %s: %v", secret.Name, err)
+	}
+	config.Timeout, config.QPS, config.UserAgent, config.WarningHandler = a.Config.RequestTimeout, -1, connection.FieldOwner, rest.NoWarnings{}
+	return config, nil
+}

@@ -1,0 +1,31 @@
+// Package fleetadmin has the commands of klm for the platform team: the state of a fleet, and its runtimes.
+//
+// # Use
+//
+//	root.AddCommand(fleetadmin.Commands(a)...)
+//
+// # How it works
+//
+// One file for each command. A command that changes something checks first, changes only the field that is meant, and
+// waits until the status says that it is done.
+//
+// # What it does not do
+//
+// It never removes finalizers, and does not change fields of other field managers.
+package fleetadmin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Commands returns the commands of this package.
+func Commands(a *console.App) []*cobra.Command {
+	return []*cobra.Command{
+		statusCommand(a),
+		whyCommand(a),
+		diffCommand(a),
+		runtimeCommand(a),
+	}
+}

@@ -1,0 +1,14 @@
+package fleetadmin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+func runtimeCommand(a *console.App) *cobra.Command {
+	return a.Group("runtime", "the runtimes of a fleet: add, list, show, remove, pause, resume", "", `
+klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml
+klm runtime list`,
+		runtimeListCommand(a), runtimeShowCommand(a), runtimeAddCommand(a), runtimeRemoveCommand(a), runtimePauseCommand(a), runtimeResumeCommand(a))
+}

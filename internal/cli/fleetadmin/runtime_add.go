@@ -1,0 +1,252 @@
+package fleetadmin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+func runtimeAddCommand(a *console.App) *cobra.Command {
+	o := adding{}
+	c := a.Command("add RUNTIME --kubeconfig-file FILE [--channel CHANNEL] [--label KEY=VALUE]…", "make a cluster a runtime of this control plane", `
+The kubeconfig in FILE (- is standard input) is what the control plane will use: it needs token or certificates in it, a server that can be
+reached from there, and the rights to install modules, which is usually all rights. That is checked; then a Secret and a Kyma are made, and
+it is waited until the control plane has reached the runtime.`, `
+klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml
+klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml --channel fast --label kyma-project.io/region=eu-central-1
+kubectl config view --flatten --minify --context runtime-a | klm runtime add runtime-a --kubeconfig-file=-`,
+		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
+			o.name = args[0]
+			return addRuntime(cmd.Context(), a, o)
+		})
+	c.Flags().StringVar(&o.file, "kubeconfig-file", "", "kubeconfig of the runtime; - is standard input")
+	c.Flags().StringVar(&o.channel, "channel", v1beta2.DefaultChannel, "release channel of its modules")
+	c.Flags().StringArrayVar(&o.labels, "label", nil, "label of its Kyma, KEY=VALUE; may be given more than once")
+	o.wait.Register(c.Flags())
+	if err := c.MarkFlagFilename("kubeconfig-file"); err != nil {
+		panic(err) // it was registered above
+	}
+	console.CompleteFlag(c, "channel", func(ctx context.Context, _ []string) []string {
+		s, all := connection.CatalogOrNil(ctx, a), []string{}
+		if s != nil {
+			for _, m := range s.Modules() {
+				all = append(all, s.ChannelsOf(m)...)
+			}
+		}
+		return all
+	})
+	return c
+}
+
+// adding is what klm runtime add is told.
+type adding struct {
+	name, file, channel string
+	labels              []string
+	wait                console.WaitFlags
+}
+
+// parse checks what can be checked without a cluster, and returns the labels.
+func (o *adding) parse() (map[string]string, error) {
+	switch problems := validation.IsDNS1123Subdomain(o.name); {
+	case len(problems) > 0:
+		return nil, console.Fail(console.ExitUsage, "RUNTIME: %q is no name: lower-case letters, digits, - and ., as for every object", o.name)
+	case len(o.name) > validation.LabelValueMaxLength:
+		return nil, console.Fail(console.ExitUsage, "RUNTIME: the name is longer than %d characters, and it becomes the value of a label", validation.LabelValueMaxLength)
+	case o.file == "":
+		return nil, console.Fail(console.ExitUsage, "--kubeconfig-file is missing: it says how the control plane reaches the runtime")
+	case !connection.ChannelName.MatchString(o.channel) || o.channel == v1beta2.NoChannel:
+		return nil, console.Fail(console.ExitUsage, "--channel: %q is no channel: 3 to 32 lower-case letters, and not %q", o.channel, v1beta2.NoChannel)
+	}
+	labels := map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
+	for _, l := range o.labels {
+		key, value, found := strings.Cut(l, "=")
+		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
+		if !found || len(problems) > 0 {
+			return nil, console.Fail(console.ExitUsage, "--label: %q is no KEY=VALUE as labels are: at most 63 letters, digits, -, _ and ., after a prefix if you like", l)
+		}
+		labels[key] = value
+	}
+	return labels, nil
+}
+
+func addRuntime(ctx context.Context, a *console.App, o adding) error {
+	labels, err := o.parse()
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := a.ReadInput("--kubeconfig-file", o.file)
+	if err != nil {
+		return err
+	}
+	c, err := connection.ControlPlane(ctx, a)
+	if err != nil {
+		return err
+	}
+	secrets, err := c.AccessSecrets(ctx, o.name)
+	if err != nil {
+		return c.Explain(err, "looking for access Secrets of "+o.name)
+	}
+	k := &v1beta2.Kyma{}
+	switch err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: o.name}, k); {
+	case err == nil && len(secrets.Items) > 0:
+		return console.Fail(console.ExitFailed, "there is a runtime %s already, with access Secret %s: remove it, choose another name, or write a new kubeconfig into the Secret", o.name, secrets.Items[0].Name)
+	case err != nil && !apierrors.IsNotFound(err):
+		return c.Explain(err, "looking for Kyma "+o.name)
+	}
+	if err := checkKubeconfig(ctx, a, c, o.file, kubeconfig); err != nil {
+		return err
+	}
+	if err := saveAccessSecret(ctx, c, o.name, kubeconfig); err != nil {
+		return err
+	}
+	fmt.Fprintf(a.Err, "  the kubeconfig is in Secret %s\n", accessSecret(o.name))
+	k = &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.name, Namespace: c.Namespace, Labels: labels}, Spec: v1beta2.KymaSpec{Channel: o.channel}}
+	if err := c.Create(ctx, k, client.FieldOwner(connection.FieldOwner)); err != nil && !apierrors.IsAlreadyExists(err) {
+		return c.Explain(err, "creating Kyma "+o.name)
+	}
+	if o.wait.NoWait {
+		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added; klm why " + o.name + " says how far it is"})
+	}
+	if err := connection.WaitForKyma(ctx, a, c, o.name, o.wait.Timeout, addProgress); err != nil {
+		return err
+	}
+	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added and reached"})
+}
+
+// accessSecret is the name of the access Secret that klm makes for a runtime. Others may have other names: the label counts.
+func accessSecret(name string) string { return name + "-access" }
+
+// saveAccessSecret writes the access Secret of a runtime. One that an earlier try has left is overwritten.
+func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, kubeconfig []byte) error {
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{
+			Name: accessSecret(name), Namespace: c.Namespace,
+			Labels: map[string]string{v1beta2.LabelKymaName: name, v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager},
+		},
+		Data: map[string][]byte{v1beta2.AccessSecretKey: kubeconfig},
+	}
+	err := c.Create(ctx, s, client.FieldOwner(connection.FieldOwner))
+	if !apierrors.IsAlreadyExists(err) {
+		return c.Explain(err, "creating Secret "+s.Name)
+	}
+	old := &corev1.Secret{}
+	if err := c.Get(ctx, client.ObjectKeyFromObject(s), old); err != nil {
+		return c.Explain(err, "reading Secret "+s.Name)
+	}
+	if old.Labels[v1beta2.LabelKymaName] != name {
+		return console.Fail(console.ExitFailed, "there is a Secret %s in namespace %s already that is not for runtime %s: rename or delete it", s.Name, c.Namespace, name)
+	}
+	old.Data = s.Data
+	return c.Explain(c.Update(ctx, old, client.FieldOwner(connection.FieldOwner)), "updating Secret "+s.Name)
+}
+
+// checkKubeconfig fails if a kubeconfig cannot be what the control plane uses for a runtime.
+func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connection.Cluster, file string, kubeconfig []byte) error {
+	config, err := runtimes.Kubeconfig(kubeconfig)
+	if e, ok := errors.AsType[*runtimes.Error](err); ok {
+		return console.Fail(console.ExitFailed, "%s: %s", file, e.Message)
+	}
+	if err != nil {
+		return console.Fail(console.ExitFailed, "%s: %v", file, err)
+	}
+	config.Timeout, config.QPS, config.UserAgent = a.Config.RequestTimeout, -1, connection.FieldOwner
+	r, err := connection.New(config, file, v1beta2.RuntimeNamespace)
+	if err != nil {
+		return err
+	}
+	here, err := controlPlane.UID(ctx)
+	if err != nil {
+		return controlPlane.Explain(err, "reading who this control plane is")
+	}
+	there, err := r.UID(ctx)
+	if err != nil && !apierrors.IsForbidden(err) {
+		return r.Explain(err, "trying the kubeconfig in "+file)
+	}
+	if err == nil && here == there || err != nil && r.URL.String() == controlPlane.URL.String() {
+		return console.Fail(console.ExitCluster, "%s leads to the control plane itself (%s): give the kubeconfig of the runtime", file, r.Config.Host)
+	}
+	missing, all, err := missingRights(ctx, r)
+	switch {
+	case err != nil:
+		return r.Explain(err, "asking for the rights of the kubeconfig in "+file)
+	case len(missing) > 0:
+		return console.Fail(console.ExitForbidden, "the kubeconfig in %s lacks rights in the runtime: %s: give its user the ClusterRole cluster-admin, or one with these and what the modules need",
+			file, strings.Join(missing, ", "))
+	case !all:
+		fmt.Fprintf(a.Err, "  note: the kubeconfig does not have all rights; a module that needs more will say so\n")
+	}
+	return nil
+}
+
+// neededRights are the least that a runtime cannot be looked after without.
+var neededRights = []authorizationv1.ResourceAttributes{
+	{Verb: "create", Resource: "namespaces"},
+	{Verb: "patch", Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
+	{Verb: "patch", Group: v1beta2.GroupVersion.Group, Resource: "kymas"},
+	{Verb: "patch", Group: v1beta2.GroupVersion.Group, Resource: "moduletemplates"},
+	{Verb: "patch", Group: "apps", Resource: "deployments"},
+	{Verb: "patch", Resource: "serviceaccounts"},
+	{Verb: "patch", Group: "rbac.authorization.k8s.io", Resource: "clusterroles"},
+	{Verb: "escalate", Group: "rbac.authorization.k8s.io", Resource: "clusterroles"},
+	{Verb: "patch", Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"},
+}
+
+// missingRights returns which of the needed rights are missing, and whether there are all rights that there can be.
+func missingRights(ctx context.Context, c *connection.Cluster) (missing []string, all bool, err error) {
+	may := func(ctx context.Context, r authorizationv1.ResourceAttributes) (bool, error) {
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
+		err := c.Create(ctx, review)
+		return review.Status.Allowed, err
+	}
+	if all, err = may(ctx, authorizationv1.ResourceAttributes{Verb: "*", Group: "*", Resource: "*"}); all || err != nil {
+		return nil, all, err
+	}
+	answers := make([]bool, len(neededRights))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, r := range neededRights {
+		group.Go(func() (err error) {
+			answers[i], err = may(ctx, r)
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return nil, false, err
+	}
+	for i, r := range neededRights {
+		if !answers[i] {
+			missing = append(missing, strings.TrimSuffix(r.Verb+" "+r.Resource+"."+r.Group, "."))
+		}
+	}
+	return missing, false, nil
+}
+
+// addProgress tells whether the control plane has reached a runtime.
+func addProgress(k *v1beta2.Kyma) connection.Progress {
+	if k == nil {
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "somebody has removed the runtime in the meantime")}
+	}
+	synced := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionCRDsSync)
+	switch {
+	case synced == nil && k.Status.State == v1beta2.StateReady, synced != nil && synced.Status == metav1.ConditionTrue:
+		return connection.Progress{Done: true}
+	case synced == nil:
+		return connection.Progress{Text: "waiting for the control plane to look at it"}
+	}
+	return connection.Progress{Text: "not reached yet: " + strings.TrimPrefix(synced.Message, v1beta2.MessageCRDsSyncFalse+": ")}
+}

@@ -1,0 +1,175 @@
+package fleetadmin
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+)
+
+func runtimeRemoveCommand(a *console.App) *cobra.Command {
+	o := removing{}
+	c := a.Command("remove RUNTIME [--yes] [--cluster-is-gone]", "take all modules out of a runtime and forget it", `
+It says what goes and what is in the way, and asks. The Kyma is deleted, which removes the modules and what the runtime got from the control
+plane; when it is gone, so is the access Secret. For a cluster that does not exist any more, --cluster-is-gone removes the access Secret
+first: then nothing is asked of it, and what is in it stays.`, `
+klm runtime remove runtime-a
+klm runtime remove runtime-a --yes --timeout=20m
+klm runtime remove runtime-a --cluster-is-gone`,
+		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
+			o.name = args[0]
+			return removeRuntime(cmd.Context(), a, o)
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a))
+	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
+	c.Flags().BoolVar(&o.gone, "cluster-is-gone", false, "the cluster does not exist any more, so nothing has to be removed from it")
+	o.wait.Register(c.Flags())
+	return c
+}
+
+// removing is what klm runtime remove is told.
+type removing struct {
+	name      string
+	yes, gone bool
+	wait      console.WaitFlags
+}
+
+func removeRuntime(ctx context.Context, a *console.App, o removing) error {
+	c, err := connection.ControlPlane(ctx, a)
+	if err != nil {
+		return err
+	}
+	f, err := diagnosis.Read(ctx, c, o.name, "")
+	if err != nil {
+		return err
+	}
+	f.Now = a.Now()
+	p := a.Page()
+	showRemoval(f, p, o.gone)
+	fmt.Fprint(a.Err, p.String())
+	if !o.yes {
+		if err := a.Confirm("Remove runtime " + o.name + "?"); err != nil {
+			return err
+		}
+	}
+	if o.gone {
+		if err := deleteAccessSecrets(ctx, c, f.Secrets); err != nil {
+			return err
+		}
+	}
+	here := client.Preconditions{UID: &f.Kyma.UID}
+	if err := c.Delete(ctx, f.Kyma, here); err != nil && !apierrors.IsNotFound(err) {
+		return c.Explain(err, "deleting Kyma "+o.name)
+	}
+	if o.wait.NoWait {
+		text := "runtime " + o.name + " is being removed"
+		if len(f.Secrets) > 0 && !o.gone {
+			text += "; when its Kyma is gone, delete its access: kubectl delete secret -n " + c.Namespace + " -l " + v1beta2.LabelKymaName + "=" + o.name
+		}
+		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: text})
+	}
+	if err := connection.WaitForKyma(ctx, a, c, o.name, o.wait.Timeout, removeProgress); err != nil {
+		return err
+	}
+	if err := deleteAccessSecrets(ctx, c, f.Secrets); err != nil {
+		return err
+	}
+	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is removed"})
+}
+
+// showRemoval says what goes with a runtime, and what will be in the way.
+func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
+	k := f.Kyma
+	objects := 0
+	var modules []string
+	for i := range f.Manifests {
+		m := &f.Manifests[i]
+		objects += len(m.Status.Synced)
+		modules = append(modules, m.ModuleName())
+	}
+	slices.Sort(modules)
+	switch {
+	case gone:
+		p.Line("%s is forgotten; nothing is removed from its cluster.", k.Name)
+	case len(modules) == 0:
+		p.Line("%s has no modules. The definitions of %s go from it, with its Kyma.", k.Name, v1beta2.GroupVersion.Group)
+	default:
+		p.Wrap("", fmt.Sprintf("From %s go %s of %s (%s), what these manage, and the definitions of %s, with its Kyma.",
+			k.Name, console.Count(objects, "object"), console.Count(len(modules), "module"), strings.Join(modules, ", "), v1beta2.GroupVersion.Group))
+	}
+	for _, b := range removalBlockers(f, gone) {
+		p.Wrap("  ", "in the way: "+b)
+	}
+}
+
+// removalBlockers says what will keep a runtime from going by itself.
+func removalBlockers(f *diagnosis.Facts, gone bool) []string {
+	k := f.Kyma
+	var all []string
+	if !k.DeletionTimestamp.IsZero() {
+		all = append(all, fmt.Sprintf("it is being deleted already: %s", console.OrDash(k.Status.LastOperation.Operation)))
+	}
+	if gone {
+		return all
+	}
+	for _, b := range f.RuntimeBlockers() {
+		switch b.Reason {
+		case v1beta2.ReasonRuntimeUnreachable, v1beta2.ReasonRuntimeUnauthorized, v1beta2.ReasonRuntimeForbidden, v1beta2.ReasonKubeconfigInvalid,
+			v1beta2.ReasonKubeconfigRefused, v1beta2.ReasonAccessSecretAmbiguous:
+			all = append(all, fmt.Sprintf("%s: %s", b.Reason, b.Message))
+		case v1beta2.ReasonAccessSecretNotFound:
+			all = append(all, "there is no access Secret: what is in the cluster stays")
+		}
+	}
+	for i := range f.Manifests {
+		if m := &f.Manifests[i]; m.Policy() == v1beta2.Ignore {
+			all = append(all, fmt.Sprintf("custom resources of module %s, if there are any: they belong to the admin of the runtime, who has to delete them", m.ModuleName()))
+		}
+	}
+	for _, finalizer := range k.Finalizers {
+		if finalizer != v1beta2.FinalizerKyma {
+			all = append(all, "finalizer "+finalizer+" of somebody else")
+		}
+	}
+	return all
+}
+
+// removeProgress tells how far a runtime is on its way out.
+func removeProgress(k *v1beta2.Kyma) connection.Progress {
+	switch {
+	case k == nil:
+		return connection.Progress{Done: true}
+	case k.DeletionTimestamp.IsZero():
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "somebody has added runtime %s again", k.Name)}
+	}
+	text := []string{console.OrDash(k.Status.LastOperation.Operation)}
+	for i := range k.Status.Modules {
+		if e := &k.Status.Modules[i]; e.Message != "" && !strings.Contains(text[0], e.Message) {
+			text = append(text, e.Name+": "+e.Message)
+		}
+	}
+	return connection.Progress{Text: (&console.Page{}).Clip(strings.Join(text, "; "), 240)}
+}
+
+// deleteAccessSecrets deletes access Secrets, if they are still those that were seen.
+func deleteAccessSecrets(ctx context.Context, c *connection.Cluster, secrets []metav1.PartialObjectMetadata) error {
+	for i := range secrets {
+		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secrets[i].Name, Namespace: secrets[i].Namespace}}
+		err := c.Delete(ctx, s, client.Preconditions{UID: &secrets[i].UID})
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			return c.Explain(err, "deleting access Secret "+s.Name)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,118 @@
+package fleetadmin
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+)
+
+func runtimeShowCommand(a *console.App) *cobra.Command {
+	c := a.Command("show RUNTIME", "one runtime: labels, access, conditions, modules", "What is in the way, and what to do, is told by klm why.", `
+klm runtime show runtime-a`,
+		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
+			c, err := connection.ControlPlane(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			f, err := diagnosis.Read(cmd.Context(), c, args[0], "")
+			if err != nil {
+				return err
+			}
+			f.Now = a.Now()
+			return a.Print(describeRuntime(f))
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a))
+	return c
+}
+
+// runtimeReport is what klm runtime show shows.
+type runtimeReport struct {
+	Name        string               `json:"name"`
+	State       v1beta2.State        `json:"state"`
+	Since       time.Time            `json:"since,omitzero"`
+	Channel     string               `json:"channel"`
+	Created     time.Time            `json:"created,omitzero"`
+	Deleting    *metav1.Time         `json:"deleting,omitempty"`
+	SkipWindows bool                 `json:"skipMaintenanceWindows"`
+	Access      string               `json:"access,omitempty"`
+	Agent       string               `json:"agent,omitempty"`
+	Labels      map[string]string    `json:"labels,omitempty"`
+	Conditions  []metav1.Condition   `json:"conditions,omitempty"`
+	Modules     diagnosis.ModuleList `json:"modules"`
+	Mandatory   []diagnosis.Module   `json:"mandatoryModules,omitempty"`
+	Objects     int                  `json:"objects"`
+}
+
+func describeRuntime(f *diagnosis.Facts) *runtimeReport {
+	k := f.Kyma
+	r := &runtimeReport{
+		Name: k.Name, State: v1beta2.State(console.OrDash(string(k.Status.State))), Since: k.Status.LastOperation.LastUpdateTime.Time, Channel: connection.WithRequest(k).Spec.Channel,
+		Created: k.CreationTimestamp.Time, Deleting: k.DeletionTimestamp, SkipWindows: k.Spec.SkipMaintenanceWindows, Access: f.Access(), Agent: f.Agent(),
+		Labels: k.Labels, Conditions: k.Status.Conditions, Modules: diagnosis.ListModules(connection.WithRequest(k)),
+	}
+	for _, m := range f.Modules() {
+		if m.Sort == "mandatory" {
+			r.Mandatory = append(r.Mandatory, m)
+		}
+	}
+	for i := range f.Manifests {
+		r.Objects += len(f.Manifests[i].Status.Synced)
+	}
+	return r
+}
+
+func (r *runtimeReport) Names() []string { return []string{"kyma/" + r.Name} }
+
+func (r *runtimeReport) Show(p *console.Page) {
+	about := [][]string{
+		{"Name:", r.Name},
+		{"State:", string(r.State)},
+		{"For:", p.Ago(r.Since)},
+		{"Channel:", r.Channel},
+		{"Access:", console.OrDash(r.Access)},
+		{"Agent:", console.OrDash(r.Agent)},
+		{"Age:", p.Ago(r.Created)},
+		{"Objects:", fmt.Sprint(r.Objects)},
+	}
+	title := "Labels:"
+	for _, key := range slices.Sorted(maps.Keys(r.Labels)) {
+		about = append(about, []string{title, key + "=" + r.Labels[key]})
+		title = ""
+	}
+	p.Rows(about)
+	if r.Deleting != nil {
+		p.Line("Being deleted for %s.", p.Ago(r.Deleting.Time))
+	}
+	p.Line("")
+	var rows [][]string
+	for _, c := range r.Conditions {
+		rows = append(rows, []string{c.Type, string(c.Status), c.Reason, p.Ago(c.LastTransitionTime.Time), p.Clip(c.Message, 80)})
+	}
+	p.Table([]string{"CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"}, rows)
+	p.Line("")
+	rows = nil
+	for _, m := range r.Modules {
+		from := console.OrDash(m.Channel)
+		if m.Pinned != "" {
+			from = "pinned to " + m.Pinned
+		}
+		rows = append(rows, []string{m.Name, from, console.OrDash(m.Version), string(m.State), console.OrDash(m.Reason)})
+	}
+	for _, m := range r.Mandatory {
+		rows = append(rows, []string{m.Name, "mandatory", console.OrDash(m.Installed), string(m.State), "-"})
+	}
+	if len(rows) == 0 {
+		p.Line("no modules")
+		return
+	}
+	p.Table([]string{"MODULE", "CHANNEL", "VERSION", "STATE", "REASON"}, rows)
+}

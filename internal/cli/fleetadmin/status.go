@@ -1,0 +1,331 @@
+package fleetadmin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fleetlist"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+func statusCommand(a *console.App) *cobra.Command {
+	var selector string
+	var worst int
+	var watch bool
+	c := a.Command("status [-l SELECTOR] [--watch]", "the fleet at a glance: counts by state, module, version and channel, and the worst runtimes", "", `
+klm status
+klm status --worst=50 -o wide
+klm status -l kyma-project.io/region=eu-central-1 -o json
+klm status --watch`,
+		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
+			c, err := connection.ControlPlane(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			if watch {
+				return watchStatus(cmd.Context(), a, c, selector, worst)
+			}
+			t := tally{}
+			if _, err := fleetlist.List(cmd.Context(), c, selector, t.add); err != nil {
+				return err
+			}
+			return a.Print(t.report(c, worst))
+		})
+	c.Flags().StringVarP(&selector, "selector", "l", "", "only runtimes whose Kyma has these labels, such as a=b,c!=d")
+	c.Flags().IntVar(&worst, "worst", 10, "how many of the worst runtimes are shown")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "go on and show every change")
+	return c
+}
+
+// fleetReport is what klm status shows.
+type fleetReport struct {
+	Cluster   string         `json:"cluster"`
+	Namespace string         `json:"namespace"`
+	Runtimes  int            `json:"runtimes"`
+	Paused    int            `json:"paused"`
+	Agents    *agentCount    `json:"agents,omitempty"`
+	States    []named        `json:"states"`
+	Channels  []named        `json:"channels"`
+	Modules   []moduleCount  `json:"modules"`
+	Reasons   []named        `json:"reasons"`
+	Worst     []worstRuntime `json:"worst"`
+}
+
+// agentCount says how many agents are heard.
+type agentCount struct {
+	Heard  int `json:"heard"`
+	Silent int `json:"silent"`
+}
+
+// named is a number of runtimes.
+type named struct {
+	Name     string `json:"name"`
+	Runtimes int    `json:"runtimes"`
+}
+
+// moduleCount is how many runtimes have a version of a module from a channel, and how it is there.
+type moduleCount struct {
+	Module   string                `json:"module"`
+	Version  string                `json:"version"`
+	Channel  string                `json:"channel"` // "": pinned
+	Runtimes int                   `json:"runtimes"`
+	Waiting  int                   `json:"waitingForWindow,omitempty"`
+	States   map[v1beta2.State]int `json:"states"`
+}
+
+// worstRuntime is a runtime that is not Ready.
+type worstRuntime struct {
+	Name    string        `json:"name"`
+	State   v1beta2.State `json:"state"`
+	Since   time.Time     `json:"since,omitzero"`
+	Reason  string        `json:"reason,omitempty"`
+	Message string        `json:"message,omitempty"`
+}
+
+// tally counts a fleet. The zero value is empty.
+type tally struct {
+	runtimes, paused int
+	agents           agentCount
+	states, channels map[string]int
+	reasons          map[string]int
+	modules          map[fleetlist.ModuleVersion]*moduleCount
+	worst            []worstRuntime
+}
+
+func (t *tally) add(m *fleetlist.Member) {
+	if t.states == nil {
+		t.states, t.channels, t.reasons, t.modules = map[string]int{}, map[string]int{}, map[string]int{}, map[fleetlist.ModuleVersion]*moduleCount{}
+	}
+	t.runtimes++
+	t.states[string(m.State())]++
+	t.channels[m.Spec.Channel]++
+	if m.IsPaused() {
+		t.paused++
+	}
+	if agent := m.Status.Agent; agent != nil && agent.Heard {
+		t.agents.Heard++
+	} else if agent != nil {
+		t.agents.Silent++
+	}
+	reason, message := m.Blocker()
+	if reason != "" {
+		t.reasons[reason]++
+	}
+	for i := range m.Status.Modules {
+		e := &m.Status.Modules[i]
+		key := fleetlist.ModuleVersion{Module: e.Name, Version: e.Version, Channel: e.Channel}
+		n := t.modules[key]
+		if n == nil {
+			key = fleetlist.ModuleVersion{Module: strings.Clone(e.Name), Version: strings.Clone(e.Version), Channel: strings.Clone(e.Channel)}
+			n = &moduleCount{Module: key.Module, Version: key.Version, Channel: key.Channel, States: map[v1beta2.State]int{}}
+			t.modules[key] = n
+		}
+		n.Runtimes++
+		n.States[e.State]++
+		if e.Maintenance {
+			n.Waiting++
+		}
+	}
+	if m.State() != v1beta2.StateReady {
+		t.worst = append(t.worst, worstRuntime{m.Metadata.Name, m.State(), m.Since(), reason, cmp.Or(message, m.Status.LastOperation.Operation)})
+	}
+}
+
+// report returns what was counted, with so many of the worst.
+func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
+	r := &fleetReport{
+		Cluster: c.Context, Namespace: c.Namespace, Runtimes: t.runtimes, Paused: t.paused,
+		States: byCount(t.states), Channels: byCount(t.channels), Reasons: byCount(t.reasons), Modules: []moduleCount{}, Worst: []worstRuntime{},
+	}
+	slices.SortStableFunc(r.States, func(a, b named) int {
+		return cmp.Compare(fleetlist.Severity(v1beta2.State(b.Name)), fleetlist.Severity(v1beta2.State(a.Name)))
+	})
+	if t.agents != (agentCount{}) {
+		r.Agents = &t.agents
+	}
+	for _, n := range t.modules {
+		r.Modules = append(r.Modules, *n)
+	}
+	slices.SortFunc(r.Modules, func(a, b moduleCount) int {
+		return cmp.Or(strings.Compare(a.Module, b.Module), connection.CompareVersions(b.Version, a.Version), strings.Compare(b.Version, a.Version), strings.Compare(a.Channel, b.Channel))
+	})
+	slices.SortFunc(t.worst, func(a, b worstRuntime) int {
+		return cmp.Or(cmp.Compare(fleetlist.Severity(b.State), fleetlist.Severity(a.State)), a.Since.Compare(b.Since), strings.Compare(a.Name, b.Name))
+	})
+	r.Worst = append(r.Worst, t.worst[:min(len(t.worst), max(worst, 0))]...)
+	return r
+}
+
+// byCount returns names and numbers, the largest first.
+func byCount(counts map[string]int) []named {
+	all := []named{}
+	for name, n := range counts {
+		all = append(all, named{name, n})
+	}
+	slices.SortFunc(all, func(a, b named) int {
+		return cmp.Or(cmp.Compare(b.Runtimes, a.Runtimes), strings.Compare(a.Name, b.Name))
+	})
+	return all
+}
+
+func (r *fleetReport) Names() []string {
+	var all []string
+	for _, w := range r.Worst {
+		all = append(all, "kyma/"+w.Name)
+	}
+	return all
+}
+
+func (r *fleetReport) Show(p *console.Page) {
+	p.Line("%s in %s, namespace %s", console.Count(r.Runtimes, "runtime"), r.Cluster, r.Namespace)
+	if r.Runtimes == 0 {
+		return
+	}
+	var parts []string
+	for _, s := range r.States {
+		parts = append(parts, fmt.Sprintf("%d %s", s.Runtimes, p.State(s.Name)))
+	}
+	p.Line("  state:    %s", strings.Join(parts, ", "))
+	parts = nil
+	for _, c := range r.Channels {
+		parts = append(parts, fmt.Sprintf("%d %s", c.Runtimes, console.OrDash(c.Name)))
+	}
+	p.Line("  channel:  %s", strings.Join(parts, ", "))
+	if r.Agents != nil {
+		p.Line("  agents:   %d heard, %d not", r.Agents.Heard, r.Agents.Silent)
+	}
+	if r.Paused > 0 {
+		p.Line("  paused:   %d", r.Paused)
+	}
+	r.showModules(p)
+	if len(r.Reasons) > 0 {
+		p.Line("")
+		var rows [][]string
+		for _, reason := range r.Reasons {
+			rows = append(rows, []string{reason.Name, fmt.Sprint(reason.Runtimes)})
+		}
+		p.Table([]string{"IN THE WAY", "RUNTIMES"}, rows)
+	}
+	if len(r.Worst) > 0 {
+		p.Line("")
+		var rows [][]string
+		for _, w := range r.Worst {
+			rows = append(rows, []string{w.Name, string(w.State), p.Ago(w.Since), console.OrDash(w.Reason), p.Clip(w.Message, 80)})
+		}
+		p.Table([]string{"WORST", "STATE", "SINCE", "REASON", "MESSAGE"}, rows)
+	}
+}
+
+// moduleStates are the columns of states of modules.
+var moduleStates = []v1beta2.State{
+	v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning, v1beta2.StateError, v1beta2.StateDeleting, v1beta2.StateUnmanaged,
+}
+
+// showModules writes the table of modules, with columns only for states that there are.
+func (r *fleetReport) showModules(p *console.Page) {
+	if len(r.Modules) == 0 {
+		return
+	}
+	p.Line("")
+	header := []string{"MODULE", "VERSION", "CHANNEL", "RUNTIMES"}
+	used := slices.DeleteFunc(slices.Clone(moduleStates), func(s v1beta2.State) bool {
+		return !slices.ContainsFunc(r.Modules, func(m moduleCount) bool { return m.States[s] > 0 })
+	})
+	for _, s := range used {
+		header = append(header, strings.ToUpper(string(s)))
+	}
+	waiting := slices.ContainsFunc(r.Modules, func(m moduleCount) bool { return m.Waiting > 0 })
+	if waiting {
+		header = append(header, "WAIT FOR WINDOW")
+	}
+	var rows [][]string
+	for _, m := range r.Modules {
+		row := []string{m.Module, console.OrDash(m.Version), console.OrDash(m.Channel), fmt.Sprint(m.Runtimes)}
+		for _, s := range used {
+			row = append(row, fmt.Sprint(m.States[s]))
+		}
+		if waiting {
+			row = append(row, fmt.Sprint(m.Waiting))
+		}
+		rows = append(rows, row)
+	}
+	p.Table(header, rows)
+}
+
+// watchStatus shows the fleet, and again whenever it has changed, until ctx ends. Changes that come together are shown together.
+func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, selector string, worst int) error {
+	const together = 500 * time.Millisecond
+	fleet := map[string]*fleetlist.Member{}
+	last := ""
+	show := func() error {
+		t := tally{}
+		for _, m := range fleet {
+			t.add(m)
+		}
+		r := t.report(c, worst)
+		if a.Config.Output != config.FormatTable && a.Config.Output != config.FormatWide {
+			return a.Print(r)
+		}
+		p := a.Page()
+		r.Show(p)
+		text := p.String()
+		if text == last {
+			return nil
+		}
+		last = text
+		if console.IsTerminal(a.Out) {
+			text = "\x1b[H\x1b[2J" + text
+		} else {
+			text += "\n"
+		}
+		_, err := a.Out.Write([]byte(text))
+		return err
+	}
+	changes := make(chan fleetlist.Change)
+	failed := make(chan error, 1)
+	go func() { failed <- fleetlist.Watch(ctx, c, selector, changes) }()
+	var soon <-chan time.Time
+	listed := false // until then there is less to show than was shown before
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			if ctx.Err() != nil {
+				return nil
+			}
+			return err
+		case <-soon:
+			if soon = nil; !listed {
+				continue
+			}
+			if err := show(); err != nil {
+				return fmt.Errorf("writing the answer: %w", err)
+			}
+		case ch := <-changes:
+			switch {
+			case ch.Reset:
+				clear(fleet)
+				listed = false
+			case ch.Listed:
+				listed, soon = true, time.After(0)
+			case ch.Deleted:
+				delete(fleet, ch.Member.Metadata.Name)
+			case ch.Member != nil:
+				fleet[ch.Member.Metadata.Name] = ch.Member
+			}
+			if soon == nil && listed {
+				soon = time.After(together)
+			}
+		}
+	}
+}

@@ -1,0 +1,140 @@
+package fleetadmin
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+// buffer is what is written, for a test that looks while it is written.
+type buffer struct {
+	mu      sync.Mutex
+	text    bytes.Buffer  // guarded by mu
+	written chan struct{} // guarded by mu: closed when something more is written
+}
+
+func newBuffer() *buffer {
+	return &buffer{written: make(chan struct{})}
+}
+
+func (b *buffer) Write(data []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	close(b.written)
+	b.written = make(chan struct{})
+	return b.text.Write(data)
+}
+
+// wait returns when the text was written, or when ctx ends.
+func (b *buffer) wait(ctx context.Context, text string) {
+	for {
+		b.mu.Lock()
+		shown, more := strings.Contains(b.text.String(), text), b.written
+		b.mu.Unlock()
+		if shown {
+			return
+		}
+		select {
+		case <-more:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (b *buffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.text.String()
+}
+
+// TestWatchStatus: changes are shown as they come, and a watch that breaks or has missed something is begun again.
+func TestWatchStatus(t *testing.T) {
+	kyma := func(name, state, version string) string {
+		return fmt.Sprintf(`{"metadata":{"name":%q,"resourceVersion":%q},"spec":{"channel":"regular"},"status":{"state":%q}}`, name, version, state)
+	}
+	out := newBuffer()
+	var mu sync.Mutex
+	var asked []string // guarded by mu: what was asked for, in its order
+	lists, watches := 0, 0
+	last := make(chan struct{}) // closed when the watch came that does not end
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		q := r.URL.Query()
+		if q.Get("watch") == "" {
+			lists++
+			asked = append(asked, "list")
+			items := kyma("a", "Ready", "1")
+			if lists > 1 {
+				items += "," + kyma("c", "Warning", "20")
+			}
+			fmt.Fprintf(w, `{"items":[%s],"metadata":{"resourceVersion":"%d"}}`, items, lists*10)
+			return
+		}
+		watches++
+		asked = append(asked, "watch "+q.Get("resourceVersion"))
+		switch watches {
+		case 1: // ends, as they do
+			fmt.Fprintf(w, `{"type":"ADDED","object":%s}{"type":"MODIFIED","object":%s}`, kyma("b", "Error", "11"), kyma("a", "Processing", "12"))
+			fmt.Fprint(w, `{"type":"BOOKMARK","object":{"metadata":{"resourceVersion":"15"}}}`)
+		case 2: // came too late
+			mu.Unlock()
+			out.wait(r.Context(), "1 Error, 1 Processing")
+			mu.Lock()
+			fmt.Fprintf(w, `{"type":"DELETED","object":%s}`, kyma("b", "Error", "16"))
+			fmt.Fprint(w, `{"type":"ERROR","object":{"kind":"Status","status":"Failure","reason":"Expired","code":410,"message":"too old"}}`)
+		default:
+			w.(http.Flusher).Flush()
+			if watches == 3 {
+				close(last)
+			}
+			mu.Unlock()
+			<-r.Context().Done()
+			mu.Lock()
+		}
+	}))
+	defer server.Close()
+	c, err := connection.New(&rest.Config{Host: server.URL}, "prod", v1beta2.ControlPlaneNamespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &console.App{Streams: console.Streams{Out: out}, Config: &config.Klm{Output: config.FormatTable}, Now: func() time.Time { return fixture.Noon }}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	done := make(chan error, 1)
+	go func() { done <- watchStatus(ctx, a, c, "", 10) }()
+	out.wait(ctx, "1 Warning, 1 Ready") // the second list
+	select {
+	case <-last:
+	case <-ctx.Done():
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	for _, want := range []string{"1 Error, 1 Processing", "1 Warning, 1 Ready"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("it was never shown that there is %s:\n%s", want, out)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if got := strings.Join(asked, ", "); got != "list, watch 10, watch 15, list, watch 20" {
+		t.Errorf("asked for %s", got)
+	}
+}

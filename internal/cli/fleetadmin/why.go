@@ -1,0 +1,35 @@
+package fleetadmin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+)
+
+func whyCommand(a *console.App) *cobra.Command {
+	c := a.Command("why RUNTIME [MODULE]", "what a runtime shall have, what it has, what comes next, and what is in the way",
+		"For each thing in the way it says since when, and what to do. With MODULE it says more about that one.", `
+klm why runtime-a
+klm why runtime-a sample
+klm why runtime-a -o json | jq '.blockers[].reason'`,
+		console.Arguments("RUNTIME", "[MODULE]"), func(cmd *cobra.Command, args []string) error {
+			c, err := connection.ControlPlane(cmd.Context(), a)
+			if err != nil {
+				return err
+			}
+			module := ""
+			if len(args) > 1 {
+				module = args[1]
+			}
+			facts, err := diagnosis.Read(cmd.Context(), c, args[0], module)
+			if err != nil {
+				return err
+			}
+			facts.Now = a.Now()
+			return a.Print(facts.Report(module))
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a), connection.ModulesOfRuntime(a))
+	return c
+}

@@ -1,0 +1,219 @@
+package fleetlist
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"io"
+	"maps"
+	"net/url"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// PageSize is how many Kymas are asked for at once. Larger ones are not faster, and cost memory on both sides.
+const PageSize = 500
+
+// Member is what is read of a Kyma when a whole fleet is listed: times stay text, and what is not here is not kept.
+type Member struct {
+	Metadata memberMeta `json:"metadata"`
+	Spec     struct {
+		Channel string `json:"channel"`
+	} `json:"spec"`
+	Status struct {
+		State         v1beta2.State  `json:"state"`
+		ModulesReady  string         `json:"modulesReady"`
+		Modules       []MemberModule `json:"modules"`
+		LastOperation struct {
+			Operation      string `json:"operation"`
+			LastUpdateTime string `json:"lastUpdateTime"`
+		} `json:"lastOperation"`
+		Conditions []MemberCondition `json:"conditions"`
+		Agent      *struct {
+			Heard  bool   `json:"heard"`
+			Reason string `json:"reason"`
+		} `json:"agent"`
+	} `json:"status"`
+}
+
+type memberMeta struct {
+	Name              string `json:"name"`
+	CreationTimestamp string `json:"creationTimestamp"`
+	ResourceVersion   string `json:"resourceVersion"`
+	Annotations       struct {
+		Paused *string `json:"operator.kyma-project.io/paused"`
+	} `json:"annotations"`
+}
+
+type MemberModule struct {
+	Name        string        `json:"name"`
+	Version     string        `json:"version"`
+	Channel     string        `json:"channel"`
+	State       v1beta2.State `json:"state"`
+	Reason      string        `json:"reason"`
+	Message     string        `json:"message"`
+	Maintenance bool          `json:"maintenance"`
+}
+
+type MemberCondition struct {
+	Type    string `json:"type"`
+	Status  string `json:"status"`
+	Reason  string `json:"reason"`
+	Message string `json:"message"`
+}
+
+// State is the state of the Kyma, stateNew if there is none.
+func (m *Member) State() v1beta2.State { return cmp.Or(m.Status.State, console.StateNew) }
+
+// Since is when the last operation began to be what it is; zero if that is not known.
+func (m *Member) Since() time.Time { return ParseTime(m.Status.LastOperation.LastUpdateTime) }
+
+// IsPaused tells whether the runtime as a whole is paused.
+func (m *Member) IsPaused() bool {
+	p := m.Metadata.Annotations.Paused
+	return p != nil && !strings.EqualFold(strings.TrimSpace(*p), "false")
+}
+
+// Blocker returns why the Kyma is not Ready; "" if it is. The worst module goes before what concerns the Kyma as a whole.
+func (m *Member) Blocker() (reason, message string) {
+	worst := -1
+	for i := range m.Status.Modules {
+		if e := &m.Status.Modules[i]; e.Reason != "" && (worst < 0 || Severity(e.State) > Severity(m.Status.Modules[worst].State)) {
+			worst = i
+		}
+	}
+	for _, c := range m.Status.Conditions {
+		if c.Type == v1beta2.ConditionReady && c.Status != "True" {
+			reason, message = c.Reason, strings.TrimPrefix(c.Message, "not ready: ")
+		}
+	}
+	if worst >= 0 && (reason == "" || reason == m.Status.Modules[worst].Reason) {
+		e := m.Status.Modules[worst]
+		return e.Reason, cmp.Or(e.Message, "module "+e.Name)
+	}
+	return reason, message
+}
+
+// Severity orders states: the worst is the highest.
+func Severity(s v1beta2.State) int {
+	switch s {
+	case v1beta2.StateError:
+		return 6
+	case v1beta2.StateWarning:
+		return 5
+	case v1beta2.StateDeleting:
+		return 4
+	case v1beta2.StateProcessing:
+		return 3
+	case console.StateNew, v1beta2.StateUnknown:
+		return 2
+	case v1beta2.StateUnmanaged:
+		return 1
+	}
+	return 0
+}
+
+// List calls each for every Kyma that the label selector selects; "" selects all. See each.
+func List(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) (version string, err error) {
+	return ListAs(ctx, c, "kymas", selector, each)
+}
+
+// ListAs calls each for every object of a resource of ours; T is the part of an object that is wanted. No more than two chunks are in memory: while
+// one is decoded, the next is on its way. It returns the version of the whole list, from which it can be watched.
+func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selector string, each func(*T)) (version string, err error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	type answer struct {
+		listPage
+		err error
+	}
+	ask := func(next string) <-chan answer {
+		answers := make(chan answer, 1)
+		path := pathOf(c, resource, url.Values{"limit": {strconv.Itoa(PageSize)}, "continue": {next}, "labelSelector": {selector}})
+		go func() {
+			s, err := readPage(ctx, c, path)
+			answers <- answer{s, err}
+		}()
+		return answers
+	}
+	for answers := ask(""); answers != nil; {
+		a := <-answers
+		switch {
+		case apierrors.IsResourceExpired(a.err):
+			return "", console.Fail(console.ExitFailed, "listing %s: they changed for too long while they were read: try again", resource)
+		case a.err != nil:
+			return "", c.Explain(a.err, "listing "+resource)
+		}
+		version, answers = a.version, nil
+		if a.next != "" {
+			answers = ask(a.next)
+		}
+		if err := decodeAll(a.items, each); err != nil {
+			return "", console.Fail(console.ExitFailed, "listing %s: %v", resource, err)
+		}
+	}
+	return version, nil
+}
+
+// readPage reads one chunk.
+func readPage(ctx context.Context, c *connection.Cluster, path string) (listPage, error) {
+	body, err := c.OpenPath(ctx, path)
+	if err != nil {
+		return listPage{}, err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(body)
+	if err != nil {
+		return listPage{}, err
+	}
+	return splitList(data)
+}
+
+// decodeAll decodes the objects of a chunk on all processors, and calls each for one after the other, in any order.
+func decodeAll[T any](items [][]byte, each func(*T)) error {
+	var mu sync.Mutex
+	var all errgroup.Group
+	workers := runtime.GOMAXPROCS(0)
+	for n := range workers {
+		all.Go(func() error {
+			for i := n; i < len(items); i += workers {
+				item := new(T)
+				if err := json.Unmarshal(withoutManagedFields(items[i]), item); err != nil {
+					return err
+				}
+				mu.Lock()
+				each(item)
+				mu.Unlock()
+			}
+			return nil
+		})
+	}
+	return all.Wait()
+}
+
+// pathOf is the path of a resource of ours, with a query of which empty values are left out.
+func pathOf(c *connection.Cluster, resource string, query url.Values) string {
+	maps.DeleteFunc(query, func(_ string, values []string) bool { return values[0] == "" })
+	return "/apis/" + v1beta2.GroupVersion.String() + "/namespaces/" + c.Namespace + "/" + resource + "?" + query.Encode()
+}
+
+// ParseTime reads a time of an object; zero if it is none.
+func ParseTime(text string) time.Time {
+	t, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+type ModuleVersion struct{ Module, Version, Channel string }

@@ -1,0 +1,29 @@
+// Package installer has the commands of klm that install and remove the lifecycle manager itself.
+//
+// # Use
+//
+//	root.AddCommand(installer.Commands(a)...)
+//
+// # How it works
+//
+// The objects are those of deploy/chart. They are applied with package apply, and listed in a ConfigMap beside the
+// manager, so that an upgrade and klm uninstall remove what is not needed any more; see inventory.go.
+//
+// # What it does not do
+//
+// It removes neither CRDs nor namespaces, and touches nothing that Helm has installed.
+package installer
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Commands returns the commands of this package.
+func Commands(a *console.App) []*cobra.Command {
+	return []*cobra.Command{
+		installCommand(a),
+		uninstallCommand(a),
+	}
+}

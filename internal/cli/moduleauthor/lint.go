@@ -1,0 +1,100 @@
+package moduleauthor
+
+import (
+	"context"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
+)
+
+func lintCommand(a *console.App) *cobra.Command {
+	var e ocmaccess.Flags
+	var previous string
+	c := a.Command("lint [FILE] [--previous PLACE]", "say what a module should not be released with",
+		`FILE is the module-config. With --previous, the version before, it says what the upgrade would break: definitions that refuse or drop what users
+have, fields that cannot be changed, objects that go, rights that are asked for anew. Exit code 1 if there is an error, 0 for warnings.
+`+ocmaccess.PlaceHelp, `
+klm module lint
+klm module lint --previous released.ctf
+klm module lint --previous registry.example.com/modules//kyma-project.io/module/sample:1.0.0 -o json`,
+		console.Arguments("[FILE]"), func(cmd *cobra.Command, args []string) error {
+			file := defaultConfig
+			if len(args) > 0 {
+				file = args[0]
+			}
+			access, err := e.Access(a)
+			if err != nil {
+				return err
+			}
+			return lintModule(cmd.Context(), a, file, previous, access)
+		})
+	c.ValidArgsFunction = nil // files
+	c.Flags().StringVar(&previous, "previous", "", "PLACE//COMPONENT:VERSION of the version before; component and version may be left out if there is one only")
+	e.Register(c.Flags())
+	return c
+}
+
+// linted is what klm module lint has found.
+type linted struct {
+	Name     string           `json:"name,omitempty"`
+	Version  string           `json:"version,omitempty"`
+	Previous string           `json:"previous,omitempty"`
+	Findings []author.Finding `json:"findings"`
+}
+
+func (l linted) Names() []string {
+	var names []string
+	for _, f := range l.Findings {
+		names = append(names, f.Where)
+	}
+	return names
+}
+
+func (l linted) count(level author.Level) (n int) {
+	for _, f := range l.Findings {
+		if f.Level == level {
+			n++
+		}
+	}
+	return n
+}
+
+func (l linted) Show(p *console.Page) {
+	findingList(l.Findings).Show(p)
+	what := l.Name + ":" + l.Version
+	if l.Previous != "" {
+		what += " after " + l.Previous
+	}
+	p.Line("%s: %s, %s", what, console.Count(l.count(author.Error), "error"), console.Count(l.count(author.Warning), "warning"))
+}
+
+func lintModule(ctx context.Context, a *console.App, file, previous string, access author.Access) error {
+	m, err := author.Build(ctx, author.Source{File: file})
+	if err != nil {
+		return ocmaccess.Explain(err)
+	}
+	l := linted{Name: m.Name, Version: m.Version}
+	var before *author.Module
+	if previous != "" {
+		p, err := ocmaccess.Open(a, previous, access, false)
+		if err != nil {
+			return err
+		}
+		if before, err = p.Load(ctx); err != nil {
+			return ocmaccess.Explain(err)
+		}
+		l.Previous = before.Version
+	}
+	l.Findings = m.Lint(before)
+	if err := a.Print(l); err != nil {
+		return err
+	}
+	if slices.ContainsFunc(l.Findings, func(f author.Finding) bool { return f.Level == author.Error }) {
+		return console.Fail(console.ExitFailed, "%s:%s should not be released as it is: %s", m.Name, m.Version, console.Count(l.count(author.Error), "error"))
+	}
+	return nil
+}

@@ -1,0 +1,196 @@
+package moduleauthor
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+func signCommand(a *console.App) *cobra.Command {
+	var e ocmaccess.Flags
+	var s author.Signing
+	var key, password string
+	c := a.Command("sign PLACE[//COMPONENT[:VERSION]] --key FILE", "sign component versions where they lie",
+		`An RSA key signs the descriptor (OCM), which covers the digests of all resources and images; for that, registries are asked for the digests of
+images that are named by a tag, and one that is not there is an error. Any other key signs the manifest, as cosign does. --key is a private key in PEM, or one of cosign.
+`+ocmaccess.PlaceHelp, `
+klm module sign module.ctf --key signing.pem
+klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.0 --key cosign.key --key-password-file pass`,
+		console.Arguments("PLACE"), func(cmd *cobra.Command, args []string) error {
+			switch {
+			case key == "":
+				return console.Fail(console.ExitUsage, "--key is missing: give the file with the private key")
+			case s.Kind != "" && s.Kind != registry.KindOCM && s.Kind != registry.KindCosign:
+				return console.Fail(console.ExitUsage, "--kind: %q is neither %s nor %s", s.Kind, registry.KindOCM, registry.KindCosign)
+			}
+			text, err := a.ReadInput("--key", key)
+			if err != nil {
+				return err
+			}
+			if s.Key, err = registry.ParsePrivateKey(text, func() ([]byte, error) {
+				if password == "" {
+					return nil, console.Fail(console.ExitUsage, "--key: it is encrypted: give --key-password-file")
+				}
+				return a.ReadInput("--key-password-file", password)
+			}); err != nil {
+				return console.Fail(console.ExitUsage, "--key: %v", err)
+			}
+			access, err := e.Access(a)
+			if err != nil {
+				return err
+			}
+			return signModule(cmd.Context(), a, args[0], access, s)
+		})
+	c.ValidArgsFunction = nil // files
+	c.Flags().StringVar(&key, "key", "", "file with the private key (required)")
+	c.Flags().StringVar(&password, "key-password-file", "", "file with the password of an encrypted key; - reads it from standard input")
+	c.Flags().StringVar(&s.Kind, "kind", "", "ocm: in the descriptor; cosign: beside the manifest; empty: ocm for RSA keys, else cosign")
+	c.Flags().StringVar(&s.Name, "name", "default", "name of a signature in the descriptor; one of the same name is replaced")
+	console.CompleteFlag(c, "kind", console.FixedNames(registry.KindOCM, registry.KindCosign))
+	e.Register(c.Flags())
+	return c
+}
+
+// signed is what was signed.
+type signed []author.Signed
+
+func (s signed) Names() []string {
+	var names []string
+	for _, v := range s {
+		names = append(names, v.Name+":"+v.Version)
+	}
+	return names
+}
+
+func (s signed) Show(p *console.Page) {
+	for _, v := range s {
+		p.Line("%s:%s is signed (%s): %s", v.Name, v.Version, v.Kind, v.Digest)
+	}
+}
+
+func signModule(ctx context.Context, a *console.App, reference string, access author.Access, s author.Signing) error {
+	p, err := ocmaccess.Open(a, reference, access, false)
+	if err != nil {
+		return err
+	}
+	done, err := author.Sign(ctx, p, s)
+	if err != nil {
+		return ocmaccess.Explain(err)
+	}
+	return a.Print(signed(done))
+}
+
+func verifyCommand(a *console.App) *cobra.Command {
+	var e ocmaccess.Flags
+	var keys []string
+	var policy string
+	var images bool
+	c := a.Command("verify PLACE[//COMPONENT[:VERSION]] [--key FILE | --trust-policy FILE]", "check component versions and their signatures",
+		`Every blob is read and compared with its digest. With --key, a public key, each version has to be signed by one of these keys; with
+--trust-policy it is judged as the manager would. In an archive only the rule with prefix "" counts. Without both, signatures do not count.
+--images looks for the images, too, in the archive or in the registries that they name: they have to be what is signed.
+`+ocmaccess.PlaceHelp, `
+klm module verify module.ctf
+klm module verify registry.example.com/modules//kyma-project.io/module/sample:1.0.0 --key signing.pub
+klm module verify registry.example.com/modules//kyma-project.io/module/sample --trust-policy policy.yaml`,
+		console.Arguments("PLACE"), func(cmd *cobra.Command, args []string) error {
+			access, err := e.Access(a)
+			if err != nil {
+				return err
+			}
+			if access.Trust, err = trustOf(a, keys, policy); err != nil {
+				return err
+			}
+			p, err := ocmaccess.Open(a, args[0], access, false)
+			if err != nil {
+				return err
+			}
+			done, err := author.Verify(cmd.Context(), p, images)
+			if err != nil {
+				return ocmaccess.Explain(err)
+			}
+			return a.Print(verified(done))
+		})
+	c.ValidArgsFunction = nil // files
+	c.Flags().StringArrayVar(&keys, "key", nil, "file with a public key in PEM; may be repeated")
+	c.Flags().BoolVar(&images, "images", false, "look for the images of each version, too")
+	c.Flags().StringVar(&policy, "trust-policy", "", "file with a trust policy, as the manager has it")
+	e.Register(c.Flags())
+	return c
+}
+
+// trustOf makes a policy of keys, or reads one.
+func trustOf(a *console.App, keys []string, policy string) (*registry.Trust, error) {
+	switch {
+	case len(keys) == 0 && policy == "":
+		return nil, nil
+	case len(keys) > 0 && policy != "":
+		return nil, console.Fail(console.ExitUsage, "--key and --trust-policy exclude each other")
+	case policy != "":
+		text, err := a.ReadInput("--trust-policy", policy)
+		if err != nil {
+			return nil, err
+		}
+		t, err := registry.ParseTrust(text)
+		if err != nil {
+			return nil, console.Fail(console.ExitUsage, "--trust-policy: %v", err)
+		}
+		return t, nil
+	}
+	named, names := map[string]string{}, []string{}
+	for i, file := range keys {
+		text, err := a.ReadInput("--key", file)
+		if err != nil {
+			return nil, err
+		}
+		name := filepath.Base(file)
+		if _, taken := named[name]; taken {
+			name = fmt.Sprintf("%s (%d)", name, i+1)
+		}
+		named[name], names = string(text), append(names, name)
+	}
+	text, err := json.Marshal(map[string]any{"keys": named, "rules": []any{map[string]any{"prefix": "", "mode": registry.Enforce, "keys": names}}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the keys: %w", err)
+	}
+	t, err := registry.ParseTrust(text)
+	if err != nil {
+		return nil, console.Fail(console.ExitUsage, "--key: %v", err)
+	}
+	return t, nil
+}
+
+// verified is what was checked.
+type verified []author.Verified
+
+func (v verified) Names() []string {
+	var names []string
+	for _, one := range v {
+		names = append(names, one.Name+":"+one.Version)
+	}
+	return names
+}
+
+func (v verified) Show(p *console.Page) {
+	for _, one := range v {
+		switch {
+		case one.Problem != "":
+			p.Line("%s:%s is complete, but %s", one.Name, one.Version, one.Problem)
+		case one.Kind != "":
+			p.Line("%s:%s is complete, and signed by %s (%s): %s", one.Name, one.Version, one.Key, one.Kind, one.Digest)
+		default:
+			p.Line("%s:%s is complete; signatures were not asked for: %s", one.Name, one.Version, one.Digest)
+		}
+		for _, image := range one.Images {
+			p.Line("  image %s is there", image)
+		}
+	}
+}

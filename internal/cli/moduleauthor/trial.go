@@ -1,0 +1,257 @@
+package moduleauthor
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
+)
+
+func testCommand(a *console.App) *cobra.Command {
+	var e ocmaccess.Flags
+	var o trying
+	c := a.Command("test [FILE] [--previous PLACE] [--image REPOSITORY=PROGRAM]", "install a module on a local API server, upgrade it, and remove it",
+		`FILE is the module-config. Without --kubeconfig or --context a cluster of its own is started, with the program playground: beside klm, on the
+$PATH, or --playground. Pods are simulated there; --image runs those with an image as a local program, and if it runs the operator, the
+default custom resource has to become Ready. With --kubeconfig or --context it is that cluster: one without the module, that nobody needs.
+With --previous that version is installed first, and upgraded. At the end nothing may be left that was not there before.
+`+ocmaccess.PlaceHelp, `
+klm module test --image sample-operator=bin/operator
+klm module test --previous released.ctf --image sample-operator=bin/operator
+klm module test --kubeconfig kind.yaml`,
+		console.Arguments("[FILE]"), func(cmd *cobra.Command, args []string) error {
+			o.file = defaultConfig
+			if len(args) > 0 {
+				o.file = args[0]
+			}
+			var err error
+			if o.access, err = e.Access(a); err != nil {
+				return err
+			}
+			return testModule(cmd.Context(), a, o)
+		})
+	c.ValidArgsFunction = nil // files
+	c.Flags().StringVar(&o.previous, "previous", "", "PLACE//COMPONENT:VERSION that is installed first, and upgraded")
+	c.Flags().StringArrayVar(&o.images, "image", nil, "REPOSITORY=PROGRAM: run pods with this image as a local program; may be repeated")
+	c.Flags().StringVar(&o.playground, "playground", "", "the program playground; empty: beside klm, or on the $PATH")
+	c.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "of each step")
+	e.Register(c.Flags())
+	return c
+}
+
+// trying is what klm module test is told.
+type trying struct {
+	file, previous, playground string
+	images                     []string
+	timeout                    time.Duration
+	access                     author.Access
+}
+
+// tried is what a trial came to.
+type tried struct {
+	Name    string        `json:"name"`
+	Version string        `json:"version"`
+	Steps   []author.Step `json:"steps"`
+}
+
+func (t tried) Names() []string { return []string{t.Name + ":" + t.Version} }
+
+func (t tried) Show(p *console.Page) {
+	for _, s := range t.Steps {
+		p.Line("%-10s %s", s.Name, s.Result)
+	}
+	p.Line("%s:%s can be released", t.Name, t.Version)
+}
+
+func testModule(ctx context.Context, a *console.App, o trying) (err error) {
+	m, err := author.Build(ctx, author.Source{File: o.file})
+	if err != nil {
+		return ocmaccess.Explain(err)
+	}
+	t := author.Trial{Module: m, Timeout: o.timeout, Say: func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }}
+	if o.previous != "" {
+		p, err := ocmaccess.Open(a, o.previous, o.access, false)
+		if err != nil {
+			return err
+		}
+		if t.Previous, err = p.Load(ctx); err != nil {
+			return ocmaccess.Explain(err)
+		}
+	}
+	local := a.Config.Kubeconfig == "" && a.Config.Context == ""
+	switch {
+	case local:
+		stop, err := startCluster(ctx, a, o, &t)
+		if err != nil {
+			return err
+		}
+		defer stop()
+	case len(o.images) > 0:
+		return console.Fail(console.ExitUsage, "--image is for the cluster that is started here: leave out --kubeconfig and --context, or --image")
+	default:
+		if t.Config, err = otherCluster(ctx, a); err != nil {
+			return err
+		}
+	}
+	steps, err := t.Run(ctx)
+	if err != nil {
+		for _, s := range steps {
+			fmt.Fprintf(a.Err, "  %s: %s\n", s.Name, s.Result)
+		}
+		return console.Fail(console.ExitFailed, "%s:%s should not be released as it is: %v", m.Name, m.Version, err)
+	}
+	return a.Print(tried{m.Name, m.Version, steps})
+}
+
+// otherCluster connects to the cluster of the kubeconfig, which must not be one of a fleet.
+func otherCluster(ctx context.Context, a *console.App) (*rest.Config, error) {
+	c, err := connection.Open(a)
+	if err != nil {
+		return nil, err
+	}
+	if err := c.DetectKinds(ctx); err == nil {
+		return nil, console.Fail(console.ExitCluster, "%s is a control plane or a runtime: modules there are not to be played with; use another cluster, or none, and klm starts one", c)
+	}
+	if _, err := c.UID(ctx); err != nil {
+		return nil, c.Explain(err, "connecting")
+	}
+	return c.Config, nil
+}
+
+// startCluster starts a cluster with the playground and connects the trial to it. stop takes it away.
+func startCluster(ctx context.Context, a *console.App, o trying, t *author.Trial) (stop func(), err error) {
+	program, err := findPlayground(o.playground)
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp("", "klm-test-")
+	if err != nil {
+		return nil, console.Fail(console.ExitFailed, "making a folder for the cluster: %v", err)
+	}
+	args := []string{"clusters", "--names=test", "--dir=" + filepath.Join(dir, "clusters")}
+	t.Simulated = true
+	for _, image := range o.images {
+		repository, _, ok := strings.Cut(image, "=")
+		if !ok {
+			return nil, errors.Join(console.Fail(console.ExitUsage, "--image: %q is not REPOSITORY=PROGRAM", image), os.RemoveAll(dir))
+		}
+		args = append(args, playedBy(image, t)...)
+		for _, used := range t.Module.Images {
+			t.Simulated = t.Simulated && !isOfRepository(used, repository)
+		}
+	}
+	if t.Simulated {
+		fmt.Fprintln(a.Err, "  no --image runs an operator: pods are simulated, and the state of the custom resource does not count")
+	}
+	fmt.Fprintln(a.Err, "  starting a cluster")
+	c := exec.Command(program, args...) //nolint:gosec // the user has put it there
+	var complaints strings.Builder
+	c.Stderr = &complaints
+	out, err := c.StdoutPipe()
+	if err == nil {
+		err = c.Start()
+	}
+	if err != nil {
+		return nil, errors.Join(console.Fail(console.ExitFailed, "starting %s: %v", program, err), os.RemoveAll(dir))
+	}
+	stop = func() {
+		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
+		_, _ = io.Copy(io.Discard, out)
+		_ = c.Wait()
+		_ = os.RemoveAll(dir)
+	}
+	unhook := context.AfterFunc(ctx, func() { _ = c.Process.Signal(syscall.SIGTERM) })
+	defer unhook()
+	ready := false
+	for lines := bufio.NewScanner(out); !ready && lines.Scan(); {
+		ready = lines.Text() == "ready"
+	}
+	if !ready {
+		stop()
+		return nil, console.Fail(console.ExitFailed, "starting a cluster with %s: %s", program, strings.TrimSpace(complaints.String()))
+	}
+	t.Config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "clusters", "test.kubeconfig"))
+	if err != nil {
+		stop()
+		return nil, console.Fail(console.ExitFailed, "reading the kubeconfig of the cluster: %v", err)
+	}
+	return stop, nil
+}
+
+// playedBy are the flags of the playground for an --image: one for each repository of the versions that are tried, which it wants to be named whole.
+func playedBy(image string, t *author.Trial) []string {
+	repository, program, _ := strings.Cut(image, "=")
+	names := map[string]bool{repository: true}
+	for _, m := range []*author.Module{t.Module, t.Previous} {
+		for _, used := range imagesOf(m) {
+			if isOfRepository(used, repository) {
+				names[repositoryOf(used)] = true
+			}
+		}
+	}
+	var flags []string
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		flags = append(flags, "--image="+name+"="+program)
+	}
+	return flags
+}
+
+func imagesOf(m *author.Module) []string {
+	if m == nil {
+		return nil
+	}
+	return m.Images
+}
+
+// isOfRepository tells whether an image is one of a repository, which may be named without its host and path.
+func isOfRepository(image, repository string) bool {
+	name := repositoryOf(image)
+	return name == repository || strings.HasSuffix(name, "/"+repository)
+}
+
+// repositoryOf is an image without tag and digest.
+func repositoryOf(image string) string {
+	image, _, _ = strings.Cut(image, "@")
+	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
+		image = image[:i]
+	}
+	return image
+}
+
+// findPlayground finds the program that starts clusters.
+func findPlayground(named string) (string, error) {
+	if named != "" {
+		if _, err := os.Stat(named); err != nil {
+			return "", console.Fail(console.ExitUsage, "--playground: %v", err)
+		}
+		return named, nil
+	}
+	if self, err := os.Executable(); err == nil {
+		beside := filepath.Join(filepath.Dir(self), "playground")
+		if _, err := os.Stat(beside); err == nil {
+			return beside, nil
+		}
+	}
+	if found, err := exec.LookPath("playground"); err == nil {
+		return found, nil
+	}
+	return "", console.Fail(console.ExitCluster, "there is no cluster to test on: put the program playground beside klm (make build does), or give --kubeconfig of a cluster that nobody needs")
+}

@@ -1,0 +1,19 @@
+// Package ocmaccess gives commands of klm access to component versions: in registries, with the flags for a login,
+// and in archives.
+//
+// # Use
+//
+//	var login ocmaccess.Flags
+//	login.Register(c.Flags())
+//	access, err := login.Access(a)
+//	place, err := ocmaccess.Open(a, "registry.example.com/modules", access, false)
+//
+// # How it works
+//
+// [Open] is author.Open, and [Explain] gives the errors of packages author and registry an exit code and says how to
+// log in.
+//
+// # What it does not do
+//
+// It reads and writes no component versions: that is done by package author.
+package ocmaccess

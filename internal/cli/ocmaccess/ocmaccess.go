@@ -1,0 +1,101 @@
+package ocmaccess
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	"github.com/spf13/pflag"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+)
+
+// PlaceHelp is the part of the help that verbs with places share.
+const PlaceHelp = `
+A PLACE is a registry, host[:port][/path], with http:// before it if it has no TLS; or a Common Transport Format archive: a path that
+begins with a dot or a slash, or ends with .ctf, .tgz or .tar. //COMPONENT:VERSION after it names one component version in it. Logins are
+those of docker login, unless --username says otherwise.`
+
+// Flags is how a verb gets into registries.
+type Flags struct {
+	username, passwordFile string
+}
+
+func (e *Flags) Register(f *pflag.FlagSet) {
+	f.StringVar(&e.username, "username", "", "user of the registry; empty: those of docker login")
+	f.StringVar(&e.passwordFile, "password-file", "", "file with the password or token of --username; - reads it from standard input")
+}
+
+// Access returns the logins.
+func (e *Flags) Access(a *console.App) (author.Access, error) {
+	switch {
+	case e.username == "" && e.passwordFile == "":
+		return author.Access{}, nil
+	case e.username == "" || e.passwordFile == "":
+		return author.Access{}, console.Fail(console.ExitUsage, "--username and --password-file need each other")
+	}
+	password, err := readSecret(a, e.passwordFile)
+	if err != nil {
+		return author.Access{}, err
+	}
+	return author.Access{Keychain: oneLogin{authn.FromConfig(authn.AuthConfig{Username: e.username, Password: string(password)})}}, nil
+}
+
+// readSecret reads a file with one secret, without the end of its line.
+func readSecret(a *console.App, file string) ([]byte, error) {
+	data, err := a.ReadInput("--password-file", file)
+	return bytes.TrimRight(data, "\r\n"), err
+}
+
+// oneLogin is a keychain with one login. Who has it asks only the registries that it is for.
+type oneLogin struct{ authn.Authenticator }
+
+// Resolve implements [authn.Keychain].
+func (l oneLogin) Resolve(authn.Resource) (authn.Authenticator, error) { return l.Authenticator, nil }
+
+// open finds a place.
+func Open(a *console.App, reference string, access author.Access, create bool) (*author.Place, error) {
+	p, err := author.Open(reference, access, create)
+	return p, Explain(err)
+}
+
+// Explain gives an error of a build or a place its exit code, and says how to log in.
+func Explain(err error) error {
+	if err == nil {
+		return nil
+	}
+	if _, ok := errors.AsType[*console.Problem](err); ok {
+		return err
+	}
+	if problems, ok := errors.AsType[author.Problems](err); ok {
+		if len(problems) == 1 {
+			return console.Fail(console.ExitFailed, "%s", problems[0])
+		}
+		return console.Fail(console.ExitFailed, "%s:\n  %s", console.Count(len(problems), "error"), strings.ReplaceAll(problems.Error(), "\n", "\n  "))
+	}
+	if _, ok := errors.AsType[*author.NotFound](err); ok || errors.Is(err, os.ErrNotExist) {
+		return console.Fail(console.ExitNotFound, "%v", err)
+	}
+	e, ok := errors.AsType[*registry.Error](err)
+	if !ok {
+		return console.Fail(console.ExitFailed, "%v", err)
+	}
+	switch e.Reason() {
+	case registry.RegistryUnauthorized:
+		host, _, _ := strings.Cut(e.Ref, "/")
+		return console.Fail(console.ExitForbidden, "%v; log in with docker login %s, or give --username and --password-file", err, host)
+	case registry.ArtifactNotFound:
+		return console.Fail(console.ExitNotFound, "%v", err)
+	case registry.RegistryUnreachable:
+		return console.Fail(console.ExitCluster, "%v", err)
+	case registry.InvalidReference:
+		return console.Fail(console.ExitUsage, "%v", err)
+	case registry.ArtifactExists:
+		return console.Fail(console.ExitFailed, "%v, or give --overwrite", err)
+	}
+	return console.Fail(console.ExitFailed, "%v", err)
+}

@@ -1,0 +1,102 @@
+package runtimeadmin
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+)
+
+func disableCommand(a *console.App) *cobra.Command {
+	var yes bool
+	var wait console.WaitFlags
+	c := a.Command("disable MODULE [--yes]", "take a module out of a runtime, and wait until it is gone",
+		"It says what goes, and asks. While custom resources of the module are there that are not its own, it waits for somebody to delete them.", `
+klm module disable sample
+klm module disable sample --yes --timeout=10m`,
+		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
+			return disableModule(cmd.Context(), a, args[0], yes, wait)
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
+	c.Flags().BoolVarP(&yes, "yes", "y", false, "do not ask")
+	wait.Register(c.Flags())
+	return c
+}
+
+func disableModule(ctx context.Context, a *console.App, module string, yes bool, wait console.WaitFlags) error {
+	c, err := connection.Runtime(ctx, a)
+	if err != nil {
+		return err
+	}
+	k, err := c.Kyma(ctx, c.OwnKyma)
+	if err != nil {
+		return err
+	}
+	if k.Module(module) == nil && k.ModuleStatus(module) == nil {
+		return console.Fail(console.ExitNotFound, "module %q is not enabled: %s", module, console.Suggest(module, connection.ModuleNames(k)))
+	}
+	if !yes {
+		fmt.Fprintf(a.Err, "%s\n", leaving(k, module))
+		if err := a.Confirm("Disable module " + module + "?"); err != nil {
+			return err
+		}
+	}
+	k, err = editModules(ctx, c, func(w *wish) error {
+		w.remove(module)
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if wait.NoWait {
+		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), fmt.Sprintf("asked for module %s to go", module)})
+	}
+	generation := k.Generation
+	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, wait.Timeout, func(now *v1beta2.Kyma) connection.Progress { return disableProgress(now, module, generation) })
+	if err != nil {
+		return err
+	}
+	return a.Print(moduleDone{diagnosis.ModuleRow{Name: module}, fmt.Sprintf("module %s is gone", module)})
+}
+
+// leaving says what goes with a module.
+func leaving(k *v1beta2.Kyma, module string) string {
+	m, row := k.Module(module), diagnosis.ModuleRowOf(k, module)
+	switch {
+	case m != nil && !m.IsManaged():
+		return fmt.Sprintf("Module %s was handed over: its objects stay, and are not looked after.", module)
+	case m.Policy() == v1beta2.Ignore:
+		return fmt.Sprintf("Module %s %s goes when all of its custom resources are deleted, which is left to you.", module, row.Version)
+	case row.Resource != "":
+		return fmt.Sprintf("Module %s %s goes with its custom resource %s and all that it manages.", module, row.Version, row.Resource)
+	}
+	return fmt.Sprintf("Module %s %s goes with all of its objects.", module, row.Version)
+}
+
+// disableProgress tells how far a module is on its way out.
+func disableProgress(k *v1beta2.Kyma, module string, generation int64) connection.Progress {
+	switch {
+	case k == nil:
+		return connection.Progress{Done: true}
+	case k.Module(module) != nil:
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "somebody has enabled module %s again in the meantime", module)}
+	}
+	e := k.ModuleStatus(module)
+	if seen := k.Status.ObservedGeneration; seen != 0 && seen < generation {
+		return connection.Progress{Text: module + ": waiting for the control plane to look at it"}
+	}
+	switch {
+	case e == nil:
+		return connection.Progress{Done: true}
+	case isPause(e.Reason):
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s: %s: %s", module, e.Reason, e.Message)}
+	case e.Message != "":
+		return connection.Progress{Text: fmt.Sprintf("%s: %s: %s", module, e.State, e.Message)}
+	}
+	return connection.Progress{Text: fmt.Sprintf("%s: %s", module, e.State)}
+}

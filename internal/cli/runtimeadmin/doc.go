@@ -1,0 +1,34 @@
+// Package runtimeadmin has the commands of klm for the admin of a runtime: which modules it has.
+//
+// # Use
+//
+//	module.AddCommand(runtimeadmin.Commands(a)...)
+//
+// # How it works
+//
+// Every command changes spec.modules of the Kyma in the runtime, after a check against the catalog there, and waits
+// until the control plane has reconciled it.
+//
+// # What it does not do
+//
+// It does not connect to the control plane.
+package runtimeadmin
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+)
+
+// Commands returns the commands of this package.
+func Commands(a *console.App) []*cobra.Command {
+	return []*cobra.Command{
+		listCommand(a),
+		enableCommand(a),
+		disableCommand(a),
+		setChannelCommand(a),
+		manageCommand(a),
+		unmanageCommand(a),
+		whyCommand(a),
+	}
+}

@@ -1,0 +1,173 @@
+package runtimeadmin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+)
+
+func enableCommand(a *console.App) *cobra.Command {
+	var o enabling
+	c := a.Command("enable MODULE [--channel CHANNEL | --version VERSION]", "have a module in a runtime, and wait until it is ready",
+		"A module that is enabled already stays as it is; klm module set-channel changes its channel.", `
+klm module enable sample
+klm module enable sample --channel fast
+klm module enable sample --version 1.0.0 --no-wait
+klm module enable sample --policy Ignore      # without its default custom resource`,
+		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
+			o.module = args[0]
+			return enableModule(cmd.Context(), a, o)
+		})
+	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a))
+	c.Flags().StringVarP(&o.channel, "channel", "c", "", "release channel; empty: that of the runtime")
+	c.Flags().StringVar(&o.version, "version", "", "pin this version instead of following a channel")
+	c.Flags().StringVar(&o.policy, "policy", "", "CreateAndDelete (default): with its default custom resource; Ignore: without it")
+	c.Flags().BoolVar(&o.force, "force", false, "do not check the catalog")
+	o.wait.Register(c.Flags())
+	console.CompleteFlag(c, "channel", connection.ModuleChannels(a))
+	console.CompleteFlag(c, "version", connection.ModuleVersions(a))
+	console.CompleteFlag(c, "policy", console.FixedNames(policies...))
+	return c
+}
+
+// policies are the values of --policy.
+var policies = []string{string(v1beta2.CreateAndDelete), string(v1beta2.Ignore)}
+
+// enabling is what klm module enable is told.
+type enabling struct {
+	module, channel, version, policy string
+	force                            bool
+	wait                             console.WaitFlags
+}
+
+func (o *enabling) validate() error {
+	switch {
+	case o.channel != "" && o.version != "":
+		return console.Fail(console.ExitUsage, "--channel and --version exclude each other: a module follows a channel or is pinned to a version")
+	case o.policy != "" && o.policy != policies[0] && o.policy != policies[1]:
+		return console.Fail(console.ExitUsage, "--policy: %q is neither %s nor %s", o.policy, policies[0], policies[1])
+	}
+	return nil
+}
+
+func enableModule(ctx context.Context, a *console.App, o enabling) error {
+	if err := o.validate(); err != nil {
+		return err
+	}
+	return changeModule(ctx, a, o.module, o.force, o.wait, func(w *wish) error {
+		if m := w.module(o.module); m != nil {
+			if o.channel != "" && m.Channel != o.channel || o.version != "" && m.Version != o.version || o.policy != "" && string(m.Policy()) != o.policy {
+				return console.Fail(console.ExitFailed, "module %s is enabled already, with %s: use klm module set-channel or manage to change that", o.module, described(w.kyma, m))
+			}
+			return nil
+		}
+		entry := w.add(o.module)
+		for key, value := range map[string]string{"channel": o.channel, "version": o.version, "customResourcePolicy": o.policy} {
+			if value != "" {
+				entry[key] = value
+			}
+		}
+		return nil
+	})
+}
+
+// described says what is asked for of a module.
+func described(k *v1beta2.Kyma, m *v1beta2.Module) string {
+	from := "channel " + cmp.Or(m.Channel, k.Spec.Channel)
+	if m.Version != "" {
+		from = "version " + m.Version
+	}
+	return fmt.Sprintf("%s and policy %s", from, m.Policy())
+}
+
+// changeModule changes what is asked for of one module, after a look at the catalog, and waits until it is so.
+func changeModule(ctx context.Context, a *console.App, module string, force bool, wait console.WaitFlags, change func(*wish) error) error {
+	c, err := connection.Runtime(ctx, a)
+	if err != nil {
+		return err
+	}
+	s, err := c.Catalog(ctx)
+	if err != nil {
+		return err
+	}
+	version := ""
+	k, err := editModules(ctx, c, func(w *wish) error {
+		if err := change(w); err != nil || force {
+			return err
+		}
+		version, err = checkCatalog(c, s, w, module, a.Now())
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if wait.NoWait {
+		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), fmt.Sprintf("asked for module %s", module)})
+	}
+	generation := k.Generation
+	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, wait.Timeout, func(now *v1beta2.Kyma) connection.Progress {
+		k = now
+		return moduleProgress(now, module, version, generation)
+	})
+	if err != nil {
+		return err
+	}
+	row := diagnosis.ModuleRowOf(k, module)
+	return a.Print(moduleDone{row, fmt.Sprintf("module %s %s is %s", module, row.Version, row.State)})
+}
+
+// moduleDone is what a verb shows that has changed a module.
+type moduleDone struct {
+	diagnosis.ModuleRow
+	text string
+}
+
+func (d moduleDone) Names() []string { return []string{d.Name} }
+
+func (d moduleDone) Show(p *console.Page) { p.Line("%s", d.text) }
+
+// persistent are the reasons that waiting does not mend: a person has to act, or a window has to open.
+var persistent = map[string]bool{
+	v1beta2.ReasonInvalidWish: true, v1beta2.ReasonModuleNotFound: true, v1beta2.ReasonChannelNotFound: true, v1beta2.ReasonVersionNotFound: true,
+	v1beta2.ReasonInvalidRelease: true, v1beta2.ReasonTemplateAmbiguous: true, v1beta2.ReasonTemplateNotFound: true, v1beta2.ReasonModuleNotAllowed: true,
+	v1beta2.ReasonDowngradeRefused: true, v1beta2.ReasonWaitingForWindow: true, v1beta2.ReasonWindowUnknown: true,
+	v1beta2.ReasonKymaPaused: true, v1beta2.ReasonModulePaused: true,
+}
+
+// moduleProgress tells how far a module is on its way to a version; "" is any. The first row that fits counts:
+//
+//	1  the Kyma is gone, or asks for the module no more   blocked
+//	2  nobody has looked at the wish yet                  waits
+//	3  what is in the way needs a person, or a window     blocked
+//	4  it is Unmanaged, or Ready in that version, as
+//	   it is wished                                       done
+//	5  else                                               waits
+func moduleProgress(k *v1beta2.Kyma, module, version string, generation int64) connection.Progress {
+	if k == nil || k.Module(module) == nil {
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "somebody has taken module %s out of the Kyma in the meantime", module)}
+	}
+	e := k.ModuleStatus(module)
+	if seen := k.Status.ObservedGeneration; e == nil || seen != 0 && seen < generation {
+		return connection.Progress{Text: module + ": waiting for the control plane to look at it"}
+	}
+	text := fmt.Sprintf("%s: %s", module, console.OrDash(string(e.State)))
+	if e.Message != "" {
+		text += ": " + e.Message
+	}
+	switch {
+	case persistent[e.Reason]:
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s: %s: %s", module, e.Reason, e.Message)}
+	case !k.Module(module).IsManaged() && e.State == v1beta2.StateUnmanaged:
+		return connection.Progress{Done: true}
+	case k.Module(module).IsManaged() && e.State == v1beta2.StateReady && (version == "" || e.Version == version):
+		return connection.Progress{Done: true}
+	}
+	return connection.Progress{Text: text}
+}

@@ -1,0 +1,13 @@
+package runtimeadmin
+
+import (
+	"testing"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+)
+
+// TestModuleDone: for programs the report is the module.
+func TestModuleDone(t *testing.T) {
+	fixture.GoldenFormats(t, "module_done.txt", moduleDone{diagnosis.ModuleRowOf(fixture.Facts()["healthy"].Kyma, "sample"), "module sample 1.0.0 is Ready"})
+}

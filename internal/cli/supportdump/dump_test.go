@@ -1,0 +1,12 @@
+package supportdump
+
+import (
+	"testing"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/cli/fixture"
+)
+
+// TestDumpReport: what could not be read is reported.
+func TestDumpReport(t *testing.T) {
+	fixture.GoldenFormats(t, "dump.txt", dumpReport{"x.tar.gz", map[string]int{"kymas": 3, "events": 2}, []string{"secrets"}})
+}
