@@ -75,7 +75,7 @@ func Paused(k *v1beta2.Kyma, module string) *Blocker {
 	if module == "" {
 		return nil
 	}
-	key := v1beta2.AnnotationPausedModule + module
+	key := v1beta2.AnnotationPausedModulePrefix + module
 	if why, ok := pause(k, key); ok {
 		return block(v1beta2.ReasonModulePaused, "module "+module,
 			"module %s is paused (%s): remove the annotation %s from Kyma %s to go on", module, why, key, k.Name)

@@ -50,7 +50,7 @@ func TestWishOf(t *testing.T) {
 }
 
 func TestPaused(t *testing.T) {
-	const ofKeda = v1beta2.AnnotationPausedModule + "keda"
+	const ofKeda = v1beta2.AnnotationPausedModulePrefix + "keda"
 	cases := map[string]struct {
 		reason      string
 		annotations map[string]string
@@ -62,7 +62,7 @@ func TestPaused(t *testing.T) {
 		"Module":   {"a module alone", map[string]string{ofKeda: " INC-1 "}, "keda", "ModulePaused", "module keda is paused (INC-1): remove the annotation paused.operator.kyma-project.io/keda from Kyma runtime-a"},
 		"Both":     {"the larger one is told", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPaused: "all"}, "keda", "KymaPaused", "(all)"},
 		"Other":    {"another module", map[string]string{ofKeda: "INC-1"}, "istio", "", ""},
-		"KymaOnly": {"asked about the Kyma alone", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPausedModule: "x"}, "", "", ""},
+		"KymaOnly": {"asked about the Kyma alone", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPausedModulePrefix: "x"}, "", "", ""},
 		"Silent":   {"without a reason it is a pause, too", map[string]string{v1beta2.AnnotationPaused: ""}, "", "KymaPaused", "(no reason given)"},
 		"True":     {"yes is not a reason", map[string]string{ofKeda: "True"}, "keda", "ModulePaused", "(no reason given)"},
 		"False":    {"whoever writes false means it", map[string]string{v1beta2.AnnotationPaused: "False", ofKeda: "false"}, "keda", "", ""},
@@ -106,7 +106,7 @@ func TestMandatoryWishes(t *testing.T) {
 		must("shield-b", "shield-b", "x/shield", 0), must("shield-a", "shield-a", "x/shield", 0), must("bare", "", "", 0), must("plain", "", "", 0),
 	}
 	catalog := Catalog{Mandatory: func() []*v1beta2.ModuleReleaseMeta { return releases }}
-	kyma := kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "shield-a", v1beta2.AnnotationPausedModule + "plain": "INC-2"})
+	kyma := kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "shield-a", v1beta2.AnnotationPausedModulePrefix + "plain": "INC-2"})
 	got := map[string]string{}
 	last := ""
 	for _, w := range MandatoryRequests(catalog, kyma) {

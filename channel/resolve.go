@@ -15,7 +15,7 @@
 //
 //	 1  neither Kyma nor module are paused             KymaPaused, ModulePaused
 //	    and a mandatory module is defined once         ModuleConflict
-//	 2  channel and version are valid, and not both    InvalidWish
+//	 2  channel and version are valid, and not both    InvalidModuleRequest
 //	 3  there is a ModuleReleaseMeta, or a template    ModuleNotFound
 //	 4  the module is not mandatory                    ModuleNotAllowed
 //	 5  if it is for some Kymas, this is one of them   ModuleNotAllowed
@@ -186,13 +186,13 @@ func (s *search) wellFormed() *Blocker {
 	w := s.wish
 	switch {
 	case w.Channel != "" && w.Version != "":
-		return block(v1beta2.ReasonInvalidWish, "module "+w.Module,
+		return block(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
 			"module %s asks for channel %q and version %q: ask for one of them", w.Module, w.Channel, w.Version)
 	case strings.EqualFold(w.Channel, v1beta2.NoChannel):
-		return block(v1beta2.ReasonInvalidWish, "module "+w.Module,
+		return block(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
 			"module %s asks for channel %q, which is a reserved word: name a release channel", w.Module, w.Channel)
 	case w.Version != "" && !isVersion(w.Version):
-		return block(v1beta2.ReasonInvalidWish, "module "+w.Module,
+		return block(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
 			"module %s asks for version %q, which is no semantic version: write it as 1.2.3, without a leading v", w.Module, w.Version)
 	}
 	return nil

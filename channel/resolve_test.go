@@ -177,10 +177,10 @@ func TestResolve(t *testing.T) {
 		"Installed":     {"what is there needs nothing next", Request{Module: "keda", Channel: "regular", Installed: "1.0.0"}, answer{"regular", "1.0.0", "", keda, "keda-1.0.0", "", "", false}},
 		"Pinned":        {"a pinned version needs no channel", Request{Module: "keda", Version: "1.1.0"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
 		"PinnedUnknown": {"a version that is not there is not another's fault", Request{Module: "keda", Version: "1.2.0"}, answer{"", "1.2.0", "", keda, "", "VersionNotFound", "ModuleTemplate keda-1.2.0", true}},
-		"PinnedOdd":     {"what is no version is told before it is looked for", Request{Module: "keda", Version: "v1"}, answer{"", "", "", "", "", "InvalidWish", "module keda", true}},
+		"PinnedOdd":     {"what is no version is told before it is looked for", Request{Module: "keda", Version: "v1"}, answer{"", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
 		"PinnedOutside": {"a pin is not a way around beta", Request{Module: "keda", Version: "2.0.0"}, answer{"", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
-		"Both":          {"channel and version contradict each other", Request{Module: "keda", Channel: "fast", Version: "1.1.0"}, answer{"fast", "", "", "", "", "InvalidWish", "module keda", true}},
-		"NoChannel":     {"a reserved word is no channel", Request{Module: "keda", Channel: "None"}, answer{"None", "", "", "", "", "InvalidWish", "module keda", true}},
+		"Both":          {"channel and version contradict each other", Request{Module: "keda", Channel: "fast", Version: "1.1.0"}, answer{"fast", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
+		"NoChannel":     {"a reserved word is no channel", Request{Module: "keda", Channel: "None"}, answer{"None", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
 
 		"UnknownModule":  {"a typo is told", Request{Module: "kedo", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta kedo", true}},
 		"UnknownChannel": {"a channel that was withdrawn keeps what runs", Request{Module: "keda", Channel: "gone"}, answer{"gone", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta keda", true}},

@@ -19,16 +19,16 @@ const (
 	// AnnotationOwnedBy on the Kyma and the objects of modules in a runtime is the namespace/name of the owner in the
 	// control plane: the Kyma, or the Manifest.
 	AnnotationOwnedBy = "deprecated-operator.kyma-project.io/owned-by"
-	// AnnotationBaseDigest is on the Kyma in a runtime: the digest of what the runtime got before its first module (namespace,
+	// AnnotationBaseObjectsDigest is on the Kyma in a runtime: the digest of what the runtime got before its first module (namespace,
 	// CRDs). Ours; the reference does not have it.
-	AnnotationBaseDigest = "operator.kyma-project.io/base-digest"
+	AnnotationBaseObjectsDigest = "operator.kyma-project.io/base-digest"
 	// AnnotationCatalogDigest is on the Kyma in a runtime: the digest of the catalog that the runtime got. Ours; the reference does not
 	// have it.
 	AnnotationCatalogDigest = "operator.kyma-project.io/catalog-digest"
-	// AnnotationLastWish is on the Kyma in the control plane: channel and modules that the Kyma in the runtime asked for last, as JSON,
+	// AnnotationLastRequest is on the Kyma in the control plane: channel and modules that the Kyma in the runtime asked for last, as JSON,
 	// if they are not those of the Kyma in the control plane. With it the Kyma in the runtime is restored when it was deleted. Ours;
 	// the reference does not have it.
-	AnnotationLastWish = "operator.kyma-project.io/last-wish"
+	AnnotationLastRequest = "operator.kyma-project.io/last-wish"
 	// AnnotationStartOver with ValueTrue on the Kyma in a runtime says that it is not restored when it is deleted, but created from the
 	// one in the control plane. Ours; the reference does not have it.
 	AnnotationStartOver = "operator.kyma-project.io/start-over"
@@ -47,19 +47,19 @@ const (
 	// the runtime for those that were asked for, not for mandatory ones. The Manifests that it concerns carry it too, with a sentence
 	// that says who paused them. Ours; the reference does not have it.
 	AnnotationPaused = "operator.kyma-project.io/paused"
-	// AnnotationPausedModule, followed by the name of a module, is AnnotationPaused for this module alone.
-	AnnotationPausedModule = "paused.operator.kyma-project.io/"
-	// AnnotationOrderedVersion on a Manifest is the version that its Kyma has led to: spec.version, unless somebody has edited that. Ours;
+	// AnnotationPausedModulePrefix, followed by the name of a module, is AnnotationPaused for this module alone.
+	AnnotationPausedModulePrefix = "paused.operator.kyma-project.io/"
+	// AnnotationRequestedVersion on a Manifest is the version that its Kyma has led to: spec.version, unless somebody has edited that. Ours;
 	// the reference does not have it.
-	AnnotationOrderedVersion = "operator.kyma-project.io/ordered-version"
+	AnnotationRequestedVersion = "operator.kyma-project.io/ordered-version"
 	// AnnotationPurged is on a Manifest that is being deleted, and from whose module the purge has taken what nobody serves any more,
 	// such as a webhook that blocked it. Its value names what was taken last, for people. The operator of such a module is not looked
 	// after any more. Ours; the reference does not have it.
 	AnnotationPurged = "operator.kyma-project.io/purged"
-	// AnnotationGivenUp is on a Kyma whose runtime could not be worked on until the end of --deletion-deadline, and on its Manifests: they are
+	// AnnotationDeletionGivenUp is on a Kyma whose runtime could not be worked on until the end of --deletion-deadline, and on its Manifests: they are
 	// let go, and the runtime is left as it is. Its value is the name of the tombstone, a ConfigMap that says what is left there. It is not
 	// to be taken back. Ours; the reference does not have it.
-	AnnotationGivenUp = "operator.kyma-project.io/given-up"
+	AnnotationDeletionGivenUp = "operator.kyma-project.io/given-up"
 	// AnnotationAllowDowngrade on a Kyma, in the control plane or the runtime, names the modules that may go to a lower version,
 	// separated by commas; DowngradeAll is all. On the ModuleReleaseMeta of a mandatory module ValueTrue allows it to every
 	// runtime; for mandatory modules only the Kyma in the control plane counts. It is for as long as it is there. Ours; the
@@ -70,11 +70,11 @@ const (
 	// AnnotationCertificatesNotBefore on a Kyma in the control plane is a time (RFC 3339). Certificates that were issued to the runtime
 	// before it are revoked, and replaced. A time in the future counts when it has come. Ours; the reference does not have it.
 	AnnotationCertificatesNotBefore = "operator.kyma-project.io/certificates-not-before"
-	// AnnotationRotate on the Secret with the roots of our own authority asks for a new root, with any value that differs from that of
-	// AnnotationRotated. People set it. Ours; the reference does not have it.
-	AnnotationRotate = "operator.kyma-project.io/rotate"
-	// AnnotationRotated on that Secret is the value of AnnotationRotate that was done last.
-	AnnotationRotated = "operator.kyma-project.io/rotated"
+	// AnnotationRotateRoot on the Secret with the roots of our own authority asks for a new root, with any value that differs from that of
+	// AnnotationRootRotated. People set it. Ours; the reference does not have it.
+	AnnotationRotateRoot = "operator.kyma-project.io/rotate"
+	// AnnotationRootRotated on that Secret is the value of AnnotationRotateRoot that was done last.
+	AnnotationRootRotated = "operator.kyma-project.io/rotated"
 	// AnnotationListenerRoot on that Secret is the fingerprint of the root that signs the certificate of the listener, in every replica.
 	AnnotationListenerRoot = "operator.kyma-project.io/listener-root"
 	// AnnotationListenerRootSince on that Secret is since when it does so (RFC 3339).

@@ -4,8 +4,8 @@ package v1beta2
 const (
 	// EventRemoteInstallation: the Kyma was created in the runtime.
 	EventRemoteInstallation = "RemoteInstallation"
-	// EventWishRestored: the Kyma in the runtime was deleted, and created again with its last wish.
-	EventWishRestored = "WishRestored"
+	// EventKymaRestored: the Kyma in the runtime was deleted, and created again with its last wish.
+	EventKymaRestored = "KymaRestored"
 	// EventMetadataSynchronization: labels or annotations of the Kyma in the runtime could not be written.
 	EventMetadataSynchronization = "MetadataSynchronization"
 	// EventStatusSynchronization: the status of the Kyma in the runtime could not be written.
@@ -19,8 +19,8 @@ const (
 	// EventDeletionGivenUp: the runtime could not be worked on until the end of --deletion-deadline, so it is left as it is. The tombstone
 	// that the message names lists what is left there.
 	EventDeletionGivenUp = "DeletionGivenUp"
-	// EventTombstoneEnded, of a Kyma that is gone: what was left in its runtime is cleaned up, or the tombstone has become pointless.
-	EventTombstoneEnded = "TombstoneEnded"
+	// EventTombstoneDeleted, of a Kyma that is gone: what was left in its runtime is cleaned up, or the tombstone has become pointless.
+	EventTombstoneDeleted = "TombstoneDeleted"
 	// EventKymaDeletionStuck: all is removed, but a finalizer of somebody else keeps the Kyma.
 	EventKymaDeletionStuck = "KymaDeletionStuck"
 )

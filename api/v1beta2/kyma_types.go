@@ -162,7 +162,7 @@ type AgentStatus struct {
 	Version string `json:"version,omitempty"`
 
 	// heard says whether the agent is heard, so that the runtime need not be looked at.
-	Heard bool `json:"heard"`
+	Connected bool `json:"heard"`
 
 	// since is when heard changed.
 	// +optional
@@ -214,7 +214,7 @@ type AgentCertificate struct {
 	// seen is the root of the certificate that the agent used when it was last heard; it trusts the listener by roots up to this one.
 	// Empty: it was not heard.
 	// +optional
-	Seen string `json:"seen,omitempty"`
+	RootInUse string `json:"seen,omitempty"`
 }
 
 // ModuleStatus is what was found about one module of a runtime. All its fields belong to the same moment.

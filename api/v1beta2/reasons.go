@@ -85,8 +85,8 @@ const (
 
 // Reasons about the wish: which version of which module.
 const (
-	// ReasonInvalidWish: an entry of spec.modules contradicts itself. Correct it.
-	ReasonInvalidWish = "InvalidWish"
+	// ReasonInvalidModuleRequest: an entry of spec.modules contradicts itself. Correct it.
+	ReasonInvalidModuleRequest = "InvalidModuleRequest"
 	// ReasonModuleNotFound: there is no ModuleReleaseMeta of this name. Correct the name of the module.
 	ReasonModuleNotFound = "ModuleNotFound"
 	// ReasonChannelNotFound: the module has no such release channel. Choose one that the message lists.
@@ -161,8 +161,8 @@ const (
 	// ReasonObjectsRemaining: objects of the module are being deleted but not gone. Wait; if it stays, look at their
 	// finalizers.
 	ReasonObjectsRemaining = "ObjectsRemaining"
-	// ReasonWaitingForTurn: many Kymas are being deleted, and the modules of a few are removed at a time. Wait.
-	ReasonWaitingForTurn = "WaitingForTurn"
+	// ReasonDeletionQueued: many Kymas are being deleted, and the modules of a few are removed at a time. Wait.
+	ReasonDeletionQueued = "DeletionQueued"
 	// ReasonManifestsRemaining: Manifests of the Kyma are not gone yet. Wait; if it stays, look at their status.
 	ReasonManifestsRemaining = "ManifestsRemaining"
 	// ReasonPurged, of an event: the deletion of the Kyma took longer than the grace period, so these objects were deleted.

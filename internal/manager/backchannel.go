@@ -340,7 +340,7 @@ func (b *backChannel) seen() (map[string][]string, bool) {
 		}
 		for i := range list.Items {
 			if s := list.Items[i].Status.Agent; s != nil && s.Certificate != nil {
-				on[s.Certificate.Seen] = append(on[s.Certificate.Seen], list.Items[i].Name)
+				on[s.Certificate.RootInUse] = append(on[s.Certificate.RootInUse], list.Items[i].Name)
 			}
 		}
 		if next = list.Continue; next == "" || b.keeper == nil {

@@ -359,7 +359,9 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	rotate := func(value string) {
-		alter(t, namespace, func(s *corev1.Secret) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotate, value) })
+		alter(t, namespace, func(s *corev1.Secret) {
+			metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, value)
+		})
 	}
 	give("early", "late")
 	all()
@@ -393,7 +395,7 @@ func TestRotation(t *testing.T) {
 		}
 	}
 	fleet <- nil
-	if got := secretOf(t, namespace).Annotations[v1beta2.AnnotationRotated]; got != "twice" || len(last) != 1 {
+	if got := secretOf(t, namespace).Annotations[v1beta2.AnnotationRootRotated]; got != "twice" || len(last) != 1 {
 		t.Errorf("done is %q", got)
 	}
 }

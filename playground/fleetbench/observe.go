@@ -138,7 +138,7 @@ func (o *observer) Update(object any) error {
 	}
 	s := shown{there: true, state: k.Status.State, message: strings.Clone(k.Status.LastOperation.Operation), modules: make(map[string]shownModule, len(k.Status.Modules))}
 	if a := k.Status.Agent; a != nil {
-		s.heard, s.agent = a.Heard, strings.Clone(a.Message)
+		s.heard, s.agent = a.Connected, strings.Clone(a.Message)
 	}
 	for _, m := range k.Status.Modules {
 		s.modules[m.Name] = shownModule{m.Version, m.State, m.Message}

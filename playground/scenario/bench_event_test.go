@@ -70,7 +70,7 @@ func (s *scenario) hearRuntime(b *testing.B) {
 	if err := s.poll(func(ctx context.Context) (bool, string) {
 		k := &v1beta2.Kyma{}
 		err := kcp.Get(ctx, key, k)
-		return err == nil && k.Status.Agent != nil && k.Status.Agent.Heard && k.Status.Agent.Digest != "", text(k.Status.Agent)
+		return err == nil && k.Status.Agent != nil && k.Status.Agent.Connected && k.Status.Agent.Digest != "", text(k.Status.Agent)
 	}); err != nil {
 		b.Fatal(err)
 	}

@@ -381,7 +381,9 @@ func TestReplicas(t *testing.T) {
 	}
 	together(1)
 	first := replicas[0].Changed()
-	alter(t, c, func(s *corev1.Secret) { metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotate, "now") })
+	alter(t, c, func(s *corev1.Secret) {
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, "now")
+	})
 	together(2)
 	select {
 	case <-first:
@@ -499,7 +501,7 @@ func TestRemovedByHand(t *testing.T) {
 	a := build(t, Options{Client: c})
 	old := issue(t, a)
 	alter(t, c, func(s *corev1.Secret) {
-		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotate, "stolen")
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, "stolen")
 	})
 	pass(t, a)
 	alter(t, c, func(s *corev1.Secret) {

@@ -142,7 +142,7 @@ func (a *Authority) try(ctx context.Context) (again bool, err error) {
 
 // situation returns what the next ring depends on. The fleet is looked at only if there are more roots than one, or will be.
 func (a *Authority) situation(present *ring, secret *corev1.Secret) situation {
-	s := situation{now: a.Now(), rootLife: a.RootLife, overlap: a.Overlap, keep: a.Settle, request: secret.Annotations[v1beta2.AnnotationRotate]}
+	s := situation{now: a.Now(), rootLife: a.RootLife, overlap: a.Overlap, keep: a.Settle, request: secret.Annotations[v1beta2.AnnotationRotateRoot]}
 	if a.Seen != nil && present != nil && (len(present.roots) > 1 || present.wanted(present.roots, s) != "") {
 		s.seen, s.known = a.Seen()
 	}

@@ -75,7 +75,7 @@ func (r *ring) write(s *corev1.Secret) error {
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationListenerRoot, r.listener)
 	metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationListenerRootSince, r.since.UTC().Format(time.RFC3339))
 	if r.rotated != "" {
-		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotated, r.rotated)
+		metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRootRotated, r.rotated)
 	}
 	if s.Data == nil {
 		s.Data = map[string][]byte{}
@@ -117,7 +117,7 @@ func read(s *corev1.Secret) (*ring, error) {
 	if err != nil {
 		since = time.Time{}
 	}
-	return newRing(roots, s.Annotations[v1beta2.AnnotationListenerRoot], since, s.Annotations[v1beta2.AnnotationRotated]), nil
+	return newRing(roots, s.Annotations[v1beta2.AnnotationListenerRoot], since, s.Annotations[v1beta2.AnnotationRootRotated]), nil
 }
 
 // readCertificates reads PEM that holds at least one certificate and nothing else.

@@ -184,9 +184,9 @@ func (d *drawing) step(words []string) string {
 	}
 	if len(d.names) > 1 {
 		alter(d.T, d.a.Client, func(s *corev1.Secret) {
-			delete(s.Annotations, v1beta2.AnnotationRotate)
+			delete(s.Annotations, v1beta2.AnnotationRotateRoot)
 			if request != "" {
-				metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotate, request)
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, request)
 			}
 		})
 	}
@@ -295,7 +295,7 @@ func liveThrough(t *testing.T, random *rand.Rand) {
 		if random.IntN(8*5) == 0 {
 			rotations++
 			alter(t, d.a.Client, func(s *corev1.Secret) {
-				metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotate, fmt.Sprint(turn))
+				metav1.SetMetaDataAnnotation(&s.ObjectMeta, v1beta2.AnnotationRotateRoot, fmt.Sprint(turn))
 			})
 		}
 		pass(t, d.a)

@@ -268,11 +268,11 @@ func (d *Delivery) certify(ctx context.Context, c *apply.Cluster, r Request, aud
 	log.FromContext(ctx).Info("certificate delivered", "serial", cert.Serial, "because", why, "until", cert.NotAfter)
 	seen := ""
 	if s.Certificate != nil {
-		seen = s.Certificate.Seen
+		seen = s.Certificate.RootInUse
 	}
 	h := cert.Held()
 	s.Certificate = &v1beta2.AgentCertificate{
-		Serial: h.Serial, Issued: metav1.NewTime(h.Issued), NotAfter: metav1.NewTime(h.NotAfter), Root: h.Root, Bundle: h.Bundle, Seen: seen,
+		Serial: h.Serial, Issued: metav1.NewTime(h.Issued), NotAfter: metav1.NewTime(h.NotAfter), Root: h.Root, Bundle: h.Bundle, RootInUse: seen,
 	}
 	return "", nil
 }

@@ -153,7 +153,7 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	both.Go(func() error {
 		_, err := fleetlist.ListAs(ctx, c, "manifests", v1beta2.LabelModuleName+"="+w.module, func(m *v1beta2.Manifest) {
 			if m.DeletionTimestamp.IsZero() {
-				ordered := cmp.Or(m.Annotations[v1beta2.AnnotationOrderedVersion], m.Spec.Version)
+				ordered := cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 				versions[m.KymaName()] = version{cmp.Or(m.Status.Version, ordered), ordered}
 			}
 		})

@@ -28,14 +28,14 @@ func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) 
 	return k, c.Explain(err, "reading Kyma "+name)
 }
 
-// WithRequest returns the Kyma with what its runtime asks for, as far as the control plane knows: the annotation v1beta2.AnnotationLastWish has it
+// WithRequest returns the Kyma with what its runtime asks for, as far as the control plane knows: the annotation v1beta2.AnnotationLastRequest has it
 // if it is not what the Kyma there says itself.
 func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
 	var last struct {
 		Channel string           `json:"channel"`
 		Modules []v1beta2.Module `json:"modules"`
 	}
-	text, there := k.Annotations[v1beta2.AnnotationLastWish]
+	text, there := k.Annotations[v1beta2.AnnotationLastRequest]
 	if !there || json.Unmarshal([]byte(text), &last) != nil || last.Channel == "" {
 		return k
 	}

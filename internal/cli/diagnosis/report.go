@@ -181,7 +181,7 @@ func (f *Facts) Agent() string {
 	switch {
 	case s == nil:
 		return "none: the control plane looks itself"
-	case s.Heard:
+	case s.Connected:
 		return "heard for" + since(s.Since) + ", version " + console.OrDash(s.Version)
 	}
 	return "not heard for" + since(s.Since)

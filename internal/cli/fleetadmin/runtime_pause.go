@@ -63,7 +63,7 @@ func setPause(ctx context.Context, a *console.App, name, module string, reason *
 	}
 	key, what := v1beta2.AnnotationPaused, name
 	if module != "" {
-		key, what = v1beta2.AnnotationPausedModule+module, "module "+module+" of "+name
+		key, what = v1beta2.AnnotationPausedModulePrefix+module, "module "+module+" of "+name
 		f := diagnosis.Facts{Cluster: c, Kyma: k}
 		if err := f.RequireModule(ctx, module); err != nil {
 			return err

@@ -135,10 +135,11 @@ func (d moduleDone) Show(p *console.Page) { p.Line("%s", d.text) }
 
 // persistent are the reasons that waiting does not mend: a person has to act, or a window has to open.
 var persistent = map[string]bool{
-	v1beta2.ReasonInvalidWish: true, v1beta2.ReasonModuleNotFound: true, v1beta2.ReasonChannelNotFound: true, v1beta2.ReasonVersionNotFound: true,
+	v1beta2.ReasonInvalidModuleRequest: true, v1beta2.ReasonModuleNotFound: true, v1beta2.ReasonChannelNotFound: true, v1beta2.ReasonVersionNotFound: true,
 	v1beta2.ReasonInvalidRelease: true, v1beta2.ReasonTemplateAmbiguous: true, v1beta2.ReasonTemplateNotFound: true, v1beta2.ReasonModuleNotAllowed: true,
 	v1beta2.ReasonDowngradeRefused: true, v1beta2.ReasonWaitingForWindow: true, v1beta2.ReasonWindowUnknown: true,
 	v1beta2.ReasonKymaPaused: true, v1beta2.ReasonModulePaused: true,
+	"InvalidWish": true, // ReasonInvalidModuleRequest of a manager of an earlier version
 }
 
 // moduleProgress tells how far a module is on its way to a version; "" is any. The first row that fits counts:

@@ -104,7 +104,7 @@ func (n *run) deliverAgent(ctx context.Context) error {
 		n.kyma.Status.Agent = n.newAgent()
 	}
 	m, s := n.memory(n.kyma.Name, n.runtime), n.kyma.Status.Agent
-	if !s.Heard {
+	if !s.Connected {
 		m.agent.Doubt(5 * time.Minute)
 	}
 	var waits string
@@ -113,7 +113,7 @@ func (n *run) deliverAgent(ctx context.Context) error {
 		waits, err = n.Agents.Delivery.Deliver(ctx, n.runtime.Cluster, n.kit, &m.agent, s)
 	}
 	again := n.hearAgent(m, waits, err)
-	n.Runtimes.SetAgentConnected(n.kyma.Name, s.Heard)
+	n.Runtimes.SetAgentConnected(n.kyma.Name, s.Connected)
 	switch {
 	case err != nil:
 		log.FromContext(ctx).Info("agent cannot be delivered", "problem", err.Error())
@@ -135,7 +135,7 @@ func (n *run) deliverAgent(ctx context.Context) error {
 func (n *run) hearAgent(m *memory, waits string, err error) time.Duration {
 	s := n.kyma.Status.Agent
 	state, heard := n.Agents.Voices.State(n.kyma.Name)
-	before := s.Heard
+	before := s.Connected
 	young := n.now.Sub(m.born) < n.Agents.Silence()
 	behind := heard && !n.undecided && state.Heartbeat.Watchlist != n.watchlist
 	switch {
@@ -150,7 +150,7 @@ func (n *run) hearAgent(m *memory, waits string, err error) time.Duration {
 		return time.Minute
 	case waits != "":
 		return time.Second
-	case !heard && s.Heard && young && state.Last.IsZero():
+	case !heard && s.Connected && young && state.Last.IsZero():
 		n.reviews.AddAfter(n.kyma.Name, m.born.Add(n.Agents.Silence()).Sub(n.now)+time.Second)
 		return n.renewal()
 	case !heard:
@@ -164,9 +164,9 @@ func (n *run) hearAgent(m *memory, waits string, err error) time.Duration {
 		n.setHeard(state, true, "", "")
 	}
 	switch {
-	case before && !s.Heard:
+	case before && !s.Connected:
 		return time.Second // it may be that something was taken away, which the next pass brings back
-	case behind && !s.Heard:
+	case behind && !s.Connected:
 		return n.Agents.Heartbeat + time.Second
 	case behind:
 		n.reviews.AddAfter(n.kyma.Name, confirmation+time.Second)
@@ -182,7 +182,7 @@ func (n *run) renewal() time.Duration {
 // setHeard records whether the agent is heard. Nothing in it changes while nothing changes.
 func (n *run) setHeard(state backchannel.State, heard bool, reason, message string) {
 	s := n.kyma.Status.Agent
-	if s.Heard != heard {
+	if s.Connected != heard {
 		s.Since = metav1.NewTime(n.now.Truncate(time.Second))
 		s.LastHeartbeat, s.Sequence = metav1.Time{}, 0
 		if !heard && !state.Last.IsZero() {
@@ -194,11 +194,11 @@ func (n *run) setHeard(state backchannel.State, heard bool, reason, message stri
 			metrics.AgentTroubles.WithLabelValues(reason).Inc()
 		}
 	}
-	s.Heard, s.Reason, s.Message = heard, reason, message
+	s.Connected, s.Reason, s.Message = heard, reason, message
 	if heard {
 		s.Version = state.Heartbeat.Version
 		if s.Certificate != nil {
-			s.Certificate.Seen = state.Identity.Root
+			s.Certificate.RootInUse = state.Identity.Root
 		}
 	}
 }
@@ -403,13 +403,13 @@ func (r *Reconciler) needsPass(ctx context.Context, kyma string) (pass bool, aga
 		return true, 0
 	}
 	state, heard := r.Agents.Voices.State(kyma)
-	if s.Heard != heard {
+	if s.Connected != heard {
 		again = r.Agents.Silence() - time.Since(born)
 		if heard || !state.Last.IsZero() || again <= 0 {
 			return true, 0
 		}
 	}
-	if heard && (s.Version != state.Heartbeat.Version || state.Heartbeat.Problem != "" || s.Certificate != nil && s.Certificate.Seen != state.Identity.Root) {
+	if heard && (s.Version != state.Heartbeat.Version || state.Heartbeat.Problem != "" || s.Certificate != nil && s.Certificate.RootInUse != state.Identity.Root) {
 		return true, 0
 	}
 	if patience > 0 && !r.haveDeclared(kyma, manifests) {
@@ -450,5 +450,5 @@ func (n *run) reportAgent(set setter) {
 	} else {
 		metrics.CertificateOverdue.DeleteLabelValues(n.kyma.Name)
 	}
-	set(v1beta2.ConditionSKRWebhook, s.Heard, v1beta2.MessageSKRWebhookTrue, v1beta2.MessageSKRWebhookFalse, s.Reason, s.Message)
+	set(v1beta2.ConditionSKRWebhook, s.Connected, v1beta2.MessageSKRWebhookTrue, v1beta2.MessageSKRWebhookFalse, s.Reason, s.Message)
 }

@@ -67,14 +67,14 @@ func TestHearAgent(t *testing.T) {
 	}{
 		"Heard":    {"all is well until the certificate has to be renewed", beat(nil), v1beta2.AgentStatus{}, 0, "", nil, true, "", time.Hour},
 		"Never":    {"it has just been delivered", voice{}, v1beta2.AgentStatus{}, 0, "", nil, false, "AgentSilent", time.Hour},
-		"Restart":  {"the program is young: the next heartbeat is on its way", voice{}, v1beta2.AgentStatus{Heard: true}, 0, "", nil, true, "", time.Hour},
-		"Silent":   {"it was heard by this program, and no more", silent, v1beta2.AgentStatus{Heard: true}, 0, "", nil, false, "AgentSilent", time.Second},
+		"Restart":  {"the program is young: the next heartbeat is on its way", voice{}, v1beta2.AgentStatus{Connected: true}, 0, "", nil, true, "", time.Hour},
+		"Silent":   {"it was heard by this program, and no more", silent, v1beta2.AgentStatus{Connected: true}, 0, "", nil, false, "AgentSilent", time.Second},
 		"Still":    {"and is still not", silent, v1beta2.AgentStatus{Reason: "AgentSilent"}, 0, "", nil, false, "AgentSilent", time.Hour},
-		"Problem":  {"it cannot watch something", beat(func(h *protocol.Heartbeat) { h.Problem = "forbidden" }), v1beta2.AgentStatus{Heard: true}, 0, "", nil, false, "AgentImpaired", time.Second},
-		"Late":     {"it has not taken up its new list yet", late, v1beta2.AgentStatus{Heard: true}, 0, "", nil, true, "", time.Hour},
-		"Deaf":     {"it does not take it up", late, v1beta2.AgentStatus{Heard: true}, 2 * time.Minute, "", nil, false, "AgentImpaired", time.Second},
+		"Problem":  {"it cannot watch something", beat(func(h *protocol.Heartbeat) { h.Problem = "forbidden" }), v1beta2.AgentStatus{Connected: true}, 0, "", nil, false, "AgentImpaired", time.Second},
+		"Late":     {"it has not taken up its new list yet", late, v1beta2.AgentStatus{Connected: true}, 0, "", nil, true, "", time.Hour},
+		"Deaf":     {"it does not take it up", late, v1beta2.AgentStatus{Connected: true}, 2 * time.Minute, "", nil, false, "AgentImpaired", time.Second},
 		"Waits":    {"it is being delivered", voice{}, v1beta2.AgentStatus{}, 0, "something", nil, false, "", time.Second},
-		"Error":    {"it cannot be delivered", voice{}, v1beta2.AgentStatus{Heard: true}, 0, "", errors.New("no such thing"), false, "AgentNotDelivered", time.Minute},
+		"Error":    {"it cannot be delivered", voice{}, v1beta2.AgentStatus{Connected: true}, 0, "", errors.New("no such thing"), false, "AgentNotDelivered", time.Minute},
 		"Reasoned": {"for a reason that is known", voice{}, v1beta2.AgentStatus{}, 0, "", &authority.Error{Code: "AuthorityBroken"}, false, "AuthorityBroken", time.Minute},
 	}
 	for name, c := range cases {
@@ -96,8 +96,8 @@ func TestHearAgent(t *testing.T) {
 				m.behind = n.now.Add(-c.behind)
 			}
 			again := n.hearAgent(m, c.waits, c.err)
-			if status.Heard != c.heard || status.Reason != c.why || again > c.most || again <= 0 {
-				t.Errorf("%s: heard %v, reason %q, again in %s; want %v, %q, at most %s", c.reason, status.Heard, status.Reason, again, c.heard, c.why, c.most)
+			if status.Connected != c.heard || status.Reason != c.why || again > c.most || again <= 0 {
+				t.Errorf("%s: heard %v, reason %q, again in %s; want %v, %q, at most %s", c.reason, status.Connected, status.Reason, again, c.heard, c.why, c.most)
 			}
 			if (status.Message == "") != (c.why == "") {
 				t.Errorf("%s: message %q for reason %q", c.reason, status.Message, c.why)
@@ -172,7 +172,7 @@ func TestNeedsPass(t *testing.T) {
 			*v, m.born = voice{}, time.Now().Add(-2*time.Hour)
 		}, []runtimes.Interest{maps}, true, 0},
 		"Lost":      {"it was heard by this program", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.heard = false }, []runtimes.Interest{maps}, true, 0},
-		"Back":      {"it is heard, and was not", func(_ *voice, s *v1beta2.AgentStatus, _ *memory) { s.Heard = false }, []runtimes.Interest{maps}, true, 0},
+		"Back":      {"it is heard, and was not", func(_ *voice, s *v1beta2.AgentStatus, _ *memory) { s.Connected = false }, []runtimes.Interest{maps}, true, 0},
 		"Upgraded":  {"another version", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Version = "2" }, []runtimes.Interest{maps}, true, 0},
 		"Problem":   {"it cannot watch something", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Heartbeat.Problem = "no" }, []runtimes.Interest{maps}, true, 0},
 		"Root":      {"a certificate of another root", func(v *voice, _ *v1beta2.AgentStatus, _ *memory) { v.state.Identity.Root = "new" }, []runtimes.Interest{maps}, true, 0},
@@ -218,7 +218,7 @@ func TestNeedsPass(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			k.Status.Agent = &v1beta2.AgentStatus{Heard: true, Version: "1", Digest: kit.Digest(), Certificate: &v1beta2.AgentCertificate{Seen: "root"}}
+			k.Status.Agent = &v1beta2.AgentStatus{Connected: true, Version: "1", Digest: kit.Digest(), Certificate: &v1beta2.AgentCertificate{RootInUse: "root"}}
 			v := voice{heard: true, state: backchannel.State{Last: time.Now(), Heartbeat: protocol.Heartbeat{Version: "1", Watchlist: request.Watchlist.Digest()}}}
 			v.state.Identity.Root = "root"
 			m := &memory{runtime: rt, born: time.Now(), manifests: []string{key}, awaited: time.Now(), patience: againInterests}

@@ -516,7 +516,7 @@ func wishChanged(e event.UpdateEvent) bool {
 // Manifests tells others.
 func said(o client.Object) map[string]string {
 	annotations := o.GetAnnotations()
-	for _, key := range []string{v1beta2.AnnotationLastWish, v1beta2.AnnotationSyncOCIRef} {
+	for _, key := range []string{v1beta2.AnnotationLastRequest, v1beta2.AnnotationSyncOCIRef} {
 		if _, there := annotations[key]; there {
 			annotations = maps.Clone(annotations)
 			delete(annotations, key)

@@ -30,7 +30,7 @@ func (n *run) announce(context.Context) error {
 // Any other failure waits: the runtime may come back. If it takes too long, see giveup.go.
 func (n *run) connectToDelete(ctx context.Context) error {
 	n.Runtimes.Unsubscribe(n.kyma.Name, catalogKey(n.kyma.Name))
-	if n.kyma.Annotations[v1beta2.AnnotationGivenUp] != "" {
+	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
 		n.givenUp, n.abandoned = true, true
 		return nil
 	}

@@ -114,7 +114,7 @@ func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 		}
 	}
 	old := n.kyma.DeepCopy()
-	metav1.SetMetaDataAnnotation(&n.kyma.ObjectMeta, v1beta2.AnnotationGivenUp, parts[0].Name)
+	metav1.SetMetaDataAnnotation(&n.kyma.ObjectMeta, v1beta2.AnnotationDeletionGivenUp, parts[0].Name)
 	if err := n.patchMetadata(ctx, old); err != nil {
 		return err
 	}
@@ -184,11 +184,11 @@ func resourceOf(r apply.Ref) v1beta2.Resource {
 
 // markGivenUp tells the controller of a Manifest not to wait for the runtime.
 func (n *run) markGivenUp(ctx context.Context, m *v1beta2.Manifest) error {
-	name := n.kyma.Annotations[v1beta2.AnnotationGivenUp]
-	if m.Annotations[v1beta2.AnnotationGivenUp] == name {
+	name := n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp]
+	if m.Annotations[v1beta2.AnnotationDeletionGivenUp] == name {
 		return nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1beta2.AnnotationGivenUp: name}}})
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1beta2.AnnotationDeletionGivenUp: name}}})
 	if err != nil {
 		return fmt.Errorf("encoding the annotation of Manifest %s: %w", m.Name, err)
 	}

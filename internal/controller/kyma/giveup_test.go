@@ -93,7 +93,7 @@ func TestOutwait(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !c.givenUp {
-				if len(maps.Items) > 0 || n.kyma.Annotations[v1beta2.AnnotationGivenUp] != "" {
+				if len(maps.Items) > 0 || n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
 					t.Errorf("%s: there is a tombstone", c.reason)
 				}
 				return
@@ -115,7 +115,7 @@ func TestNothingIsLetGoWithoutATombstone(t *testing.T) {
 	}}
 	n, told := leavingRun(t, time.Minute, time.Hour, refuse)
 	err := n.outwait(t.Context(), &runtimes.Error{Code: v1beta2.ReasonRuntimeUnreachable})
-	if err == nil || n.givenUp || n.abandoned || n.kyma.Annotations[v1beta2.AnnotationGivenUp] != "" || len(told.Events) > 0 {
+	if err == nil || n.givenUp || n.abandoned || n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" || len(told.Events) > 0 {
 		t.Errorf("got %v, given up %t, want that it is tried again", err, n.givenUp)
 	}
 }
@@ -130,7 +130,7 @@ func TestTombstoneOfAFormerTryIsRenewed(t *testing.T) {
 		t.Fatal(err)
 	}
 	err := n.Client.Get(t.Context(), client.ObjectKeyFromObject(former), former)
-	if err != nil || !strings.Contains(former.Data[tombstone.Key], "of-m") || n.kyma.Annotations[v1beta2.AnnotationGivenUp] != former.Name {
+	if err != nil || !strings.Contains(former.Data[tombstone.Key], "of-m") || n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != former.Name {
 		t.Errorf("got %v, %q, annotation %q", err, former.Data, n.kyma.Annotations)
 	}
 }

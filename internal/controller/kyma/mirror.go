@@ -62,7 +62,7 @@ func (n *run) mirror(ctx context.Context) error {
 		return err
 	}
 	wrong := n.takeBaseNews()
-	if wrong || remote == nil || remote.Annotations[v1beta2.AnnotationBaseDigest] != n.base.Digest {
+	if wrong || remote == nil || remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] != n.base.Digest {
 		if err := n.applyBase(ctx); err != nil {
 			if wrong {
 				n.giveBaseNewsBack()
@@ -111,7 +111,7 @@ func (n *run) leavePaused(remote *v1beta2.Kyma, b *channel.Blocker) error {
 		return reconcile.TerminalError(b)
 	}
 	n.paused, n.remote = true, remote
-	n.mirrored = remote.Annotations[v1beta2.AnnotationBaseDigest] == n.base.Digest
+	n.mirrored = remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] == n.base.Digest
 	n.noteRemote()
 	return nil
 }
@@ -227,7 +227,7 @@ func (n *run) createRemote(ctx context.Context) (*v1beta2.Kyma, error) {
 	first.Generation = 1                            // as every new object
 	n.memory(n.kyma.Name, n.runtime).agent.Doubt(0) // whatever was delivered before may be gone, too
 	if restored {
-		n.event(corev1.EventTypeNormal, v1beta2.EventWishRestored, "the Kyma in the runtime was created again with its last wish")
+		n.event(corev1.EventTypeNormal, v1beta2.EventKymaRestored, "the Kyma in the runtime was deleted, and was created again with the modules that it requested last")
 	} else {
 		n.event(corev1.EventTypeNormal, v1beta2.EventRemoteInstallation, "Kyma was installed to SKR")
 	}
@@ -247,8 +247,8 @@ func (n *run) remoteLabels() map[string]string {
 
 func (n *run) remoteAnnotations() map[string]string {
 	return map[string]string{
-		v1beta2.AnnotationOwnedBy:    n.kyma.Namespace + "/" + n.kyma.Name,
-		v1beta2.AnnotationBaseDigest: n.base.Digest,
+		v1beta2.AnnotationOwnedBy:           n.kyma.Namespace + "/" + n.kyma.Name,
+		v1beta2.AnnotationBaseObjectsDigest: n.base.Digest,
 	}
 }
 

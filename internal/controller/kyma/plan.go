@@ -30,7 +30,7 @@ func orderedVersion(m *v1beta2.Manifest) string {
 	if m == nil || !m.DeletionTimestamp.IsZero() {
 		return ""
 	}
-	return cmp.Or(m.Annotations[v1beta2.AnnotationOrderedVersion], m.Spec.Version)
+	return cmp.Or(m.Annotations[v1beta2.AnnotationRequestedVersion], m.Spec.Version)
 }
 
 // manifestName returns the name of the Manifest of a decided module. One that there is keeps its name: the module may have another
@@ -57,7 +57,7 @@ func desiredManifest(k *v1beta2.Kyma, m *module, a artefact) *v1beta2.Manifest {
 			Annotations: map[string]string{
 				v1beta2.AnnotationFQDN:             m.decision.Component,
 				v1beta2.AnnotationOCMComponentName: m.decision.Component,
-				v1beta2.AnnotationOrderedVersion:   m.decision.Version,
+				v1beta2.AnnotationRequestedVersion: m.decision.Version,
 			},
 			Finalizers:      []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval},
 			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(k, v1beta2.GroupVersion.WithKind("Kyma"))},

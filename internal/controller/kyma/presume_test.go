@@ -52,7 +52,7 @@ func TestPresume(t *testing.T) {
 		"New":        {"nobody has said anything of it", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) { k.Status = v1beta2.KymaStatus{} }, false, false},
 		"Processing": {"something is under way", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) { k.Status.State = v1beta2.StateProcessing }, false, false},
 		"Edited":     {"somebody has changed it here", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) { k.Generation++ }, false, false},
-		"Unheard":    {"nobody would tell", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) { k.Status.Agent.Heard = false }, false, false},
+		"Unheard":    {"nobody would tell", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) { k.Status.Agent.Connected = false }, false, false},
 		"NoAgent":    {"nobody tells", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) { k.Status.Agent = nil }, false, false},
 		"NoAgents":   {"agents are not wanted any more", func(_ *v1beta2.Kyma, r *Reconciler, _ *voice) { r.Agents.Delivery = nil }, false, false},
 		"Met":        {"this is not its first pass", func(k *v1beta2.Kyma, r *Reconciler, _ *voice) { r.known[k.Name] = &memory{} }, false, false},
@@ -60,7 +60,7 @@ func TestPresume(t *testing.T) {
 			k.Annotations = map[string]string{v1beta2.AnnotationPaused: "why"}
 		}, false, false},
 		"Wish": {"a module that was asked for is not there", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) {
-			k.Annotations = map[string]string{v1beta2.AnnotationLastWish: `{"channel":"regular","modules":[{"name":"a"}]}`}
+			k.Annotations = map[string]string{v1beta2.AnnotationLastRequest: `{"channel":"regular","modules":[{"name":"a"}]}`}
 		}, false, false},
 		"Left": {"a module that nobody asks for is there", func(k *v1beta2.Kyma, _ *Reconciler, _ *voice) {
 			k.Status.Modules = []v1beta2.ModuleStatus{{Name: "a", State: v1beta2.StateReady}}
@@ -90,7 +90,7 @@ func TestPresume(t *testing.T) {
 						{Type: v1beta2.ConditionCRDsSync, Status: metav1.ConditionTrue}, {Type: v1beta2.ConditionModuleCatalog, Status: metav1.ConditionTrue},
 					},
 					State: v1beta2.StateReady, ObservedGeneration: 3, ActiveChannel: "regular", ModulesReady: "0/0",
-					Agent: &v1beta2.AgentStatus{Heard: true, Certificate: &v1beta2.AgentCertificate{}},
+					Agent: &v1beta2.AgentStatus{Connected: true, Certificate: &v1beta2.AgentCertificate{}},
 				},
 			}
 			d, err := delivery.New(delivery.Options{

@@ -145,7 +145,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 	case out.Err != nil:
 		reason = out.Reason()
 	case n.queued:
-		reason = v1beta2.ReasonWaitingForTurn
+		reason = v1beta2.ReasonDeletionQueued
 	case out.Waiting != "" && !n.kyma.DeletionTimestamp.IsZero():
 		reason = v1beta2.ReasonManifestsRemaining
 	case out.Waiting != "":

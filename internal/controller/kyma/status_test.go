@@ -218,7 +218,7 @@ func TestVersions(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			m := &v1beta2.Manifest{Spec: v1beta2.ManifestSpec{Version: c.spec}, Status: v1beta2.ManifestStatus{Version: c.status}}
 			if c.annotated != "" {
-				m.Annotations = map[string]string{v1beta2.AnnotationOrderedVersion: c.annotated}
+				m.Annotations = map[string]string{v1beta2.AnnotationRequestedVersion: c.annotated}
 			}
 			if c.deleting {
 				m.DeletionTimestamp = new(metav1.Now())

@@ -13,7 +13,7 @@ import (
 // The Kyma in the runtime belongs to the runtime's admin. If it is deleted, which is easily done by accident, what the admin has asked for
 // would be uninstalled: so it is remembered in the control plane, as far as it is not what the Kyma there asks for anyway.
 
-// lastWish is the value of v1beta2.AnnotationLastWish.
+// lastWish is the value of v1beta2.AnnotationLastRequest.
 type lastWish struct {
 	Channel string           `json:"channel"`
 	Modules []v1beta2.Module `json:"modules,omitempty"`
@@ -28,14 +28,14 @@ func (n *run) rememberWish(ctx context.Context) error {
 		return nil
 	}
 	want := wishToRemember(n.kyma, n.remote)
-	if n.kyma.Annotations[v1beta2.AnnotationLastWish] == want {
+	if n.kyma.Annotations[v1beta2.AnnotationLastRequest] == want {
 		return nil
 	}
 	old := n.kyma.DeepCopy()
 	if want == "" {
-		delete(n.kyma.Annotations, v1beta2.AnnotationLastWish)
+		delete(n.kyma.Annotations, v1beta2.AnnotationLastRequest)
 	} else {
-		metav1.SetMetaDataAnnotation(&n.kyma.ObjectMeta, v1beta2.AnnotationLastWish, want)
+		metav1.SetMetaDataAnnotation(&n.kyma.ObjectMeta, v1beta2.AnnotationLastRequest, want)
 	}
 	return n.patchMetadata(ctx, old)
 }
@@ -58,7 +58,7 @@ func wishToRemember(kyma, remote *v1beta2.Kyma) string {
 func firstWish(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, restored bool) {
 	spec = *kyma.Spec.DeepCopy()
 	var w lastWish
-	text, there := kyma.Annotations[v1beta2.AnnotationLastWish]
+	text, there := kyma.Annotations[v1beta2.AnnotationLastRequest]
 	if !there || json.Unmarshal([]byte(text), &w) != nil || w.Channel == "" {
 		return spec, false
 	}

@@ -43,7 +43,7 @@ func TestLastWish(t *testing.T) {
 			here := kyma("regular")
 			c.want.SkipMaintenanceWindows, here.Spec.SkipMaintenanceWindows = true, true
 			if text := wishToRemember(here, c.remote); text != "" {
-				here.Annotations = map[string]string{v1beta2.AnnotationLastWish: text}
+				here.Annotations = map[string]string{v1beta2.AnnotationLastRequest: text}
 			}
 			got, restored := firstWish(here)
 			if diff := cmp.Diff(c.want, got); diff != "" || restored != c.restored {
@@ -52,7 +52,7 @@ func TestLastWish(t *testing.T) {
 		})
 	}
 	broken := kyma("regular")
-	broken.Annotations = map[string]string{v1beta2.AnnotationLastWish: "{"}
+	broken.Annotations = map[string]string{v1beta2.AnnotationLastRequest: "{"}
 	if spec, restored := firstWish(broken); restored || spec.Channel != "regular" {
 		t.Errorf("a memory that cannot be read gives %+v, %v", spec, restored)
 	}

@@ -21,7 +21,7 @@ import (
 // connectToDelete finds the way to the runtime. No access Secret is the decision of whoever removed it: the runtime is left as it is.
 // Any other failure waits: the runtime may come back, unless the Kyma controller says that it is not waited for any more.
 func (n *run) connectToDelete(ctx context.Context) error {
-	if n.manifest.Annotations[v1beta2.AnnotationGivenUp] != "" {
+	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
 		n.abandoned = true
 		return n.release(ctx)
 	}

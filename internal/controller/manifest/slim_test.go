@@ -155,7 +155,7 @@ func kymaOf(runtime string) *v1beta2.Kyma {
 		Name: strings.Clone("keda"), Version: strings.Clone("1.0.0"), State: v1beta2.StateReady,
 		Template: ref("ModuleTemplate", "keda-1.0.0"), Resource: ref("Keda", "default"), Manifest: ref("Manifest", runtime+"-keda-1"),
 	})
-	k.Status.Agent = &v1beta2.AgentStatus{Heard: true, Synced: []v1beta2.Resource{{Version: "v1", Kind: "Secret", Name: "skr-webhook-tls"}}}
+	k.Status.Agent = &v1beta2.AgentStatus{Connected: true, Synced: []v1beta2.Resource{{Version: "v1", Kind: "Secret", Name: "skr-webhook-tls"}}}
 	return k
 }
 

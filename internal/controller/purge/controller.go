@@ -160,7 +160,7 @@ func deletionMoved(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return !after.GetDeletionTimestamp().IsZero() &&
 		(before.GetDeletionTimestamp().IsZero() || len(before.GetFinalizers()) != len(after.GetFinalizers()) ||
-			before.GetAnnotations()[v1beta2.AnnotationGivenUp] != after.GetAnnotations()[v1beta2.AnnotationGivenUp])
+			before.GetAnnotations()[v1beta2.AnnotationDeletionGivenUp] != after.GetAnnotations()[v1beta2.AnnotationDeletionGivenUp])
 }
 
 // run is one pass over one Kyma.
@@ -228,7 +228,7 @@ func (n *run) unlock(ctx context.Context) error {
 
 // due waits until the grace period is over.
 func (n *run) due(ctx context.Context) error {
-	if n.kyma.Annotations[v1beta2.AnnotationGivenUp] != "" {
+	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
 		n.drop(n.kyma.Name) // what is left stays until Tombstones sees to it
 		return loop.Done()
 	}
@@ -248,6 +248,10 @@ func (n *run) due(ctx context.Context) error {
 	return nil
 }
 
+// formerReasonDeletionQueued is what earlier versions wrote for v1beta2.ReasonDeletionQueued. After an upgrade, a Kyma may still have it in its
+// status; without this, its purge would begin before its modules are removed.
+const formerReasonDeletionQueued = "WaitingForTurn"
+
 // findBegin finds out since when the deletion is under way: since the Kyma is to go, but not before the first of its Manifests is. Not begun is that of
 // a Kyma that waits for its turn, because many are deleted at once: there is nothing yet that somebody fails to let go.
 func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
@@ -259,7 +263,7 @@ func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	}
 	if len(manifests.Items) == 0 {
 		ready := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady)
-		return ready == nil || ready.Reason != v1beta2.ReasonWaitingForTurn, nil
+		return ready == nil || ready.Reason != v1beta2.ReasonDeletionQueued && ready.Reason != formerReasonDeletionQueued, nil
 	}
 	first := slices.MinFunc(manifests.Items, func(a, b v1beta2.Manifest) int { return a.DeletionTimestamp.Compare(b.DeletionTimestamp.Time) })
 	if first.DeletionTimestamp.After(n.begin) {

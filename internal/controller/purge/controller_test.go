@@ -238,16 +238,18 @@ func TestGraceBeginsWithTheModules(t *testing.T) {
 	waiting.DeletionTimestamp = nil
 	asked.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Minute)}
 	for name, c := range map[string]struct {
+		reason      string
 		m           *v1beta2.Manifest
 		least, most time.Duration
 	}{
-		"NotAsked": {waiting, 30 * time.Minute, 30 * time.Minute},
-		"Asked":    {asked, 58 * time.Minute, 59 * time.Minute},
+		"NotAsked": {v1beta2.ReasonDeletionQueued, waiting, 30 * time.Minute, 30 * time.Minute},
+		"Asked":    {v1beta2.ReasonDeletionQueued, asked, 58 * time.Minute, 59 * time.Minute},
+		"Upgrade":  {"WaitingForTurn", waiting, 30 * time.Minute, 30 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			k := kyma(3*time.Hour, v1beta2.FinalizerKyma)
-			meta.SetStatusCondition(&k.Status.Conditions, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta2.ReasonWaitingForTurn})
+			meta.SetStatusCondition(&k.Status.Conditions, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: c.reason})
 			r, told := newReconciler(t, s, Options{Grace: time.Hour}, k, c.m)
 			if after := r.pass(t).RequeueAfter; after < c.least || after > c.most {
 				t.Errorf("comes back after %s, want %s to %s", after, c.least, c.most)

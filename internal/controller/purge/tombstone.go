@@ -317,6 +317,6 @@ func (n *burial) remove(ctx context.Context, how, why string) error {
 	n.of.mu.Unlock()
 	metrics.TombstonesEnded.WithLabelValues(how).Inc()
 	log.FromContext(ctx).Info("tombstone ended", "kyma", n.kyma.Name, "uid", n.what.UID, "tombstone", n.what.ConfigMaps[0], "how", how, "why", why)
-	n.inform(v1beta2.EventTombstoneEnded, apply.Ref{}, fmt.Sprintf("tombstone %s is no longer needed: %s", n.what.ConfigMaps[0], why))
+	n.inform(v1beta2.EventTombstoneDeleted, apply.Ref{}, fmt.Sprintf("tombstone %s is no longer needed: %s", n.what.ConfigMaps[0], why))
 	return loop.Done()
 }

@@ -181,7 +181,7 @@ func TestTombstones(t *testing.T) {
 				t.Errorf("%s: the tombstone is there: %t, want %t", c.reason, !c.left, c.left)
 			}
 			e := takeEvents(told)
-			ended := slices.DeleteFunc(slices.Clone(e), func(e string) bool { return !strings.Contains(e, v1beta2.EventTombstoneEnded) })
+			ended := slices.DeleteFunc(slices.Clone(e), func(e string) bool { return !strings.Contains(e, v1beta2.EventTombstoneDeleted) })
 			if c.event == "" && e != nil || c.event != "" && (len(ended) != 1 || !strings.Contains(ended[0], c.event)) {
 				t.Errorf("%s: told %q, want once %q", c.reason, e, c.event)
 			}
