@@ -51,7 +51,7 @@ func run(c *config.Agent, notes []string) error {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	a, err := agent.New(agent.OptionsFrom(c, cfg, config.Version, log))
+	a, err := agent.New(agent.OptionsFromConfig(c, cfg, config.Version, log))
 	if err != nil {
 		return err
 	}

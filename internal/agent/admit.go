@@ -184,7 +184,7 @@ func (a *admission) note(manager string, v *review) string {
 	a.queue.add(manager, change{
 		event: protocol.Event{
 			Watched: name, WatchedGVK: metav1.GroupVersionKind{Group: group, Version: version, Kind: object.Kind},
-			Resource: v.Request.Resource.Resource, Began: name.Name == "",
+			Resource: v.Request.Resource.Resource, WatchStarted: name.Name == "",
 		},
 		delay: admitDelay, repeat: admitRepeat,
 	})

@@ -69,8 +69,8 @@ type Options struct {
 	WebhookAddress, MetricsAddress string
 	// Version is told in heartbeats.
 	Version string
-	// MaxPending is the number of events that may wait to be sent. Default 10,000.
-	MaxPending int
+	// MaxPendingEvents is the number of events that may wait to be sent. Default 10,000.
+	MaxPendingEvents int
 	// WatchTimeout is how long one watch lasts at most. Default 20 min.
 	WatchTimeout time.Duration
 	// ReloadInterval is how often it is looked whether certificate files have changed. Default 2 s.
@@ -79,8 +79,8 @@ type Options struct {
 	Log logr.Logger
 }
 
-// OptionsFrom returns the options for a configuration that was validated.
-func OptionsFrom(c *config.Agent, runtime *rest.Config, version string, log logr.Logger) Options {
+// OptionsFromConfig returns the options for a configuration that was validated.
+func OptionsFromConfig(c *config.Agent, runtime *rest.Config, version string, log logr.Logger) Options {
 	namespace, name, _ := strings.Cut(c.Watchlist, "/")
 	return Options{
 		Config: runtime, Watchlist: types.NamespacedName{Namespace: namespace, Name: name},
@@ -130,7 +130,7 @@ func New(o Options) (*Agent, error) {
 	}
 	a := &Agent{o: o, metrics: newMetrics(), problems: &problems{all: map[string]string{}}, nudge: make(chan struct{}, 1)}
 	a.problems.changed = a.hurry
-	a.queue = newQueue(newBoot(), o.MaxPending, a.metrics)
+	a.queue = newQueue(newBoot(), o.MaxPendingEvents, a.metrics)
 	a.metrics.pending(a.queue.size)
 	a.poster = &poster{address: o.Address, contract: o.Contract, log: o.Log, metrics: a.metrics, heard: a.queue.heard}
 	a.identity = &identity{ca: o.CA, certificate: o.Certificate, key: o.Key, log: o.Log, problems: a.problems}
@@ -161,8 +161,8 @@ func (o *Options) complete() error {
 	if o.Contract == "" {
 		o.Contract = "v2"
 	}
-	if o.MaxPending <= 0 {
-		o.MaxPending = 10_000
+	if o.MaxPendingEvents <= 0 {
+		o.MaxPendingEvents = 10_000
 	}
 	if o.WatchTimeout <= 0 {
 		o.WatchTimeout = longWatch
@@ -237,9 +237,9 @@ func (a *Agent) hurry() {
 // interval is the time between two heartbeats: that of the watch list, or what the listener wants if that is more. For as long as something is known that
 // was told lately, it is that of the watch list: if the listener's process is another one by then, it has to be told again, and soon.
 func (a *Agent) interval() time.Duration {
-	usual := protocol.DefaultHeartbeat
+	usual := protocol.DefaultHeartbeatInterval
 	if list := a.watchlist.Load(); list != nil {
-		usual = list.Interval()
+		usual = list.EffectiveHeartbeatInterval()
 	}
 	if a.queue.remembers() {
 		return usual

@@ -164,7 +164,7 @@ func TestRunPortTaken(t *testing.T) {
 }
 
 func TestOptionsFrom(t *testing.T) {
-	o := OptionsFrom(&config.Agent{
+	o := OptionsFromConfig(&config.Agent{
 		CACert: "ca", TLSCert: "cert", TLSKey: "key", KCPAddr: "listener:1", KCPContract: "v2", WebhookPort: 2, MetricsPort: 3, BindAddress: "::1", Watchlist: "ns/name",
 	}, &rest.Config{}, "4", logr.Discard())
 	if o.Watchlist.String() != "ns/name" || o.WebhookAddress != "[::1]:2" || o.MetricsAddress != "[::1]:3" || o.CA+o.Certificate+o.Key != "cacertkey" || o.Address != "listener:1" || o.Contract != "v2" || o.Version != "4" {

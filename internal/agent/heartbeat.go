@@ -59,9 +59,9 @@ func (a *Agent) beat(ctx context.Context) {
 
 // heartbeat sends one. It tells whether the next may wait for its time.
 func (a *Agent) heartbeat(ctx context.Context) bool {
-	sequence, pending, lost := a.queue.state(protocol.Manager)
+	sequence, pending, lost := a.queue.state(protocol.ManagerName)
 	h := protocol.Heartbeat{
-		Boot: a.queue.boot, Version: a.o.Version, Sequence: sequence, Pending: pending, Lost: lost > 0, Problem: a.problems.text(),
+		BootID: a.queue.boot, Version: a.o.Version, Sequence: sequence, Pending: pending, EventsLost: lost > 0, Problem: a.problems.text(),
 	}
 	if list := a.watchlist.Load(); list != nil {
 		h.Watchlist = list.Digest()
@@ -71,7 +71,7 @@ func (a *Agent) heartbeat(ctx context.Context) bool {
 		a.o.Log.Error(err, "a heartbeat cannot be written as JSON")
 		return true
 	}
-	answer, err := a.poster.post(ctx, protocol.Manager, "heartbeat", body)
+	answer, err := a.poster.post(ctx, protocol.ManagerName, "heartbeat", body)
 	switch {
 	case err != nil:
 		a.tellReached(cause(err))
@@ -79,7 +79,7 @@ func (a *Agent) heartbeat(ctx context.Context) bool {
 	case answer.status == http.StatusOK:
 		a.tellReached("")
 		a.wanted.Store(int64(answer.next))
-		a.queue.told(protocol.Manager, lost)
+		a.queue.told(protocol.ManagerName, lost)
 		return true
 	case answer.status == http.StatusNotFound: // the listener of the Kyma project knows no heartbeats
 		a.tellReached("")

@@ -73,7 +73,7 @@ func plans(list protocol.Watchlist) []plan {
 		p.query.namespace, p.query.name, p.query.selector = widest(p.filters)
 		for _, w := range watches {
 			p.targets = append(p.targets, target{
-				manager: cmp.Or(w.Manager, protocol.Manager), version: w.Version, kind: w.Kind, field: w.Field,
+				manager: cmp.Or(w.Manager, protocol.ManagerName), version: w.Version, kind: w.Kind, field: w.Field,
 				filter: slices.Index(p.filters, scopeOf(w)),
 			})
 		}

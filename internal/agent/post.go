@@ -95,7 +95,7 @@ func (p *poster) post(ctx context.Context, manager, what string, body []byte) (a
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be used again
 	a = reply{
-		status: response.StatusCode, wait: seconds(response, "Retry-After", time.Minute), next: seconds(response, protocol.HeaderNext, protocol.MaxHeartbeat),
+		status: response.StatusCode, wait: seconds(response, "Retry-After", time.Minute), next: seconds(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
 	}
 	if response.StatusCode == http.StatusOK { // others are answers of who did not work on it
 		p.heard(response.Header.Get(protocol.HeaderInstance))

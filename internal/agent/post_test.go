@@ -327,9 +327,9 @@ func TestHeartbeat(t *testing.T) {
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)
 	a.problems.set("x", strings.Repeat(`<"ü`, 200))
-	a.queue.add(protocol.Manager, about("a", "1"))
+	a.queue.add(protocol.ManagerName, about("a", "1"))
 	a.queue.mu.Lock()
-	a.queue.lanes[protocol.Manager].lost = 2
+	a.queue.lanes[protocol.ManagerName].lost = 2
 	a.queue.mu.Unlock()
 	cases := []struct {
 		reason string
@@ -352,7 +352,7 @@ func TestHeartbeat(t *testing.T) {
 		if err != nil || len(got.body) >= protocol.MaxHeartbeatBytes || got.path != "/v2/lifecycle-manager/heartbeat" {
 			t.Errorf("%s: %v, %d bytes to %s", c.reason, err, len(got.body), got.path)
 		}
-		want := protocol.Heartbeat{Boot: a.queue.boot, Version: "1.2.3", Sequence: 1, Pending: 1, Lost: c.lost, Problem: h.Problem}
+		want := protocol.Heartbeat{BootID: a.queue.boot, Version: "1.2.3", Sequence: 1, Pending: 1, EventsLost: c.lost, Problem: h.Problem}
 		if diff := cmp.Diff(want, h); diff != "" || !strings.HasPrefix(h.Problem, `<"ü`) {
 			t.Errorf("%s: %s", c.reason, diff)
 		}
@@ -373,18 +373,18 @@ func TestHeartbeatsSeldom(t *testing.T) {
 		want           time.Duration
 		busy           bool // it is refused
 	}{
-		{"the listener says nothing", "", false, protocol.DefaultHeartbeat, false},
+		{"the listener says nothing", "", false, protocol.DefaultHeartbeatInterval, false},
 		{"it wants it seldom", "303", false, 303 * time.Second, false},
-		{"something was told", "303", true, protocol.DefaultHeartbeat, false},
+		{"something was told", "303", true, protocol.DefaultHeartbeatInterval, false},
 		{"and is forgotten", "303", false, 303 * time.Second, false},
-		{"a replica says that nobody works at the moment", "", false, protocol.DefaultHeartbeat, true},
-		{"it wants it more often than the watch list says", "2", false, protocol.DefaultHeartbeat, false},
-		{"nonsense", "-x", false, protocol.DefaultHeartbeat, false},
-		{"too seldom", "999999999999", false, protocol.MaxHeartbeat, false},
+		{"a replica says that nobody works at the moment", "", false, protocol.DefaultHeartbeatInterval, true},
+		{"it wants it more often than the watch list says", "2", false, protocol.DefaultHeartbeatInterval, false},
+		{"nonsense", "-x", false, protocol.DefaultHeartbeatInterval, false},
+		{"too seldom", "999999999999", false, protocol.MaxHeartbeatInterval, false},
 	}
 	for _, c := range cases {
 		l.set(func(w http.ResponseWriter, _ *http.Request) {
-			if w.Header().Set(protocol.HeaderNext, c.header); c.busy {
+			if w.Header().Set(protocol.HeaderNextHeartbeat, c.header); c.busy {
 				w.Header().Set("Retry-After", "1")
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
@@ -412,7 +412,7 @@ func TestHangUp(t *testing.T) {
 		a.poster.client.Load().Transport.(*http.Transport).ForceAttemptHTTP2 = false // as the listener speaks it
 		beaten := make(chan struct{}, 3)
 		l.set(func(w http.ResponseWriter, _ *http.Request) {
-			w.Header().Set(protocol.HeaderNext, c.next)
+			w.Header().Set(protocol.HeaderNextHeartbeat, c.next)
 			beaten <- struct{}{}
 		})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -472,7 +472,7 @@ func TestCause(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	good := Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, Address: "localhost:1", CA: "a", Certificate: "b", Key: "c"}
-	if a, err := New(good); err != nil || a.interval() != protocol.DefaultHeartbeat || a.o.Contract != "v2" || a.o.Watchlist.String() != "kyma-system/skr-webhook-watches" {
+	if a, err := New(good); err != nil || a.interval() != protocol.DefaultHeartbeatInterval || a.o.Contract != "v2" || a.o.Watchlist.String() != "kyma-system/skr-webhook-watches" {
 		t.Errorf("got %+v, %v", a, err)
 	}
 	cases := map[string]struct {

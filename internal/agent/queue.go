@@ -148,7 +148,7 @@ func (q *queue) addLocked(l *lane, c change) {
 		return
 	}
 	if whole := l.entries[k.whole()]; k.name != "" && whole != nil && whole.index >= 0 && c.delay == 0 && c.repeat == 0 {
-		whole.event.Complete, whole.event.There = false, nil // that anything may have changed is told after this change, and says it too
+		whole.event.ObjectsComplete, whole.event.Objects = false, nil // that anything may have changed is told after this change, and says it too
 		return
 	}
 	if q.pending >= q.max || len(l.entries) >= maxBacklog {
@@ -169,7 +169,7 @@ func (q *queue) addLocked(l *lane, c change) {
 		c.event = namesOnly(c.event)
 	}
 	l.sequence++
-	c.event.Boot, c.event.Sequence = q.boot, l.sequence
+	c.event.BootID, c.event.Sequence = q.boot, l.sequence
 	at := now.Add(c.delay)
 	if d, lately := l.delivered[k]; lately && d.at.Add(spacing).After(at) {
 		at = d.at.Add(spacing)
@@ -182,12 +182,12 @@ func (q *queue) addLocked(l *lane, c change) {
 
 // began is the event that says that anything of a resource may have changed.
 func began(k key) protocol.Event {
-	return protocol.Event{WatchedGVK: k.kind, Resource: k.resource, Began: true}
+	return protocol.Event{WatchedGVK: k.kind, Resource: k.resource, WatchStarted: true}
 }
 
 // namesOnly returns an event without metadata, for the sake of memory.
 func namesOnly(e protocol.Event) protocol.Event {
-	e.Object, e.Complete, e.There = nil, false, nil
+	e.Object, e.ObjectsComplete, e.Objects = nil, false, nil
 	return e
 }
 
@@ -208,7 +208,7 @@ func (q *queue) renewLocked(l *lane, e *entry, c change, now time.Time) {
 		e.next = &c
 		return
 	}
-	c.event.Boot, c.event.Sequence = e.event.Boot, e.event.Sequence
+	c.event.BootID, c.event.Sequence = e.event.BootID, e.event.Sequence
 	if q.pending > maxObjects {
 		c.event = namesOnly(c.event)
 	}
@@ -255,7 +255,7 @@ func (q *queue) collapseLocked(l *lane, k key) bool {
 	if in.entries[most] == nil {
 		in.sequence++
 		e := began(most)
-		e.Boot, e.Sequence = q.boot, in.sequence
+		e.BootID, e.Sequence = q.boot, in.sequence
 		q.pushLocked(in, &entry{key: most, event: e, at: time.Now()})
 	}
 	return true
@@ -370,7 +370,7 @@ func (q *queue) sent(l *lane, e *entry, o outcome) {
 	case e.next != nil:
 		q.addLocked(l, *e.next)
 	case e.repeat > 0 && o.delivered:
-		e.event.Complete, e.event.There = false, nil // by then, it was long ago
+		e.event.ObjectsComplete, e.event.Objects = false, nil // by then, it was long ago
 		q.addLocked(l, change{event: e.event, delay: e.repeat, again: true})
 	}
 }
@@ -379,7 +379,7 @@ func (q *queue) sent(l *lane, e *entry, o outcome) {
 func (q *queue) failedLocked(l *lane, e *entry, o outcome) {
 	now := time.Now()
 	if e.next != nil {
-		e.next.event.Boot, e.next.event.Sequence = e.event.Boot, e.event.Sequence
+		e.next.event.BootID, e.next.event.Sequence = e.event.BootID, e.event.Sequence
 		e.event, e.repeat, e.next = e.next.event, max(e.repeat, e.next.repeat), nil
 	}
 	if q.pending > maxObjects {

@@ -111,8 +111,8 @@ func TestQueueCoalesces(t *testing.T) {
 			if n > 0 && got[n].at-got[n-1].at < spacing {
 				t.Errorf("told at %v and %v", got[n-1].at, got[n].at)
 			}
-			if got[n].event.Sequence != uint64(n+1) || got[n].event.Boot != "boot" {
-				t.Errorf("number %d of %q, want %d", got[n].event.Sequence, got[n].event.Boot, n+1)
+			if got[n].event.Sequence != uint64(n+1) || got[n].event.BootID != "boot" {
+				t.Errorf("number %d of %q, want %d", got[n].event.Sequence, got[n].event.BootID, n+1)
 			}
 		}
 		if last := got[len(got)-1].event.Object.ResourceVersion; last != "499" {
@@ -166,7 +166,7 @@ func TestQueueBeganIsOfNow(t *testing.T) {
 		s := sinking(t, 100)
 		s.set(lost)
 		e := began(keyOf(about("x", "1").event).whole())
-		e.Complete, e.There = true, []metav1.ObjectMeta{{Name: "x", ResourceVersion: "1"}}
+		e.ObjectsComplete, e.Objects = true, []metav1.ObjectMeta{{Name: "x", ResourceVersion: "1"}}
 		s.add("m", change{event: e})
 		s.add("m", about("filler", "1")) // that fails, too
 		synctest.Wait()
@@ -176,9 +176,9 @@ func TestQueueBeganIsOfNow(t *testing.T) {
 		synctest.Wait()
 		whole := 0
 		for _, got := range s.all() {
-			if got.event.Began {
+			if got.event.WatchStarted {
 				whole++
-				if got.event.Complete || len(got.event.There) > 0 {
+				if got.event.ObjectsComplete || len(got.event.Objects) > 0 {
 					t.Error("x is told to be as it was before it changed")
 				}
 			}
@@ -349,7 +349,7 @@ func TestQueueOverflow(t *testing.T) {
 				time.Sleep(time.Minute)
 				began, individual := 0, 0
 				for _, g := range s.all() {
-					if g.event.Began {
+					if g.event.WatchStarted {
 						began++
 					} else {
 						individual++
@@ -469,7 +469,7 @@ func TestQueueRepeatsMuch(t *testing.T) {
 		time.Sleep(time.Second)
 		began := 0
 		for _, g := range s.all() {
-			if g.event.Began {
+			if g.event.WatchStarted {
 				began++
 			}
 		}

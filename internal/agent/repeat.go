@@ -91,7 +91,7 @@ func (q *queue) repeatLocked(l *lane) {
 		}
 		e := protocol.Event{
 			Watched: protocol.Name{Namespace: k.namespace, Name: k.name}, WatchedGVK: k.kind, Resource: k.resource,
-			Began: k.name == "", Deleted: d.deleted, Boot: q.boot, Sequence: d.sequence,
+			WatchStarted: k.name == "", Deleted: d.deleted, BootID: q.boot, Sequence: d.sequence,
 		}
 		q.pushLocked(l, &entry{key: k, event: e, at: now})
 	}

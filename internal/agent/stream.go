@@ -165,7 +165,7 @@ func (s *stream) list(ctx context.Context, client metadata.ResourceInterface, op
 	s.mu.Lock()
 	first, ours := !s.listed, uint64(0)
 	for _, t := range s.targets {
-		if t.manager == protocol.Manager {
+		if t.manager == protocol.ManagerName {
 			ours |= bit(t.filter)
 		}
 	}
@@ -216,7 +216,7 @@ func (i *introduction) add(o *metav1.ObjectMeta) {
 	if i.tooMuch {
 		return
 	}
-	trimmed := protocol.Trim(o)
+	trimmed := protocol.TrimMetadata(o)
 	trimmed.Namespace, trimmed.Name = o.Namespace, o.Name
 	i.bytes += 200 + size(trimmed)
 	if i.tooMuch = i.bytes > maxMetadata; i.tooMuch {
@@ -351,7 +351,7 @@ func (s *stream) tellLocked(name protocol.Name, matched uint64, d difference, o 
 		}
 		done = append(done, to)
 		if trimmed == nil && o != nil {
-			trimmed = small(protocol.Trim(o))
+			trimmed = small(protocol.TrimMetadata(o))
 		}
 		s.queue.add(to.manager, change{event: protocol.Event{
 			Watched: name, WatchedGVK: to.kind, Resource: s.plan.query.resource, Deleted: deleted, Object: trimmed,
@@ -365,15 +365,15 @@ func (s *stream) beginLocked(targets []target, there map[string]record, now *int
 	var done []addressee
 	for _, t := range targets {
 		to := s.addresseeLocked(t)
-		if complete && to.manager != protocol.Manager {
+		if complete && to.manager != protocol.ManagerName {
 			s.introduceLocked(t, to, there)
 			continue
 		}
 		if !slices.Contains(done, to) {
 			done = append(done, to)
 			e := began(key{kind: to.kind, resource: s.plan.query.resource})
-			if e.Complete = now != nil && !now.tooMuch && to.manager == protocol.Manager; e.Complete {
-				e.There = now.objects
+			if e.ObjectsComplete = now != nil && !now.tooMuch && to.manager == protocol.ManagerName; e.ObjectsComplete {
+				e.Objects = now.objects
 			}
 			s.queue.add(to.manager, change{event: e})
 		}

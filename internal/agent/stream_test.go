@@ -225,12 +225,12 @@ func newStage(t *testing.T) *stage {
 		defer close(ended)
 		s.queue.run(ctx, func(_ context.Context, manager string, e protocol.Event) outcome {
 			line := manager + " " + e.WatchedGVK.Version + " " + e.WatchedGVK.Kind + " " + e.Watched.Name
-			if e.Began {
+			if e.WatchStarted {
 				line += "began"
 			}
-			if e.Complete {
+			if e.ObjectsComplete {
 				line += " with"
-				for _, o := range e.There {
+				for _, o := range e.Objects {
 					line += " " + o.Name
 				}
 			}

@@ -82,7 +82,7 @@ func (a *root) issue(t testing.TB, w wish) *tls.Certificate {
 	}
 	if w.uid != "" {
 		template.URIs = []*url.URL{protocol.SubjectURI(w.uid)}
-		template.NotBefore = w.issuedAt.Add(-protocol.Backdate)
+		template.NotBefore = w.issuedAt.Add(-protocol.BackdatePeriod)
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, a.Certificate, key.Public(), a.key)
 	if err != nil {

@@ -148,7 +148,7 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 		metrics.WatcherForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultDone).Inc()
 		w.Header().Set(protocol.HeaderInstance, answer.instance)
 		if answer.next != "" {
-			w.Header().Set(protocol.HeaderNext, answer.next)
+			w.Header().Set(protocol.HeaderNextHeartbeat, answer.next)
 		}
 		answer.write(w)
 		return nil
@@ -216,7 +216,7 @@ func (l *Listener) passOn(ctx context.Context, transport *http.Transport, to str
 	}
 	h := res.Header
 	return response{status: res.StatusCode, body: text, contentType: h.Get("Content-Type"), after: h.Get("Retry-After"),
-		instance: h.Get(protocol.HeaderInstance), accepted: h.Get(headerForwarded), next: h.Get(protocol.HeaderNext)}, nil
+		instance: h.Get(protocol.HeaderInstance), accepted: h.Get(headerForwarded), next: h.Get(protocol.HeaderNextHeartbeat)}, nil
 }
 
 // write copies a response to the client.

@@ -53,7 +53,7 @@ func TestReplicas(t *testing.T) {
 			t.Error("the answer does not say which process works")
 		}
 	}
-	if got := says(heartbeatPath, `{"boot":"x"}`, 200, "forwarded").header.Get(protocol.HeaderNext); got != "303" {
+	if got := says(heartbeatPath, `{"boot":"x"}`, 200, "forwarded").header.Get(protocol.HeaderNextHeartbeat); got != "303" {
 		t.Errorf("the next heartbeat is wanted in %q s, want 303, as the one that works says", got)
 	}
 	says(eventPath, `{`, 400, "the answer comes back")

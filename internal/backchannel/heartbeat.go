@@ -217,16 +217,16 @@ func (b *tracker) recordHeartbeat(r *record, id protocol.Identity, h protocol.He
 	now := time.Now()
 	h.Problem = oneLine(h.Problem)
 	r.mu.Lock()
-	missed, displayed := h.Lost, true
-	i, known := r.boot(h.Boot)
+	missed, displayed := h.EventsLost, true
+	i, known := r.boot(h.BootID)
 	switch {
 	case !known:
-		replaced := r.addBoot(sequenceLog{boot: h.Boot, done: h.Sequence})
+		replaced := r.addBoot(sequenceLog{boot: h.BootID, done: h.Sequence})
 		missed = missed || replaced
 	case h.Pending == 0 && r.boots[i].acknowledge(h.Sequence):
 		missed = true
 	}
-	if known && i > 0 && h.Boot != r.state.Heartbeat.Boot {
+	if known && i > 0 && h.BootID != r.state.Heartbeat.BootID {
 		if displayed = !b.isAliveLocked(r, now); displayed {
 			missed = true
 			again := r.boots[i]

@@ -57,7 +57,7 @@ func TestHear(t *testing.T) {
 	}{
 		"First":            {"its number is taken as it is", []step{{nil, "x", one(beat{Sequence: 40}), "", told{0, 1}}}, "x"},
 		"Plain":            {"nothing to tell", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "x", one(beat{}), "", told{0, 1}}}, "x"},
-		"FirstLost":        {"it says so", []step{{nil, "x", one(beat{Lost: true}), "", told{1, 1}}}, "x"},
+		"FirstLost":        {"it says so", []step{{nil, "x", one(beat{EventsLost: true}), "", told{1, 1}}}, "x"},
 		"EventsFirst":      {"what was before the first event is not ours", []step{{[]uint64{7, 8}, "x", one(beat{Sequence: 8}), "", told{0, 1}}}, "x"},
 		"Gap":              {"all was sent, not all was seen", []step{{nil, "x", one(beat{Sequence: 1}), "", told{0, 1}}, {[]uint64{3}, "x", one(beat{Sequence: 3}), "", told{1, 1}}, {nil, "x", one(beat{Sequence: 3}), "", told{1, 1}}}, "x"},
 		"StillPending":     {"it will come", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "x", one(beat{Sequence: 1, Pending: 1}), "", told{0, 1}}, {[]uint64{1}, "x", one(beat{Sequence: 1}), "", told{0, 1}}}, "x"},
@@ -78,15 +78,15 @@ func TestHear(t *testing.T) {
 					b.event(s.boot, n)
 				}
 				if s.beat != nil {
-					s.beat.Boot = s.boot
+					s.beat.BootID = s.boot
 					b.say(protocol.Identity{Root: s.root}, *s.beat)
 				}
 				if diff := cmp.Diff(s.want, got(), cmp.AllowUnexported(told{})); diff != "" {
 					t.Errorf("%s: step %d (-want +got):\n%s", c.reason, i, diff)
 				}
 			}
-			if s, alive := b.state("kyma-a"); !alive || s.Heartbeat.Boot != c.boot {
-				t.Errorf("%s: the state is of %q (alive %t), want %q", c.reason, s.Heartbeat.Boot, alive, c.boot)
+			if s, alive := b.state("kyma-a"); !alive || s.Heartbeat.BootID != c.boot {
+				t.Errorf("%s: the state is of %q (alive %t), want %q", c.reason, s.Heartbeat.BootID, alive, c.boot)
 			}
 		})
 	}
@@ -111,7 +111,7 @@ func TestSilence(t *testing.T) {
 		begin := time.Now()
 		expect("before anything", told{}, false)
 		for range 10 {
-			b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "x"})
+			b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
 			time.Sleep(30 * time.Second)
 		}
 		expect("heartbeats", told{0, 1}, true)
@@ -122,16 +122,16 @@ func TestSilence(t *testing.T) {
 		expect("almost silent", told{0, 1}, true)
 		time.Sleep(time.Nanosecond)
 		expect("silent", told{0, 2}, false)
-		b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "x"})
+		b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
 		expect("again", told{0, 3}, true)
 		if s, _ := b.state("kyma-a"); !s.Since.Equal(s.Last) {
 			t.Errorf("since %v, want %v", s.Since, s.Last)
 		}
-		b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "y"})
+		b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "y"})
 		expect("another life", told{1, 3}, true)
 		time.Sleep(100 * time.Second)
 		expect("silent", told{1, 4}, false)
-		b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "x"})
+		b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
 		expect("the old life is the one that boots", told{2, 5}, true)
 		b.forget("kyma-a")
 		expect("forgotten", told{2, 5}, false)
@@ -151,7 +151,7 @@ func TestSeldom(t *testing.T) {
 			before := got()
 			r := b.lock("kyma-a")
 			r.mu.Unlock()
-			b.recordHeartbeat(r, protocol.Identity{}, protocol.Heartbeat{Boot: "x"}, pace)
+			b.recordHeartbeat(r, protocol.Identity{}, protocol.Heartbeat{BootID: "x"}, pace)
 			time.Sleep(b.silence + pace - time.Nanosecond)
 			synctest.Wait()
 			if _, alive := b.state("kyma-a"); !alive || got().changed != before.changed+1 {
@@ -174,7 +174,7 @@ func TestNotTooOften(t *testing.T) {
 		defer stop()
 		go b.watch(ctx)
 		for i := range 600 {
-			b.say(protocol.Identity{}, protocol.Heartbeat{Boot: fmt.Sprint(i), Problem: fmt.Sprint(i)})
+			b.say(protocol.Identity{}, protocol.Heartbeat{BootID: fmt.Sprint(i), Problem: fmt.Sprint(i)})
 			time.Sleep(100 * time.Millisecond)
 		}
 		synctest.Wait()
@@ -189,7 +189,7 @@ func TestNotTooOften(t *testing.T) {
 		}
 		r.mu.Unlock()
 		for range 3 {
-			b.say(protocol.Identity{}, protocol.Heartbeat{Boot: "599", Problem: "599"})
+			b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "599", Problem: "599"})
 			time.Sleep(30 * time.Second)
 		}
 		synctest.Wait()
@@ -219,7 +219,7 @@ func TestFleet(t *testing.T) {
 			kyma := fmt.Sprintf("kyma-%d", i*7919%500)
 			r := b.lock(kyma)
 			r.mu.Unlock()
-			b.recordHeartbeat(r, protocol.Identity{}, protocol.Heartbeat{Boot: "x"}, 0)
+			b.recordHeartbeat(r, protocol.Identity{}, protocol.Heartbeat{BootID: "x"}, 0)
 			last[kyma] = time.Now()
 			time.Sleep(11 * time.Millisecond)
 		}
@@ -298,7 +298,7 @@ func TestBucket(t *testing.T) {
 // BenchmarkHear: what a plain heartbeat costs, without the network.
 func BenchmarkHear(b *testing.B) {
 	tracker, _ := newCountingBoard()
-	id, h := protocol.Identity{CommonName: "a", Root: "r"}, protocol.Heartbeat{Boot: "x", Version: "1"}
+	id, h := protocol.Identity{CommonName: "a", Root: "r"}, protocol.Heartbeat{BootID: "x", Version: "1"}
 	tracker.say(id, h)
 	b.ReportAllocs()
 	for b.Loop() {

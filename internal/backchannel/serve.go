@@ -34,7 +34,7 @@ type target struct {
 }
 
 // ours reports whether the request is for Lifecycle Manager itself.
-func (t target) ours() bool { return t.manager == protocol.Manager }
+func (t target) ours() bool { return t.manager == protocol.ManagerName }
 
 // bodies pools buffers for request bodies. None grows beyond the largest body that is read.
 var bodies = sync.Pool{New: func() any { return new(bytes.Buffer) }}
@@ -77,7 +77,7 @@ func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, refused *refus
 		metrics.ListenerTooLarge.Inc()
 	case http.StatusUnauthorized, http.StatusForbidden:
 		path := "other" // unidentified think of many
-		if r.URL.Path == protocol.EventPath(protocol.Manager) || r.URL.Path == protocol.HeartbeatPath(protocol.Manager) {
+		if r.URL.Path == protocol.EventPath(protocol.ManagerName) || r.URL.Path == protocol.HeartbeatPath(protocol.ManagerName) {
 			path = r.URL.Path
 		}
 		metrics.ListenerUnverified.WithLabelValues(metrics.ListenerName, path).Inc()
@@ -170,7 +170,7 @@ func parsePath(r *http.Request) (target, *refusal) {
 		}
 		return target{}, notFound()
 	}
-	if manager, ok := strings.CutSuffix(rest, "/heartbeat"); ok && manager == protocol.Manager {
+	if manager, ok := strings.CutSuffix(rest, "/heartbeat"); ok && manager == protocol.ManagerName {
 		return target{manager: manager, heartbeat: true}, nil
 	}
 	manager, ok := strings.CutSuffix(rest, "/event")
@@ -284,7 +284,7 @@ func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, fro
 		pace := l.opts.NextHeartbeat().Truncate(time.Second)
 		l.tracker.recordHeartbeat(rec, from.id, h, pace)
 		if pace > 0 {
-			w.Header().Set(protocol.HeaderNext, strconv.Itoa(int(pace/time.Second)))
+			w.Header().Set(protocol.HeaderNextHeartbeat, strconv.Itoa(int(pace/time.Second)))
 		}
 	} else {
 		e, err := protocol.ParseEvent(body)
@@ -293,7 +293,7 @@ func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, fro
 		}
 		metrics.WatcherHeard.WithLabelValues(metrics.HeardEvent).Inc()
 		l.opts.Deliver(rec.kyma, e)
-		l.tracker.recordEvent(rec, e.Boot, e.Sequence)
+		l.tracker.recordEvent(rec, e.BootID, e.Sequence)
 	}
 	w.Header().Set(protocol.HeaderInstance, l.instance)
 	w.WriteHeader(http.StatusOK)

@@ -134,7 +134,7 @@ func (b *backChannel) addListener() error {
 	var err error
 	b.listener, err = backchannel.New(backchannel.Options{
 		Address: off(c.ListenerBindAddress), ForwardedAddress: off(c.KymaSkrListenerBindAddress), ForwardedFrom: c.ListenerForwardedFrom,
-		Peers: append([]string{protocol.Manager}, c.ListenerPeers...), Roots: b.authority.Roots, Certificate: b.authority.Serving,
+		Peers: append([]string{protocol.ManagerName}, c.ListenerPeers...), Roots: b.authority.Roots, Certificate: b.authority.Serving,
 		Lookup: b.lookup, Deliver: b.deliver, Missed: b.missed, Changed: func(kyma string) { b.lives.Review(kyma) },
 		Route: b.route, Leader: b.find, HeartbeatTimeout: b.silence(), NextHeartbeat: b.pace, RuntimeMetrics: c.RuntimeMetrics, Log: b.mgr.GetLogger().WithName("listener"),
 	})
@@ -165,7 +165,7 @@ func (b *backChannel) pace() time.Duration {
 	if needed <= b.config.HeartbeatInterval {
 		return 0
 	}
-	return min(needed, protocol.MaxHeartbeat)
+	return min(needed, protocol.MaxHeartbeatInterval)
 }
 
 // fleetSize counts the Kymas in the cache, now and then.
@@ -265,7 +265,7 @@ func (b *backChannel) lookup(id protocol.Identity) (backchannel.Runtime, error) 
 // find returns where the listener of the replica is that works on a runtime, and whether that is this one.
 func (b *backChannel) find(kyma string) (address string, me bool) {
 	if b.keeper != nil {
-		return b.keeper.Holder(kyma)
+		return b.keeper.HolderAddress(kyma)
 	}
 	return b.leader.find()
 }
@@ -274,7 +274,7 @@ func (b *backChannel) find(kyma string) (address string, me bool) {
 func (b *backChannel) deliver(name string, e protocol.Event) {
 	i := runtimes.Interest{Kind: e.WatchedGVK.Kind}
 	i.Resource.Group, i.Resource.Version, i.Resource.Resource = e.WatchedGVK.Group, e.WatchedGVK.Version, e.Resource
-	if e.Resource == "" || !e.Began && e.Object == nil { // of the Kyma project's agent, or what did not fit
+	if e.Resource == "" || !e.WatchStarted && e.Object == nil { // of the Kyma project's agent, or what did not fit
 		if e.WatchedGVK.Kind == v1beta2.KindKyma {
 			b.lives.Wake(name)
 			return
@@ -282,7 +282,7 @@ func (b *backChannel) deliver(name string, e protocol.Event) {
 		b.pool.Publish(name, runtimes.Event{Missed: true, Interest: i})
 		return
 	}
-	if e.Began {
+	if e.WatchStarted {
 		b.pool.Publish(name, began(i, e))
 		return
 	}
@@ -293,12 +293,12 @@ func (b *backChannel) deliver(name string, e protocol.Event) {
 
 // began is what the beginning of a watch means: how all objects are, if the agent says that, and else that anything may have changed.
 func began(i runtimes.Interest, e protocol.Event) runtimes.Event {
-	if !e.Complete {
+	if !e.ObjectsComplete {
 		return runtimes.Event{Missed: true, Interest: i}
 	}
-	s := runtimes.Event{Listed: true, Interest: i, Objects: make([]metav1.PartialObjectMetadata, len(e.There))}
-	for k := range e.There {
-		s.Objects[k].ObjectMeta = e.There[k]
+	s := runtimes.Event{Listed: true, Interest: i, Objects: make([]metav1.PartialObjectMetadata, len(e.Objects))}
+	for k := range e.Objects {
+		s.Objects[k].ObjectMeta = e.Objects[k]
 	}
 	return s
 }

@@ -18,7 +18,7 @@ func TestPaceOfHeartbeats(t *testing.T) {
 		"Small":     {"33 a second are enough for 30 s", 990, 33, 0},
 		"Large":     {"and not for more", 9900, 33, 300 * time.Second},
 		"Unlimited": {"as often as the watch list says", 1_000_000, 0, 0},
-		"Huge":      {"no agent waits for longer", 1_000_000, 33, protocol.MaxHeartbeat},
+		"Huge":      {"no agent waits for longer", 1_000_000, 33, protocol.MaxHeartbeatInterval},
 	}
 	for name, c := range cases {
 		b := &backChannel{config: &config.Manager{HeartbeatInterval: 30 * time.Second, HeartbeatBudget: c.budget}, fleet: fleetSize{kymas: c.kymas, at: time.Now()}}

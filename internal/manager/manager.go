@@ -218,11 +218,11 @@ func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest
 	if c.Mode == config.ModeInCluster {
 		o.Self = cfg
 	} else {
-		indexed = append(indexed, runtimes.SecretMetadata())
+		indexed = append(indexed, runtimes.NewSecretMetadata())
 		o.Cache, o.Live = mgr.GetClient(), mgr.GetAPIReader()
 	}
 	for _, kind := range indexed {
-		if err := runtimes.Index(ctx, mgr.GetFieldIndexer(), kind); err != nil {
+		if err := runtimes.IndexByKyma(ctx, mgr.GetFieldIndexer(), kind); err != nil {
 			return nil, fmt.Errorf("indexing %T by Kyma: %w", kind, err)
 		}
 	}

@@ -62,7 +62,7 @@ func newShards(c *config.Manager, cfg *rest.Config, o *ctrl.Options) (*shards, e
 		if c.PodName != "" {
 			lock.LockConfig.Identity = name // who was killed and runs again in the same pod need not wait for itself
 		}
-		o.LeaderElectionResourceLockInterface = shard.AlonePlease(lock, leases)
+		o.LeaderElectionResourceLockInterface = shard.UnshardedLeaderLock(lock, leases)
 		return s, nil
 	}
 	lock.LockConfig.Identity = shard.LeaderIdentity(lock.LockConfig.Identity)
@@ -73,7 +73,7 @@ func newShards(c *config.Manager, cfg *rest.Config, o *ctrl.Options) (*shards, e
 		return nil, err
 	}
 	s.keeper, err = shard.New(shard.Options{
-		Leases: leases, Name: name, Address: address, Duration: c.ShardLeaseDuration, Gate: shard.Gate(look),
+		Leases: leases, Name: name, Address: address, Duration: c.ShardLeaseDuration, Gate: shard.ShardedLeaderGate(look),
 		Open:   func(ctx context.Context, n int) error { return s.cache.Open(ctx, n) },
 		Opened: func(n int) { s.cache.Opened(n) },
 		Close:  func(n int) { s.cache.Close(n) },
@@ -82,7 +82,7 @@ func newShards(c *config.Manager, cfg *rest.Config, o *ctrl.Options) (*shards, e
 	if err != nil {
 		return nil, err
 	}
-	s.wrap = shard.Transport
+	s.wrap = shard.FencedTransport
 	cfg.Wrap(s.wrap)
 	o.Controller.NeedLeaderElection = new(false)
 	o.NewCache, o.NewClient = s.newCache, s.newClient
@@ -132,19 +132,19 @@ func (s *shards) newCache(cfg *rest.Config, o cache.Options) (cache.Cache, error
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	s.cache, err = shard.NewCache(shard.CacheOptions{
 		Base: base, Scheme: o.Scheme,
-		Part: func(n int) (cache.Cache, error) {
+		NewShardCache: func(n int) (cache.Cache, error) {
 			of := o
 			of.ByObject, of.DefaultLabelSelector = nil, shard.Selector(n)
 			return newCache(cfg, of)
 		},
-		Client: func(from cache.Cache) (client.Client, error) {
+		NewShardClient: func(from cache.Cache) (client.Client, error) {
 			return newClient(cfg, client.Options{
 				HTTPClient: o.HTTPClient, Scheme: o.Scheme, Mapper: o.Mapper,
 				Cache: &client.CacheOptions{Reader: from, EnableReadYourWritesConsistency: new(true)},
 			})
 		},
-		Kinds:    []client.Object{&v1beta2.Kyma{}, &v1beta2.Manifest{}},
-		Replayed: []client.Object{secrets},
+		ShardedKinds:  []client.Object{&v1beta2.Kyma{}, &v1beta2.Manifest{}},
+		ReplayedKinds: []client.Object{secrets},
 	})
 	return s.cache, err
 }
@@ -169,7 +169,7 @@ func (s *shards) add(ctx context.Context, c *config.Manager, mgr ctrl.Manager, l
 	if s.keeper == nil {
 		return nil
 	}
-	none, err := shard.Strangers()
+	none, err := shard.UnassignedSelector()
 	if err != nil {
 		return err
 	}
@@ -181,8 +181,8 @@ func (s *shards) add(ctx context.Context, c *config.Manager, mgr ctrl.Manager, l
 	if err != nil {
 		return fmt.Errorf("building the cache of objects without shard: %w", err)
 	}
-	labels, err := shard.NewLabels(ctx, shard.LabelOptions{
-		Keeper: s.keeper, Cache: s.cache, Strangers: strangers, Client: live, Log: mgr.GetLogger().WithName("shards"),
+	labels, err := shard.NewLabeler(ctx, shard.LabelerOptions{
+		Keeper: s.keeper, Cache: s.cache, Unassigned: strangers, Client: live, Log: mgr.GetLogger().WithName("shards"),
 	})
 	if err != nil {
 		return err

@@ -20,7 +20,7 @@ func IdentityOf(cert, root *x509.Certificate) Identity {
 	for _, u := range cert.URIs {
 		uid, ours := strings.CutPrefix(u.Opaque, subject)
 		if ours && uid != "" && u.Scheme == "urn" {
-			id.UID, id.Issued = uid, cert.NotBefore.Add(Backdate)
+			id.UID, id.Issued = uid, cert.NotBefore.Add(BackdatePeriod)
 			break
 		}
 	}

@@ -25,12 +25,12 @@ func TestIdentityOf(t *testing.T) {
 		root   *x509.Certificate
 		want   Identity
 	}{
-		"Ours":     {"our authority names the Kyma", []*url.URL{SubjectURI("uid-1")}, root, Identity{"id", "uid-1", begin.Add(Backdate), end, Fingerprint(root)}},
-		"Parsed":   {"as it is in a certificate", []*url.URL{other(SubjectURI("uid-1").String())}, nil, Identity{"id", "uid-1", begin.Add(Backdate), end, ""}},
+		"Ours":     {"our authority names the Kyma", []*url.URL{SubjectURI("uid-1")}, root, Identity{"id", "uid-1", begin.Add(BackdatePeriod), end, Fingerprint(root)}},
+		"Parsed":   {"as it is in a certificate", []*url.URL{other(SubjectURI("uid-1").String())}, nil, Identity{"id", "uid-1", begin.Add(BackdatePeriod), end, ""}},
 		"Others":   {"others do not", nil, root, Identity{"id", "", time.Time{}, end, Fingerprint(root)}},
 		"Strange":  {"other names are not ours", []*url.URL{other("urn:lifecycle-manager:other:x"), other("https://lifecycle-manager:1/kyma:x"), other("urx:lifecycle-manager:kyma:x")}, nil, Identity{"id", "", time.Time{}, end, ""}},
 		"EmptyUID": {"nothing is no name", []*url.URL{SubjectURI("")}, nil, Identity{"id", "", time.Time{}, end, ""}},
-		"Second":   {"ours may come second", []*url.URL{other("spiffe://x/y"), SubjectURI("u")}, nil, Identity{"id", "u", begin.Add(Backdate), end, ""}},
+		"Second":   {"ours may come second", []*url.URL{other("spiffe://x/y"), SubjectURI("u")}, nil, Identity{"id", "u", begin.Add(BackdatePeriod), end, ""}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -21,7 +21,7 @@ func ParseHeartbeat(body []byte) (Heartbeat, error) {
 	if err := json.Unmarshal(body, &h); err != nil {
 		return Heartbeat{}, fmt.Errorf("reading a heartbeat: it is no JSON of the expected shape: %w", err)
 	}
-	if h.Boot == "" {
+	if h.BootID == "" {
 		return Heartbeat{}, errors.New("reading a heartbeat: boot is missing")
 	}
 	if h.Pending < 0 {
@@ -40,8 +40,8 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 	if len(w.Watches) > MaxWatches {
 		return Watchlist{}, fmt.Errorf("reading a watch list: it has %d entries, at most %d are allowed", len(w.Watches), MaxWatches)
 	}
-	if w.Heartbeat.Duration < 0 {
-		return Watchlist{}, fmt.Errorf("reading a watch list: heartbeat is %v, and must not be negative", w.Heartbeat.Duration)
+	if w.HeartbeatInterval.Duration < 0 {
+		return Watchlist{}, fmt.Errorf("reading a watch list: heartbeat is %v, and must not be negative", w.HeartbeatInterval.Duration)
 	}
 	seen := map[Watch]int{}
 	for n, entry := range w.Watches {
@@ -101,7 +101,7 @@ func (w Watch) validate() error {
 // normal fills in what an empty field means.
 func (w Watch) normal() Watch {
 	if w.Manager == "" {
-		w.Manager = Manager
+		w.Manager = ManagerName
 	}
 	return w
 }
@@ -121,6 +121,6 @@ func (w Watchlist) Digest() string {
 	for _, line := range lines {
 		_, _ = fmt.Fprintln(hash, line) // a hash takes everything
 	}
-	_, _ = fmt.Fprintln(hash, w.Interval())
+	_, _ = fmt.Fprintln(hash, w.EffectiveHeartbeatInterval())
 	return hex.EncodeToString(hash.Sum(nil)[:8])
 }

@@ -37,14 +37,14 @@ const (
 
 // Names that both sides know.
 const (
-	// Manager is the name of the lifecycle manager in paths.
-	Manager = "lifecycle-manager"
+	// ManagerName is the name of the lifecycle manager in paths.
+	ManagerName = "lifecycle-manager"
 	// HeaderInstance is a header of every answer of our listener: which process answers. When it changes, the agent repeats what it sent
 	// lately, because the process before may have died with it.
 	HeaderInstance = "X-Listener-Instance"
-	// HeaderNext is a header of answers to heartbeats, in a large fleet: in how many seconds the next one is wanted, as long as the agent has nothing else to
-	// say. Without it, that is what the watch list says. It may be more than MaxHeartbeat, which is the most that an agent waits.
-	HeaderNext = "X-Listener-Next"
+	// HeaderNextHeartbeat is a header of answers to heartbeats, in a large fleet: in how many seconds the next one is wanted, as long as the agent has nothing else to
+	// say. Without it, that is what the watch list says. It may be more than MaxHeartbeatInterval, which is the most that an agent waits.
+	HeaderNextHeartbeat = "X-Listener-Next"
 	// WatchlistKey is the key of the ConfigMap that holds a Watchlist as JSON.
 	WatchlistKey = "watches.json"
 )
@@ -62,23 +62,23 @@ type Event struct {
 	// WatchedGVK is its kind.
 	WatchedGVK metav1.GroupVersionKind `json:"watchedGvk"`
 
-	// Boot is the life of the agent that Sequence belongs to. "" in events of the Kyma project's agent.
-	Boot string `json:"boot,omitempty"`
+	// BootID is the life of the agent that Sequence belongs to. "" in events of the Kyma project's agent.
+	BootID string `json:"boot,omitempty"`
 	// Sequence numbers the events of one life of an agent for one manager, from 1. An event that is sent again keeps its number.
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Resource is the plural name of the kind.
 	Resource string `json:"resource,omitempty"`
-	// Began says that the agent has begun to watch Resource, or has missed changes of it: Watched and Object are empty, and any object of
+	// WatchStarted says that the agent has begun to watch Resource, or has missed changes of it: Watched and Object are empty, and any object of
 	// it may have changed.
-	Began bool `json:"began,omitempty"`
-	// Complete says, with Began, that There are all objects of Resource that the watch is for, as they were when it began: who remembers them
+	WatchStarted bool `json:"began,omitempty"`
+	// ObjectsComplete says, with WatchStarted, that Objects are all objects of Resource that the watch is for, as they were when it began: who remembers them
 	// need not look.
-	Complete bool `json:"complete,omitempty"`
-	// There are those objects: name, namespace, and what [Trim] leaves.
-	There []metav1.ObjectMeta `json:"there,omitempty"`
+	ObjectsComplete bool `json:"complete,omitempty"`
+	// Objects are those objects: name, namespace, and what [TrimMetadata] leaves.
+	Objects []metav1.ObjectMeta `json:"there,omitempty"`
 	// Deleted says that the object is gone.
 	Deleted bool `json:"deleted,omitempty"`
-	// Object is what is known of the object beside its name, see [Trim]. nil if it does not fit or is not known.
+	// Object is what is known of the object beside its name, see [TrimMetadata]. nil if it does not fit or is not known.
 	Object *metav1.ObjectMeta `json:"object,omitempty"`
 }
 
@@ -91,16 +91,16 @@ type Name struct {
 
 // Heartbeat says that an agent is alive.
 type Heartbeat struct {
-	// Boot is the life of the agent: a random name made when it starts.
-	Boot string `json:"boot"`
+	// BootID is the life of the agent: a random name made when it starts.
+	BootID string `json:"boot"`
 	// Version is that of the agent.
 	Version string `json:"version"`
 	// Sequence is the highest number that an event for this manager got, 0 if there was none yet.
 	Sequence uint64 `json:"sequence"`
 	// Pending is the number of events that are still to be sent, or to be sent again.
 	Pending int `json:"pending"`
-	// Lost says that the agent had to drop events, since its last heartbeat that was answered: anything may have changed.
-	Lost bool `json:"lost,omitempty"`
+	// EventsLost says that the agent had to drop events, since its last heartbeat that was answered: anything may have changed.
+	EventsLost bool `json:"lost,omitempty"`
 	// Watchlist is the Digest of the watch list in force.
 	Watchlist string `json:"watchlist,omitempty"`
 	// Problem is why something on the watch list cannot be watched, for people, at most 300 bytes. "" if all is well.
@@ -122,7 +122,7 @@ const (
 
 // Watch is one collection of objects that an agent watches for one manager.
 type Watch struct {
-	// Manager is who is told. "" is Manager.
+	// Manager is who is told. "" is ManagerName.
 	Manager string `json:"manager,omitempty"`
 	Group   string `json:"group,omitempty"`
 	// Version is an API version, or * for the one that the API server prefers.
@@ -144,22 +144,22 @@ type Watch struct {
 type Watchlist struct {
 	// Watches is in stable order.
 	Watches []Watch `json:"watches"`
-	// Heartbeat is the time between two heartbeats. 0 is DefaultHeartbeat.
-	Heartbeat metav1.Duration `json:"heartbeat,omitzero"`
+	// HeartbeatInterval is the time between two heartbeats. 0 is DefaultHeartbeatInterval.
+	HeartbeatInterval metav1.Duration `json:"heartbeat,omitzero"`
 }
 
-// DefaultHeartbeat is the time between two heartbeats where a watch list does not say.
-const DefaultHeartbeat = 30 * time.Second
+// DefaultHeartbeatInterval is the time between two heartbeats where a watch list does not say.
+const DefaultHeartbeatInterval = 30 * time.Second
 
-// MaxHeartbeat is the longest time between two heartbeats, whatever the listener says.
-const MaxHeartbeat = time.Hour
+// MaxHeartbeatInterval is the longest time between two heartbeats, whatever the listener says.
+const MaxHeartbeatInterval = time.Hour
 
-// Interval is the time between two heartbeats.
-func (w Watchlist) Interval() time.Duration {
-	if w.Heartbeat.Duration > 0 {
-		return w.Heartbeat.Duration
+// EffectiveHeartbeatInterval is the time between two heartbeats.
+func (w Watchlist) EffectiveHeartbeatInterval() time.Duration {
+	if w.HeartbeatInterval.Duration > 0 {
+		return w.HeartbeatInterval.Duration
 	}
-	return DefaultHeartbeat
+	return DefaultHeartbeatInterval
 }
 
 // Identity is who speaks, as the client certificate says.
@@ -176,10 +176,10 @@ type Identity struct {
 	Root string
 }
 
-// Backdate is how much earlier than they were issued the certificates of our authority begin to be valid: the clock of a runtime may be slow.
-const Backdate = 24 * time.Hour
+// BackdatePeriod is how much earlier than they were issued the certificates of our authority begin to be valid: the clock of a runtime may be slow.
+const BackdatePeriod = 24 * time.Hour
 
-// ParseEvent reads the body of an event. It must name a kind, and an object unless it says Began.
+// ParseEvent reads the body of an event. It must name a kind, and an object unless it says WatchStarted.
 func ParseEvent(body []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(body, &e); err != nil {
@@ -188,7 +188,7 @@ func ParseEvent(body []byte) (Event, error) {
 	if e.WatchedGVK.Kind == "" {
 		return Event{}, fmt.Errorf("reading an event: watchedGvk.kind is missing")
 	}
-	if e.Watched.Name == "" && !e.Began {
+	if e.Watched.Name == "" && !e.WatchStarted {
 		return Event{}, fmt.Errorf("reading an event: watched.Name is missing")
 	}
 	return e, nil

@@ -12,7 +12,7 @@ import (
 )
 
 func TestPaths(t *testing.T) {
-	if got := EventPath(Manager) + " " + HeartbeatPath("x"); got != "/v2/lifecycle-manager/event /v2/x/heartbeat" {
+	if got := EventPath(ManagerName) + " " + HeartbeatPath("x"); got != "/v2/lifecycle-manager/event /v2/x/heartbeat" {
 		t.Error(got)
 	}
 }
@@ -33,9 +33,9 @@ func TestParseEvent(t *testing.T) {
 		"Ours": {
 			"what our agent sends",
 			`{"watched":{"Namespace":"","Name":"a"},"watchedGvk":{"kind":"A"},"boot":"b","sequence":7,"resource":"as","deleted":true,"object":{"uid":"u"}}`,
-			Event{Watched: Name{Name: "a"}, WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, Boot: "b", Sequence: 7, Resource: "as", Deleted: true, Object: &metav1.ObjectMeta{UID: "u"}}, false,
+			Event{Watched: Name{Name: "a"}, WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, BootID: "b", Sequence: 7, Resource: "as", Deleted: true, Object: &metav1.ObjectMeta{UID: "u"}}, false,
 		},
-		"Began":    {"a whole resource has no name", `{"watchedGvk":{"kind":"A"},"began":true}`, Event{WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, Began: true}, false},
+		"Began":    {"a whole resource has no name", `{"watchedGvk":{"kind":"A"},"began":true}`, Event{WatchedGVK: metav1.GroupVersionKind{Kind: "A"}, WatchStarted: true}, false},
 		"NoName":   {"an object has one", `{"watchedGvk":{"kind":"A"}}`, Event{}, true},
 		"NoKind":   {"and a kind", `{"watched":{"Name":"a"}}`, Event{}, true},
 		"NotJSON":  {"JSON is wanted", `hello`, Event{}, true},
@@ -116,14 +116,14 @@ func TestParseWatchlist(t *testing.T) {
 func TestDigest(t *testing.T) {
 	a, b := Watch{Version: "v1", Resource: "as"}, Watch{Version: "v1", Resource: "bs", Field: FieldSpec}
 	named := a
-	named.Manager = Manager
+	named.Manager = ManagerName
 	list := Watchlist{Watches: []Watch{a, b}}
 	digest := list.Digest()
 	if len(digest) != 16 || digest != "70fbb23917c16105" {
 		t.Errorf("the digest is %q: both sides have to agree on it, also in different versions", digest)
 	}
-	if list.Interval() != 30*time.Second {
-		t.Errorf("the interval is %v", list.Interval())
+	if list.EffectiveHeartbeatInterval() != 30*time.Second {
+		t.Errorf("the interval is %v", list.EffectiveHeartbeatInterval())
 	}
 	cases := map[string]struct {
 		reason string
@@ -132,8 +132,8 @@ func TestDigest(t *testing.T) {
 	}{
 		"Order":     {"the order does not matter", Watchlist{Watches: []Watch{b, a}}, true},
 		"Manager":   {"nor that the default is said", Watchlist{Watches: []Watch{named, b}}, true},
-		"Heartbeat": {"nor which", Watchlist{Watches: []Watch{a, b}, Heartbeat: metav1.Duration{Duration: DefaultHeartbeat}}, true},
-		"Interval":  {"another interval does", Watchlist{Watches: []Watch{a, b}, Heartbeat: metav1.Duration{Duration: time.Second}}, false},
+		"Heartbeat": {"nor which", Watchlist{Watches: []Watch{a, b}, HeartbeatInterval: metav1.Duration{Duration: DefaultHeartbeatInterval}}, true},
+		"Interval":  {"another interval does", Watchlist{Watches: []Watch{a, b}, HeartbeatInterval: metav1.Duration{Duration: time.Second}}, false},
 		"Field":     {"and another field", Watchlist{Watches: []Watch{a, {Version: "v1", Resource: "bs"}}}, false},
 		"Fewer":     {"and fewer entries", Watchlist{Watches: []Watch{a}}, false},
 	}
@@ -158,7 +158,7 @@ func TestTrim(t *testing.T) {
 		}},
 	}
 	before := full.DeepCopy()
-	got := Trim(full)
+	got := TrimMetadata(full)
 	want := &metav1.ObjectMeta{
 		UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now, Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d"},
 		ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &now, Subresource: "status"}},
@@ -170,7 +170,7 @@ func TestTrim(t *testing.T) {
 	if diff := cmp.Diff(before, full, cmp.Comparer(func(a, b *metav1.FieldsV1) bool { return a.String() == b.String() })); diff != "" {
 		t.Errorf("the original was touched: %s", diff)
 	}
-	if Trim(nil) != nil || Trim(&metav1.ObjectMeta{}).Labels != nil {
+	if TrimMetadata(nil) != nil || TrimMetadata(&metav1.ObjectMeta{}).Labels != nil {
 		t.Error("nothing comes from nothing")
 	}
 }

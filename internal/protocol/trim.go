@@ -9,9 +9,9 @@ import (
 // lastApplied is where kubectl keeps all of an object a second time.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// Trim returns what an event tells of an object: uid, resourceVersion, generation, deletionTimestamp, labels, annotations without that of
+// TrimMetadata returns what an event tells of an object: uid, resourceVersion, generation, deletionTimestamp, labels, annotations without that of
 // kubectl which repeats the object, and who wrote when. It shares only strings with o. nil gives nil.
-func Trim(o *metav1.ObjectMeta) *metav1.ObjectMeta {
+func TrimMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	if o == nil {
 		return nil
 	}

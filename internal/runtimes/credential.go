@@ -27,25 +27,25 @@ const (
 	maxKubeconfigBytes = 256 << 10
 )
 
-// ByKyma is the index by which the cache of the control plane finds the access Secrets and the Manifests of a Kyma. To list them by their label takes
+// KymaNameIndex is the index by which the cache of the control plane finds the access Secrets and the Manifests of a Kyma. To list them by their label takes
 // 40 ms with 10,000 Kymas.
-const ByKyma = "kyma-name"
+const KymaNameIndex = "kyma-name"
 
-// Index teaches the cache to find objects of a kind by the Kyma that their label names.
-func Index(ctx context.Context, indexer client.FieldIndexer, kind client.Object) error {
-	return indexer.IndexField(ctx, kind, ByKyma, KymaOf)
+// IndexByKyma teaches the cache to find objects of a kind by the Kyma that their label names.
+func IndexByKyma(ctx context.Context, indexer client.FieldIndexer, kind client.Object) error {
+	return indexer.IndexField(ctx, kind, KymaNameIndex, KymaIndexValues)
 }
 
-// KymaOf returns the keys of an object in the index ByKyma.
-func KymaOf(o client.Object) []string {
+// KymaIndexValues returns the keys of an object in the index ByKyma.
+func KymaIndexValues(o client.Object) []string {
 	if name := o.GetLabels()[kymaNameLabel]; name != "" {
 		return []string{name}
 	}
 	return nil
 }
 
-// SecretMetadata returns an empty Secret of which only metadata is read.
-func SecretMetadata() *metav1.PartialObjectMetadata {
+// NewSecretMetadata returns an empty Secret of which only metadata is read.
+func NewSecretMetadata() *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return m
@@ -65,7 +65,7 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 	}
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
-	err := p.opts.Cache.List(ctx, list, client.InNamespace(p.opts.Namespace), client.MatchingFields{ByKyma: kyma})
+	err := p.opts.Cache.List(ctx, list, client.InNamespace(p.opts.Namespace), client.MatchingFields{KymaNameIndex: kyma})
 	if err != nil {
 		// Not being able to read our own control plane never means that the runtime is gone.
 		return credential{}, fmt.Errorf("looking for the access Secret of runtime %s: %w", kyma, err)
@@ -99,7 +99,7 @@ func (p *Pool) config(ctx context.Context, kyma string, c credential) (*rest.Con
 	if err := p.opts.Live.Get(ctx, client.ObjectKey{Namespace: p.opts.Namespace, Name: c.secret}, &secret); err != nil {
 		return nil, fmt.Errorf("reading access Secret %s of runtime %s: %w", c.secret, kyma, err)
 	}
-	cfg, err := Kubeconfig(secret.Data[secretKey])
+	cfg, err := ParseKubeconfig(secret.Data[secretKey])
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
 			e.Runtime, e.Message = kyma, fmt.Sprintf("access Secret %s/%s, key %q: %s", p.opts.Namespace, c.secret, secretKey, e.Message)
@@ -109,10 +109,10 @@ func (p *Pool) config(ctx context.Context, kyma string, c credential) (*rest.Con
 	return cfg, nil
 }
 
-// Kubeconfig turns a kubeconfig from an untrusted hand into a client configuration. Refused are: exec plugins, auth providers
+// ParseKubeconfig turns a kubeconfig from an untrusted hand into a client configuration. Refused are: exec plugins, auth providers
 // and references to files, because they would run programs or read files of the manager; anything that does not parse; and a
 // kubeconfig without a current context, server or credentials. The error is an [Error].
-func Kubeconfig(data []byte) (*rest.Config, error) {
+func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	invalid := func(format string, args ...any) (*rest.Config, error) {
 		return nil, &Error{Code: "KubeconfigInvalid", Message: fmt.Sprintf(format, args...)}
 	}

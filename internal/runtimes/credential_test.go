@@ -44,7 +44,7 @@ func TestKubeconfig(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := Kubeconfig([]byte(c.data))
+			cfg, err := ParseKubeconfig([]byte(c.data))
 			if c.code == "" {
 				if err != nil || cfg.Host != "https://127.0.0.1:6443" {
 					t.Fatalf("%s: got %v, %v", c.reason, cfg, err)
@@ -66,7 +66,7 @@ func FuzzKubeconfig(f *testing.F) {
 	f.Add([]byte(kubeconfig(`server: "https://x"`, "token: t")))
 	f.Add([]byte(kubeconfig(`server: "https://x"`, "exec: {command: x}")))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		cfg, err := Kubeconfig(data)
+		cfg, err := ParseKubeconfig(data)
 		if err != nil {
 			return
 		}

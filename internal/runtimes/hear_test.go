@@ -280,7 +280,7 @@ func TestShare(t *testing.T) {
 
 func TestHasInterests(t *testing.T) {
 	p := newListeningPool(t, Options{Agents: true})
-	key := ManifestKey("kcp-system", "m")
+	key := ManifestSubscriberKey("kcp-system", "m")
 	if p.HasInterests("a", key) {
 		t.Error("something is known of a runtime without subscribers")
 	}

@@ -44,7 +44,7 @@ import (
 
 // Options configure a Pool.
 type Options struct {
-	// Cache finds access Secrets by metadata. It must have been taught by [Index]. Not needed with Self.
+	// Cache finds access Secrets by metadata. It must have been taught by [IndexByKyma]. Not needed with Self.
 	Cache client.Reader
 	// Live reads an access Secret when a connection is made. Not needed with Self.
 	Live client.Reader
@@ -211,8 +211,8 @@ func (rt *Runtime) usable() (*Runtime, error) {
 // RegisterKinds says which kinds bundles define, so that runtimes need not be asked.
 func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.Learn(b) }
 
-// Resource returns how a kind is served, if that is the same in all runtimes as far as is known: of built-in kinds, and of those that bundles define.
-func (p *Pool) Resource(ref apply.Ref) (schema.GroupVersionResource, bool) {
+// LookupResource returns how a kind is served, if that is the same in all runtimes as far as is known: of built-in kinds, and of those that bundles define.
+func (p *Pool) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool) {
 	return p.kinds.Resource(ref)
 }
 
@@ -288,7 +288,7 @@ func (p *Pool) swap(kyma string, rt *Runtime) *Runtime {
 		old.close()
 	}
 	if old != nil || refused { // else nobody was without, and whoever wants it asks for it
-		p.wake(kyma, Event{Connection: true})
+		p.wake(kyma, Event{ConnectionChanged: true})
 	}
 	return rt
 }
@@ -306,13 +306,13 @@ func (p *Pool) drop(kyma string) {
 	p.mu.Unlock()
 	if old != nil {
 		old.close()
-		p.wake(kyma, Event{Connection: true})
+		p.wake(kyma, Event{ConnectionChanged: true})
 	}
 }
 
-// CloseIdle closes the connection unless it is in use, for instance by watches: whoever makes the next request connects again. It is for a runtime that has
+// CloseIdleConnections closes the connection unless it is in use, for instance by watches: whoever makes the next request connects again. It is for a runtime that has
 // been found as it should be. Of a fleet that is looked at, those are many, and thousands of connections that wait for their idle timeout take a gigabyte.
-func (rt *Runtime) CloseIdle() { rt.transport.CloseIdleConnections() }
+func (rt *Runtime) CloseIdleConnections() { rt.transport.CloseIdleConnections() }
 
 func (rt *Runtime) close() {
 	rt.breaker.stop()
@@ -349,7 +349,7 @@ func (p *Pool) brokeOrMended(kyma string, b *breaker) {
 	}
 	l.runtime.countLocked(state)
 	p.mu.Unlock()
-	p.wake(kyma, Event{Connection: true})
+	p.wake(kyma, Event{ConnectionChanged: true})
 }
 
 // linkLocked returns the link of a runtime, made if needed. The caller holds mu.

@@ -73,7 +73,7 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 		t.Fatal(err)
 	}
 	kcp := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
-		WithIndex(&corev1.Secret{}, ByKyma, KymaOf).Build()
+		WithIndex(&corev1.Secret{}, KymaNameIndex, KymaIndexValues).Build()
 	pool, err := New(t.Context(), Options{Cache: kcp, Live: kcp, Namespace: "kcp-system", Timeout: time.Second})
 	if err != nil {
 		t.Fatal(err)
@@ -179,7 +179,7 @@ func TestConnectionFollowsTheCredential(t *testing.T) {
 	if _, err := second.Get(t.Context(), someRef); err != nil {
 		t.Errorf("the new credential is not used: %v", err)
 	}
-	if seen := <-woken; !seen.Connection {
+	if seen := <-woken; !seen.ConnectionChanged {
 		t.Errorf("followers are told %+v, want that the connection changed", seen)
 	}
 	if err := kcp.Delete(t.Context(), access); err != nil {
@@ -208,7 +208,7 @@ func TestHangUp(t *testing.T) {
 		if _, err := rt.Get(t.Context(), someRef); err != nil {
 			t.Fatal(err)
 		}
-		rt.CloseIdle()
+		rt.CloseIdleConnections()
 		select {
 		case <-closed:
 		case <-time.After(10 * time.Second):

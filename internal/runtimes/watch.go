@@ -31,8 +31,10 @@ type Subscriber struct {
 	Notify func(Event)
 }
 
-// ManifestKey is the Key of the follower that stands for a Manifest.
-func ManifestKey(namespace, name string) string { return "Manifest/" + namespace + "/" + name }
+// ManifestSubscriberKey is the Key of the follower that stands for a Manifest.
+func ManifestSubscriberKey(namespace, name string) string {
+	return "Manifest/" + namespace + "/" + name
+}
 
 // Interest is one collection of objects of a runtime. Equal interests of several followers share one watch.
 type Interest struct {
@@ -47,8 +49,8 @@ type Interest struct {
 
 // Event is what a follower is told.
 type Event struct {
-	// Connection says that the connection was made, replaced, broke or mended; nothing else is set then.
-	Connection bool
+	// ConnectionChanged says that the connection was made, replaced, broke or mended; nothing else is set then.
+	ConnectionChanged bool
 	// Missed says that changes may have been missed, of the Resource of the Interest, or of anything if that is empty: whoever depends on
 	// that has to look. Nothing else is set then.
 	Missed bool
@@ -57,7 +59,7 @@ type Event struct {
 	Objects []metav1.PartialObjectMetadata
 	// Interest is where it was seen.
 	Interest Interest
-	// Object is the object's metadata; nil with Connection or Listed.
+	// Object is the object's metadata; nil with ConnectionChanged or Listed.
 	Object *metav1.PartialObjectMetadata
 	// Deleted says that Object is gone.
 	Deleted bool

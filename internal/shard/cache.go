@@ -25,15 +25,15 @@ type CacheOptions struct {
 	Base cache.Cache
 	// Scheme knows the kinds.
 	Scheme *runtime.Scheme
-	// Part makes the cache of one shard, which has only objects with its label.
-	Part func(shard int) (cache.Cache, error)
-	// Client makes a client that reads from the cache of one shard.
-	Client func(cache.Cache) (client.Client, error)
-	// Kinds are split by shard; each is an empty object.
-	Kinds []client.Object
-	// Replayed are kinds of Base about which handlers hear when a shard is opened or closed: of objects that name a Kyma of that shard, by the
+	// NewShardCache makes the cache of one shard, which has only objects with its label.
+	NewShardCache func(shard int) (cache.Cache, error)
+	// NewShardClient makes a client that reads from the cache of one shard.
+	NewShardClient func(cache.Cache) (client.Client, error)
+	// ShardedKinds are split by shard; each is an empty object.
+	ShardedKinds []client.Object
+	// ReplayedKinds are kinds of Base about which handlers hear when a shard is opened or closed: of objects that name a Kyma of that shard, by the
 	// label v1beta2.LabelKymaName.
-	Replayed []client.Object
+	ReplayedKinds []client.Object
 }
 
 // Cache is the cache of a controller-runtime manager that holds the shards of a Keeper. Of kinds that are split by shard, there is one small cache for each
@@ -71,14 +71,14 @@ type index struct {
 
 // NewCache returns a cache without shards.
 func NewCache(o CacheOptions) (*Cache, error) {
-	if o.Base == nil || o.Scheme == nil || o.Part == nil || o.Client == nil || len(o.Kinds) == 0 {
+	if o.Base == nil || o.Scheme == nil || o.NewShardCache == nil || o.NewShardClient == nil || len(o.ShardedKinds) == 0 {
 		return nil, errors.New("making a cache by shards: options need Base, Scheme, Part, Client and Kinds")
 	}
 	c := &Cache{CacheOptions: o, split: map[schema.GroupVersionKind]*informer{}, replay: map[schema.GroupVersionKind]*informer{}}
 	for _, group := range []struct {
 		kinds []client.Object
 		into  map[schema.GroupVersionKind]*informer
-	}{{o.Kinds, c.split}, {o.Replayed, c.replay}} {
+	}{{o.ShardedKinds, c.split}, {o.ReplayedKinds, c.replay}} {
 		for _, kind := range group.kinds {
 			gvk, err := apiutil.GVKForObject(kind, o.Scheme)
 			if err != nil {
@@ -232,7 +232,7 @@ func (c *Cache) WaitForCacheSync(ctx context.Context) bool { return c.Base.WaitF
 
 // Open fills the cache of a shard; see Options.Open.
 func (c *Cache) Open(ctx context.Context, shard int) error {
-	inner, err := c.Part(shard)
+	inner, err := c.NewShardCache(shard)
 	if err != nil {
 		return fmt.Errorf("making the cache of shard %d: %w", shard, err)
 	}
@@ -244,12 +244,12 @@ func (c *Cache) Open(ctx context.Context, shard int) error {
 			return fmt.Errorf("indexing shard %d: %w", shard, err)
 		}
 	}
-	for _, kind := range c.Kinds {
+	for _, kind := range c.ShardedKinds {
 		if _, err := inner.GetInformer(ctx, kind, cache.BlockUntilSynced(false)); err != nil {
 			return fmt.Errorf("preparing the cache of shard %d: %w", shard, err)
 		}
 	}
-	reader, err := c.Client(inner)
+	reader, err := c.NewShardClient(inner)
 	if err != nil {
 		return fmt.Errorf("making the client of shard %d: %w", shard, err)
 	}

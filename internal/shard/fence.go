@@ -20,12 +20,12 @@ type held struct {
 // heldKey finds held in a context.
 type heldKey struct{}
 
-// Enter begins a pass over the runtime of a Kyma, if its shard is held. Then the context is that of the pass: it is cancelled when
+// BeginReconcile begins a pass over the runtime of a Kyma, if its shard is held. Then the context is that of the pass: it is cancelled when
 // the shard is lost, and whatever is to be written for the runtime has to use it. The caller calls leave when the pass is over; a hand-over waits
 // for that. If the shard is not held, the caller must do nothing for this runtime, and ours is false.
 //
 // A nil Keeper holds everything.
-func (k *Keeper) Enter(ctx context.Context, kyma string) (_ context.Context, leave func(), ours bool) {
+func (k *Keeper) BeginReconcile(ctx context.Context, kyma string) (_ context.Context, leave func(), ours bool) {
 	if k == nil {
 		return ctx, func() {}, true
 	}
@@ -59,9 +59,9 @@ func (k *Keeper) Holds(kyma string) bool {
 	return t != nil && t.open && k.isValid()
 }
 
-// Check returns an error if the context is that of a pass over a runtime whose shard is not held any more. Of any other context it knows nothing,
+// CheckHeld returns an error if the context is that of a pass over a runtime whose shard is not held any more. Of any other context it knows nothing,
 // and returns nil.
-func Check(ctx context.Context) error {
+func CheckHeld(ctx context.Context) error {
 	h, in := ctx.Value(heldKey{}).(held)
 	if !in || h.tenure.ctx.Err() == nil && h.keeper.isValid() {
 		return nil
@@ -88,14 +88,14 @@ func (k *Keeper) isValid() bool {
 	return now.Sub(*sent) < valid && now.Round(0).Sub(sent.Round(0)) < valid
 }
 
-// Transport returns next behind a check: requests with the context of a pass whose shard is not held any more fail and are not sent.
-func Transport(next http.RoundTripper) http.RoundTripper { return transport{next} }
+// FencedTransport returns next behind a check: requests with the context of a pass whose shard is not held any more fail and are not sent.
+func FencedTransport(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
 type transport struct{ next http.RoundTripper }
 
 // RoundTrip implements [http.RoundTripper].
 func (t transport) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := Check(r.Context()); err != nil {
+	if err := CheckHeld(r.Context()); err != nil {
 		if r.Body != nil {
 			_ = r.Body.Close() // as every RoundTripper has to
 		}

@@ -358,9 +358,9 @@ func (k *Keeper) forget(t *tenure) {
 	}
 }
 
-// Holder returns the address (host:port) of the listener of the replica that works on the runtime of a Kyma, "" if that is not known, and whether it is
+// HolderAddress returns the address (host:port) of the listener of the replica that works on the runtime of a Kyma, "" if that is not known, and whether it is
 // this one.
-func (k *Keeper) Holder(kyma string) (address string, me bool) {
+func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	if k.Holds(kyma) {
 		return "", true
 	}

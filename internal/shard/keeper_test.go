@@ -256,8 +256,8 @@ func TestPass(t *testing.T) {
 		}
 		var passes [Count]pass
 		for shard, name := range names {
-			ctx, leave, ours := first.Enter(t.Context(), name)
-			if !ours || Check(ctx) != nil {
+			ctx, leave, ours := first.BeginReconcile(t.Context(), name)
+			if !ours || CheckHeld(ctx) != nil {
 				t.Fatalf("shard %d is not held", shard)
 			}
 			passes[shard] = pass{ctx, leave}
@@ -271,10 +271,10 @@ func TestPass(t *testing.T) {
 			}
 			if passes[shard].ctx.Err() != nil {
 				moved++
-				if Check(passes[shard].ctx) == nil {
+				if CheckHeld(passes[shard].ctx) == nil {
 					t.Errorf("a cancelled pass over shard %d may write", shard)
 				}
-				if _, leave, ours := first.Enter(t.Context(), name); ours {
+				if _, leave, ours := first.BeginReconcile(t.Context(), name); ours {
 					t.Errorf("a pass began over shard %d, which is being handed over", shard)
 					leave()
 				}
@@ -285,7 +285,7 @@ func TestPass(t *testing.T) {
 			t.Error("no shard is to move")
 		}
 		f.settle(time.Second)
-		if err := Check(t.Context()); err != nil {
+		if err := CheckHeld(t.Context()); err != nil {
 			t.Errorf("what is no pass is refused: %v", err)
 		}
 	})
@@ -306,10 +306,10 @@ func TestSplitBrain(t *testing.T) {
 				mine = name
 			}
 		}
-		ctx, leave, _ := lone.Enter(t.Context(), mine)
+		ctx, leave, _ := lone.BeginReconcile(t.Context(), mine)
 		lone.line.set(func(l *line) { l.cut = true })
 		sent := 0
-		client := Transport(roundTrip(func(*http.Request) (*http.Response, error) {
+		client := FencedTransport(roundTrip(func(*http.Request) (*http.Response, error) {
 			sent++
 			return &http.Response{Body: http.NoBody}, nil
 		}))
@@ -335,18 +335,18 @@ func TestSplitBrain(t *testing.T) {
 		if f.alive[1].Holds(mine) != true {
 			t.Error("the other one did not take over")
 		}
-		if address, me := f.alive[1].Holder(mine); address != "" || !me {
+		if address, me := f.alive[1].HolderAddress(mine); address != "" || !me {
 			t.Errorf("it says that %q works on the runtime", address)
 		}
 		leave()
 		lone.line.set(func(l *line) { l.cut = false })
 		f.watch(30 * time.Second)
 		f.settle(time.Second)
-		if Check(ctx) == nil {
+		if CheckHeld(ctx) == nil {
 			t.Error("an old pass may write again")
 		}
 		for _, name := range names {
-			if address, me := lone.Holder(name); me == (address != "") {
+			if address, me := lone.HolderAddress(name); me == (address != "") {
 				t.Errorf("who works on %s is told as %q, %v", name, address, me)
 			}
 		}
@@ -417,9 +417,9 @@ func TestOpen(t *testing.T) {
 // TestNobody: a nil Keeper is one that holds everything.
 func TestNobody(t *testing.T) {
 	var k *Keeper
-	ctx, leave, ours := k.Enter(t.Context(), "any")
+	ctx, leave, ours := k.BeginReconcile(t.Context(), "any")
 	defer leave()
-	if !ours || !k.Holds("any") || Check(ctx) != nil || ctx != t.Context() {
+	if !ours || !k.Holds("any") || CheckHeld(ctx) != nil || ctx != t.Context() {
 		t.Error("a nil Keeper refuses")
 	}
 	k.OnOpened(func(int) { t.Error("nothing is opened") })

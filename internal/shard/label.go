@@ -28,8 +28,8 @@ func Selector(shard int) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{v1beta2.LabelShard: strconv.Itoa(shard)})
 }
 
-// Strangers returns the objects that are of no shard: those without label, and those with one that says nothing.
-func Strangers() (labels.Selector, error) {
+// UnassignedSelector returns the objects that are of no shard: those without label, and those with one that says nothing.
+func UnassignedSelector() (labels.Selector, error) {
 	values := make([]string, Count)
 	for shard := range values {
 		values[shard] = strconv.Itoa(shard)
@@ -41,25 +41,25 @@ func Strangers() (labels.Selector, error) {
 	return labels.NewSelector().Add(*none), nil
 }
 
-// LabelOptions are what Labels works with. All but Log are needed.
-type LabelOptions struct {
+// LabelerOptions are what a Labeler works with. All but Log are needed.
+type LabelerOptions struct {
 	// Keeper holds the shards.
 	Keeper *Keeper
 	// Cache has the objects of the shards that are held.
 	Cache *Cache
-	// Strangers has the metadata of the Kymas and Manifests that Strangers selects. It is not started yet.
-	Strangers cache.Cache
+	// Unassigned has the metadata of the Kymas and Manifests that UnassignedSelector selects. It is not started yet.
+	Unassigned cache.Cache
 	// Client writes, without a cache.
 	Client client.Client
 	// Log gets a line for each object that cannot be labelled.
 	Log logr.Logger
 }
 
-// Labels gives Kymas and Manifests the label of their shard where it is missing, or wrong. That of a Kyma without is the business of the replica that
+// Labeler gives Kymas and Manifests the label of their shard where it is missing, or wrong. That of a Kyma without is the business of the replica that
 // holds the shard that it should have; a wrong one is that of the replica that sees it. Manifests go before their Kyma, so that nobody
 // works on a Kyma whose Manifests cannot be seen yet.
-type Labels struct {
-	LabelOptions
+type Labeler struct {
+	LabelerOptions
 	queue workqueue.TypedRateLimitingInterface[unlabelled]
 }
 
@@ -78,22 +78,22 @@ const strangerIndex = "shard.kyma"
 // labellers is how many objects are labelled at the same time. There are many only when sharding is switched on.
 const labellers = 8
 
-// NewLabels checks options and prepares what is watched. It makes no request.
-func NewLabels(ctx context.Context, o LabelOptions) (*Labels, error) {
-	if o.Keeper == nil || o.Cache == nil || o.Strangers == nil || o.Client == nil {
+// NewLabeler checks options and prepares what is watched. It makes no request.
+func NewLabeler(ctx context.Context, o LabelerOptions) (*Labeler, error) {
+	if o.Keeper == nil || o.Cache == nil || o.Unassigned == nil || o.Client == nil {
 		return nil, errors.New("making what labels objects with their shard: options need Keeper, Cache, Strangers and Client")
 	}
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
 	}
-	l := &Labels{LabelOptions: o}
+	l := &Labeler{LabelerOptions: o}
 	l.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[unlabelled](100*time.Millisecond, 30*time.Second))
-	err := o.Strangers.IndexField(ctx, slim(v1beta2.KindManifest), strangerIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} })
+	err := o.Unassigned.IndexField(ctx, slim(v1beta2.KindManifest), strangerIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} })
 	if err != nil {
 		return nil, fmt.Errorf("indexing Manifests without shard: %w", err)
 	}
 	for _, kind := range []string{v1beta2.KindManifest, v1beta2.KindKyma} {
-		without, err := o.Strangers.GetInformer(ctx, slim(kind), cache.BlockUntilSynced(false))
+		without, err := o.Unassigned.GetInformer(ctx, slim(kind), cache.BlockUntilSynced(false))
 		if err == nil {
 			_, err = without.AddEventHandler(l.seen(kind, false))
 		}
@@ -122,10 +122,10 @@ func slim(kind string) *metav1.PartialObjectMetadata {
 }
 
 // NeedLeaderElection says that all replicas label.
-func (l *Labels) NeedLeaderElection() bool { return false }
+func (l *Labeler) NeedLeaderElection() bool { return false }
 
 // Start labels until the end of ctx.
-func (l *Labels) Start(ctx context.Context) error {
+func (l *Labeler) Start(ctx context.Context) error {
 	var working sync.WaitGroup
 	for range labellers {
 		working.Go(func() {
@@ -151,7 +151,7 @@ func (l *Labels) Start(ctx context.Context) error {
 }
 
 // seen returns what is told of objects of a kind.
-func (l *Labels) seen(kind string, labelled bool) toolscache.ResourceEventHandler {
+func (l *Labeler) seen(kind string, labelled bool) toolscache.ResourceEventHandler {
 	look := func(raw any) {
 		if o, is := raw.(client.Object); is {
 			l.note(kind, o, labelled)
@@ -161,35 +161,35 @@ func (l *Labels) seen(kind string, labelled bool) toolscache.ResourceEventHandle
 }
 
 // note puts an object into the queue if its label is not what it should be.
-func (l *Labels) note(kind string, o client.Object, labelled bool) {
+func (l *Labeler) note(kind string, o client.Object, labelled bool) {
 	u := unlabelled{kind: kind, key: client.ObjectKeyFromObject(o), uid: o.GetUID(), kyma: o.GetName(), wrong: labelled}
 	if kind == v1beta2.KindManifest {
 		u.kyma = o.GetLabels()[v1beta2.LabelKymaName]
 	}
-	if o.GetLabels()[v1beta2.LabelShard] != Value(u.kyma) {
+	if o.GetLabels()[v1beta2.LabelShard] != LabelValue(u.kyma) {
 		l.queue.Add(u)
 	}
 }
 
 // opened has all objects without a label looked at: this replica may be the one to label some of them now.
-func (l *Labels) opened(int) { l.queue.Add(unlabelled{}) }
+func (l *Labeler) opened(int) { l.queue.Add(unlabelled{}) }
 
 // strangers returns the objects without label: all, or the Manifests of one Kyma.
-func (l *Labels) strangers(ctx context.Context, kind, kyma string) ([]metav1.PartialObjectMetadata, error) {
+func (l *Labeler) strangers(ctx context.Context, kind, kyma string) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(kind + "List"))
 	opts := []client.ListOption{client.UnsafeDisableDeepCopy}
 	if kyma != "" {
 		opts = append(opts, client.MatchingFields{strangerIndex: kyma})
 	}
-	if err := l.Strangers.List(ctx, list, opts...); err != nil {
+	if err := l.Unassigned.List(ctx, list, opts...); err != nil {
 		return nil, fmt.Errorf("listing objects without shard: %w", err)
 	}
 	return list.Items, nil
 }
 
 // lookAtAll puts all objects without a label into the queue.
-func (l *Labels) lookAtAll(ctx context.Context) error {
+func (l *Labeler) lookAtAll(ctx context.Context) error {
 	for _, kind := range []string{v1beta2.KindManifest, v1beta2.KindKyma} {
 		all, err := l.strangers(ctx, kind, "")
 		if err != nil {
@@ -203,14 +203,14 @@ func (l *Labels) lookAtAll(ctx context.Context) error {
 }
 
 // label writes the label of an object, if that is our business.
-func (l *Labels) label(ctx context.Context, u unlabelled) error {
+func (l *Labeler) label(ctx context.Context, u unlabelled) error {
 	switch {
 	case u.kind == "":
 		return l.lookAtAll(ctx)
 	case u.wrong:
 		return l.write(ctx, u)
 	}
-	ctx, leave, ours := l.Keeper.Enter(ctx, u.kyma)
+	ctx, leave, ours := l.Keeper.BeginReconcile(ctx, u.kyma)
 	if !ours {
 		return nil
 	}
@@ -235,8 +235,8 @@ func (l *Labels) label(ctx context.Context, u unlabelled) error {
 }
 
 // write patches the label of an object, unless it is another one by now.
-func (l *Labels) write(ctx context.Context, u unlabelled) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.uid, "labels": map[string]string{v1beta2.LabelShard: Value(u.kyma)}}})
+func (l *Labeler) write(ctx context.Context, u unlabelled) error {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.uid, "labels": map[string]string{v1beta2.LabelShard: LabelValue(u.kyma)}}})
 	if err != nil {
 		return fmt.Errorf("encoding the label of %s %s: %w", u.kind, u.key.Name, err)
 	}
@@ -249,7 +249,7 @@ func (l *Labels) write(ctx context.Context, u unlabelled) error {
 }
 
 // await waits until the cache of its shard has a Manifest, a second at most.
-func (l *Labels) await(ctx context.Context, u unlabelled) error {
+func (l *Labeler) await(ctx context.Context, u unlabelled) error {
 	for range 100 {
 		if err := l.Cache.Get(ctx, u.key, &v1beta2.Manifest{}); client.IgnoreNotFound(err) != nil || err == nil {
 			return err

@@ -20,7 +20,7 @@ import (
 //
 //	with shards      the leader's identity begins with leaderPrefix. Nobody works on a shard before he has seen, with his own Lease
 //	                 written, that the leader is one of his sort (Gate)
-//	without shards   nobody becomes leader as long as there are replicas with shards (AlonePlease)
+//	without shards   nobody becomes leader as long as there are replicas with shards (UnshardedLeaderLock)
 //
 // So whoever comes second waits: for the leader without shards to end, or for all replicas with shards to end.
 
@@ -30,8 +30,8 @@ const leaderPrefix = "shards_"
 // LeaderIdentity returns the identity for leader election of a replica that works with shards.
 func LeaderIdentity(name string) string { return leaderPrefix + name }
 
-// Gate returns an Options.Gate: it says yes when the leader is a replica that works with shards. Nobody else uses this lock.
-func Gate(lock resourcelock.Interface) func(context.Context) (bool, error) {
+// ShardedLeaderGate returns an Options.Gate: it says yes when the leader is a replica that works with shards. Nobody else uses this lock.
+func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		record, _, err := lock.Get(ctx)
 		if err != nil {
@@ -41,9 +41,9 @@ func Gate(lock resourcelock.Interface) func(context.Context) (bool, error) {
 	}
 }
 
-// AlonePlease returns a lock for replicas that work without shards: it cannot be taken as long as there are replicas that work with shards. Those that do
+// UnshardedLeaderLock returns a lock for replicas that work without shards: it cannot be taken as long as there are replicas that work with shards. Those that do
 // not renew their Leases any more are counted out.
-func AlonePlease(lock resourcelock.Interface, leases Leases) resourcelock.Interface {
+func UnshardedLeaderLock(lock resourcelock.Interface, leases Leases) resourcelock.Interface {
 	return &alone{Interface: lock, leases: leases, seen: map[string]sighted{}}
 }
 

@@ -40,7 +40,7 @@ func TestBothSorts(t *testing.T) {
 		holder.Store("")
 		f := newFleet(t, 8)
 		defer f.close()
-		single := AlonePlease(&lock{me: "single", holder: &holder}, &line{server: f.server})
+		single := UnshardedLeaderLock(&lock{me: "single", holder: &holder}, &line{server: f.server})
 		lead := func(l resourcelock.Interface, who string) error {
 			return l.Update(ctx, resourcelock.LeaderElectionRecord{HolderIdentity: who})
 		}
@@ -48,7 +48,7 @@ func TestBothSorts(t *testing.T) {
 			t.Fatalf("alone, it cannot lead: %v", err)
 		}
 		several := &lock{me: LeaderIdentity("several"), holder: &holder}
-		f.start(func(o *Options) { o.Gate = Gate(several) })
+		f.start(func(o *Options) { o.Gate = ShardedLeaderGate(several) })
 		f.watch(time.Minute)
 		if f.held() != 0 {
 			t.Error("shards are worked on while the leader works on all")

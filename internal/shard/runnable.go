@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Label gives an object that belongs to a Kyma the label of its shard. A nil Keeper leaves it as it is.
-func (k *Keeper) Label(o client.Object, kyma string) {
+// SetLabel gives an object that belongs to a Kyma the label of its shard. A nil Keeper leaves it as it is.
+func (k *Keeper) SetLabel(o client.Object, kyma string) {
 	if k == nil {
 		return
 	}
@@ -18,14 +18,14 @@ func (k *Keeper) Label(o client.Object, kyma string) {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[v1beta2.LabelShard] = Value(kyma)
+	labels[v1beta2.LabelShard] = LabelValue(kyma)
 	o.SetLabels(labels)
 }
 
 // IsLabelled tells whether an object that belongs to a Kyma has the label of its shard: if not, it is of no shard until Labels has seen it. To a nil
 // Keeper that does not matter.
 func (k *Keeper) IsLabelled(o client.Object, kyma string) bool {
-	return k == nil || o.GetLabels()[v1beta2.LabelShard] == Value(kyma)
+	return k == nil || o.GetLabels()[v1beta2.LabelShard] == LabelValue(kyma)
 }
 
 // Runnable returns what runs f beside the passes: on each replica where a Keeper splits the work, else, with a nil Keeper, on the leader alone.

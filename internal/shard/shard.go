@@ -4,8 +4,8 @@
 //
 //	k, err := shard.New(shard.Options{Leases: …, Name: host, Open: …, Opened: …, Close: …})
 //	err = k.Start(ctx)                          // a Runnable of controller-runtime, on all replicas
-//	ctx, leave, ours := k.Enter(ctx, "kyma-a")  // at the beginning of a pass
-//	err = shard.Check(ctx)                      // before anything is written; Transport does that for HTTP clients
+//	ctx, leave, ours := k.BeginReconcile(ctx, "kyma-a")  // at the beginning of a pass
+//	err = shard.CheckHeld(ctx)                      // before anything is written; Transport does that for HTTP clients
 //
 // A nil *Keeper is one that holds everything: there is one replica then, and it costs nothing.
 //
@@ -36,7 +36,7 @@
 // likewise, and then the replica's own Lease goes, which sets all its shards free at once.
 //
 // [Cache] and [Client] are the view of a controller-runtime manager on the shards that are held: of Kymas and Manifests, one small cache
-// for each shard, selected by label. [Labels] writes the label where it is missing.
+// for each shard, selected by label. [Labeler] writes the label where it is missing.
 //
 // # What it does not do
 //
@@ -59,8 +59,8 @@ func Of(kyma string) int {
 	return int(weight(kyma, "") % Count)
 }
 
-// Value returns the value of the label v1beta2.LabelShard for what belongs to a Kyma.
-func Value(kyma string) string { return strconv.Itoa(Of(kyma)) }
+// LabelValue returns the value of the label v1beta2.LabelShard for what belongs to a Kyma.
+func LabelValue(kyma string) string { return strconv.Itoa(Of(kyma)) }
 
 // weight mixes two names into a number of which each bit looks like chance. It must never change: see Of.
 func weight(a, b string) uint64 {

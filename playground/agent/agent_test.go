@@ -245,7 +245,7 @@ func line(e told) string {
 	if e.Deleted {
 		text += " deleted"
 	}
-	if e.Began {
+	if e.WatchStarted {
 		text += " began"
 	}
 	return text
@@ -281,7 +281,7 @@ func configMaps(namespace, selector string) protocol.Watch {
 func TestTell(t *testing.T) {
 	t.Parallel()
 	const name = "tell"
-	list := protocol.Watchlist{Heartbeat: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
+	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
 		configMaps(name, "team=blue"), configMaps(name, "team=red"),
 		{Version: "*", Resource: "configmaps", Namespace: name, Selector: "team=red", Manager: "other"},
 		{Version: "*", Group: "apps", Resource: "deployments", Field: protocol.FieldSpec},
@@ -318,7 +318,7 @@ func TestTell(t *testing.T) {
 	from = w.mark()
 	w.watch(t, list)
 	w.awaitEvents(t, from, "lifecycle-manager Secret began")
-	for _, e := range w.since(from, func(e told) bool { return e.Began && e.Resource != "secrets" }) {
+	for _, e := range w.since(from, func(e told) bool { return e.WatchStarted && e.Resource != "secrets" }) {
 		t.Errorf("a watch that was there began again: %s", line(e))
 	}
 	eventually(t, func() string { // the audit has a watch when its answer has begun
@@ -343,10 +343,10 @@ func TestTell(t *testing.T) {
 	eventually(t, func() string { return w.beat().Problem })
 	b := w.beat()
 	var last uint64
-	for _, e := range w.since(0, func(e told) bool { return e.manager == protocol.Manager }) {
+	for _, e := range w.since(0, func(e told) bool { return e.manager == protocol.ManagerName }) {
 		last = max(last, e.Sequence)
 	}
-	if b.Sequence != last || b.Pending != 0 || b.Lost || b.Version != "test" {
+	if b.Sequence != last || b.Pending != 0 || b.EventsLost || b.Version != "test" {
 		t.Errorf("the last number is %d, the heartbeat says %+v", last, b)
 	}
 	if n := w.connections(); n > 2 {
@@ -358,7 +358,7 @@ func TestTell(t *testing.T) {
 func TestListenerDown(t *testing.T) {
 	t.Parallel()
 	const name, objects = "down", 200
-	list := protocol.Watchlist{Heartbeat: metav1.Duration{Duration: 2 * time.Second}, Watches: []protocol.Watch{configMaps(name, "test")}}
+	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: 2 * time.Second}, Watches: []protocol.Watch{configMaps(name, "test")}}
 	w := newWorld(t, api, name, list, reading("", "configmaps"))
 	w.start(t)
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap began")
@@ -377,7 +377,7 @@ func TestListenerDown(t *testing.T) {
 	w.up(t)
 	w.awaitEvents(t, from, append(want, "lifecycle-manager ConfigMap down/told")...)
 	eventually(t, func() string {
-		if b := w.beat(); b.Pending > 0 || b.Sequence < objects+2 || b.Lost {
+		if b := w.beat(); b.Pending > 0 || b.Sequence < objects+2 || b.EventsLost {
 			return fmt.Sprintf("the heartbeat says %+v", b)
 		}
 		return ""
@@ -410,7 +410,7 @@ func TestListenerDown(t *testing.T) {
 func TestCertificates(t *testing.T) {
 	t.Parallel()
 	const name = "certificates"
-	list := protocol.Watchlist{Heartbeat: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{configMaps(name, "test")}}
+	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{configMaps(name, "test")}}
 	w := newWorld(t, api, name, list, reading("", "configmaps"))
 	for _, file := range []string{"ca.crt", "tls.crt", "tls.key"} { // they come later
 		if err := os.Rename(filepath.Join(w.dir, file), filepath.Join(w.dir, file+".later")); err != nil {
@@ -438,7 +438,7 @@ func TestCertificates(t *testing.T) {
 func TestRights(t *testing.T) {
 	t.Parallel()
 	const name = "rights"
-	list := protocol.Watchlist{Heartbeat: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
+	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
 		configMaps(name, "test"), {Version: "v1", Resource: "secrets", Namespace: name},
 	}}
 	w := newWorld(t, api, name, list, reading("", "configmaps"))
@@ -476,7 +476,7 @@ func TestRights(t *testing.T) {
 func TestDefinitions(t *testing.T) {
 	t.Parallel()
 	const name = "definitions"
-	list := protocol.Watchlist{Heartbeat: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
+	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
 		{Group: "test.example.com", Version: "*", Resource: "gadgets", Field: protocol.FieldSpec},
 		{Group: "test.example.com", Version: "*", Resource: "gadgets", Field: protocol.FieldStatus, Manager: "watcher"},
 	}}
@@ -558,7 +558,7 @@ func TestRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	const name = "restart"
-	list := protocol.Watchlist{Heartbeat: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{configMaps(name, "test")}}
+	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{configMaps(name, "test")}}
 	w := newWorld(t, c, name, list, reading("", "configmaps"))
 	for n := range 5 {
 		w.put(t, fmt.Sprint("o", n), "1", map[string]string{"test": ""})
@@ -587,7 +587,7 @@ func TestRestart(t *testing.T) {
 	w.remove(t, "o3")
 	w.awaitEvents(t, from, "lifecycle-manager ConfigMap restart/o2", "lifecycle-manager ConfigMap restart/o3 deleted")
 	eventually(t, func() string { return w.beat().Problem })
-	for _, e := range w.since(from, func(e told) bool { return e.Began || e.Watched.Name == "o4" }) {
+	for _, e := range w.since(from, func(e told) bool { return e.WatchStarted || e.Watched.Name == "o4" }) {
 		t.Errorf("nothing happened to it: %s", line(e))
 	}
 	list.Watches = append(list.Watches, protocol.Watch{Version: "v1", Resource: "namespaces"})

@@ -28,7 +28,7 @@ import (
 func BenchmarkMemory(b *testing.B) {
 	const name, objects = "memory", 5000
 	for b.Loop() {
-		list := protocol.Watchlist{Heartbeat: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
+		list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
 			configMaps(name, ""), {Version: "v1", Resource: "secrets"}, {Group: "apps", Version: "*", Resource: "deployments"},
 		}}
 		w := newWorld(b, api, name, list, reading("", "configmaps", "secrets"), reading("apps", "deployments"))

@@ -45,9 +45,9 @@ func dial(address string, config *tls.Config) (*agent, error) {
 	}
 	return &agent{
 		Conn: c, answers: bufio.NewReaderSize(c, 1024),
-		event: post(protocol.EventPath(protocol.Manager), `{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"},`+
+		event: post(protocol.EventPath(protocol.ManagerName), `{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"},`+
 			`"boot":"b1946ac92492d2347c6235b4","resource":"kymas","object":{"uid":"5d4f3c9e-6a0b-4a57-9d5e-0c3a7c2f1b11","resourceVersion":"123456","generation":7,"labels":{"operator.kyma-project.io/watched-by":"kyma"}}}`),
-		heartbeat: post(protocol.HeartbeatPath(protocol.Manager), `{"boot":"b1946ac92492d2347c6235b4","version":"1.0.0","sequence":7,"pending":0,"watchlist":"0123456789abcdef"}`),
+		heartbeat: post(protocol.HeartbeatPath(protocol.ManagerName), `{"boot":"b1946ac92492d2347c6235b4","version":"1.0.0","sequence":7,"pending":0,"watchlist":"0123456789abcdef"}`),
 	}, nil
 }
 

@@ -198,7 +198,7 @@ func (a *agent) setUp() {
 	text, _, _ := unstructured.NestedString(list, "data", protocol.WatchlistKey)
 	if watchlist, err := protocol.ParseWatchlist([]byte(text)); err == nil && watchlist.Digest() != a.digest {
 		a.follow(watchlist)
-		a.digest, a.interval = watchlist.Digest(), watchlist.Interval()
+		a.digest, a.interval = watchlist.Digest(), watchlist.EffectiveHeartbeatInterval()
 		a.nextBeat = later(time.Now(), a.lastBeat.Add(beatGap))
 	}
 }
@@ -298,8 +298,8 @@ func (a *agent) forget() {
 
 // beat sends a heartbeat.
 func (a *agent) beat(ctx context.Context) bool {
-	body, err := json.Marshal(protocol.Heartbeat{Boot: a.boot, Version: config.Version, Sequence: a.sequence, Pending: len(a.pending), Watchlist: a.digest})
-	if err != nil || !a.send(ctx, protocol.HeartbeatPath(protocol.Manager), body) {
+	body, err := json.Marshal(protocol.Heartbeat{BootID: a.boot, Version: config.Version, Sequence: a.sequence, Pending: len(a.pending), Watchlist: a.digest})
+	if err != nil || !a.send(ctx, protocol.HeartbeatPath(protocol.ManagerName), body) {
 		return false
 	}
 	interval := a.interval

@@ -41,7 +41,7 @@ func (a *agent) follow(list protocol.Watchlist) {
 	a.watches = map[schema.GroupResource][]watchFor{}
 	for _, w := range list.Watches {
 		selector, err := labels.Parse(w.Selector)
-		if err != nil || w.Manager != "" && w.Manager != protocol.Manager {
+		if err != nil || w.Manager != "" && w.Manager != protocol.ManagerName {
 			continue
 		}
 		resource := schema.GroupResource{Group: w.Group, Resource: w.Resource}
@@ -157,7 +157,7 @@ func (a *agent) there(resource schema.GroupResource) (all []metav1.ObjectMeta, c
 		if err != nil || m == nil || len(all) == most {
 			return nil, false
 		}
-		o := protocol.Trim(&m.ObjectMeta)
+		o := protocol.TrimMetadata(&m.ObjectMeta)
 		o.Namespace, o.Name = about.namespace, about.name
 		all = append(all, *o)
 	}
@@ -174,29 +174,29 @@ func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) boo
 	event := protocol.Event{
 		Watched:    protocol.Name{Namespace: about.namespace, Name: about.name},
 		WatchedGVK: metav1.GroupVersionKind{Group: about.resource.Group, Version: watches[0].Version, Kind: watches[0].Kind},
-		Boot:       a.boot, Sequence: e.number, Resource: about.resource.Resource, Began: e.whole, Deleted: e.deleted,
+		BootID:     a.boot, Sequence: e.number, Resource: about.resource.Resource, WatchStarted: e.whole, Deleted: e.deleted,
 	}
 	if e.first {
-		event.There, event.Complete = a.there(about.resource)
+		event.Objects, event.ObjectsComplete = a.there(about.resource)
 	}
 	if !e.whole {
 		m, err := a.cluster.Metadata(about.resource, about.namespace, about.name)
 		switch {
 		case err == nil && m != nil:
-			event.Object = protocol.Trim(&m.ObjectMeta)
+			event.Object = protocol.TrimMetadata(&m.ObjectMeta)
 		case e.deleted:
 			var last metav1.PartialObjectMetadata
 			if json.Unmarshal(e.last, &last) == nil {
-				event.Object = protocol.Trim(&last.ObjectMeta)
+				event.Object = protocol.TrimMetadata(&last.ObjectMeta)
 			}
 		}
 	}
 	body, err := json.Marshal(event)
 	if err != nil || len(body) > protocol.MaxEventBytes {
-		event.Object, event.There, event.Complete = nil, nil, false
+		event.Object, event.Objects, event.ObjectsComplete = nil, nil, false
 		body, _ = json.Marshal(event) // names always encode
 	}
-	if !a.send(ctx, protocol.EventPath(protocol.Manager), body) {
+	if !a.send(ctx, protocol.EventPath(protocol.ManagerName), body) {
 		return false
 	}
 	a.told.Store(time.Now().UnixNano())

@@ -103,7 +103,7 @@ func (w *wire) headers(a *answer) (length int, err error) {
 			if seconds, err := strconv.Atoi(string(value)); err == nil {
 				a.wait = time.Duration(seconds) * time.Second
 			}
-		case protocol.HeaderNext:
+		case protocol.HeaderNextHeartbeat:
 			if seconds, err := strconv.Atoi(string(value)); err == nil {
 				a.next = time.Duration(seconds) * time.Second
 			}

@@ -24,7 +24,7 @@
 // rotation may begin while the first goes on: of more than two roots, the listener uses the newest that every runtime trusts, which is
 // the oldest that a runtime is seen on.
 //
-// Certificates begin to be valid [protocol.Backdate] before they are issued, and are renewed well before their end, each at a moment of its
+// Certificates begin to be valid [protocol.BackdatePeriod] before they are issued, and are renewed well before their end, each at a moment of its
 // own, so that a clock an hour off does not matter and a fleet does not renew in one hour.
 //
 // If the Secret cannot be understood, the former roots stay in force in every replica that knows them, and [Authority.Err] says what is
@@ -381,7 +381,7 @@ func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
 			return nil, nil
 		}
 	}
-	pair, err := signer.issue(template{commonName: protocol.Manager + "-ingress", servers: true, hosts: a.Hosts, now: a.Now(), life: a.Life})
+	pair, err := signer.issue(template{commonName: protocol.ManagerName + "-ingress", servers: true, hosts: a.Hosts, now: a.Now(), life: a.Life})
 	if err != nil {
 		return nil, fmt.Errorf("issuing the certificate of the ingress: %w", err)
 	}
@@ -393,7 +393,7 @@ func admit(s Subject, hosts, reserved []string) error {
 	switch {
 	case s.CommonName == "" || s.UID == "":
 		return refused("a runtime ID, or a name, and the UID of a Kyma are needed")
-	case s.CommonName == protocol.Manager || slices.Contains(reserved, s.CommonName):
+	case s.CommonName == protocol.ManagerName || slices.Contains(reserved, s.CommonName):
 		return refused("this name is not for runtimes: correct the label %s of the Kyma", v1beta2.LabelRuntimeID)
 	}
 	leaf := template{hosts: s.DNSNames}.names()
@@ -477,7 +477,7 @@ func (a *Authority) Serving() (*tls.Certificate, error) {
 		return s.pair, nil // somebody was faster
 	}
 	signer := r.roots[r.indexOf(r.listener)]
-	pair, err := signer.issue(template{commonName: protocol.Manager, hosts: a.Hosts, now: now, life: a.Life})
+	pair, err := signer.issue(template{commonName: protocol.ManagerName, hosts: a.Hosts, now: now, life: a.Life})
 	if err != nil {
 		return nil, fmt.Errorf("issuing the certificate of the listener: %w", err)
 	}

@@ -321,7 +321,7 @@ func TestServing(t *testing.T) {
 				}
 			}
 		}
-		if id := protocol.IdentityOf(pair.Leaf, a.Roots()[0]); id.CommonName != protocol.Manager || id.UID != "" {
+		if id := protocol.IdentityOf(pair.Leaf, a.Roots()[0]); id.CommonName != protocol.ManagerName || id.UID != "" {
 			t.Fatalf("it is that of %+v", id)
 		}
 		clock.forward(6 * time.Hour)
@@ -641,7 +641,7 @@ func TestIngress(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, leaf.ExtKeyUsage); diff != "" || leaf.Subject.CommonName == protocol.Manager {
+	if diff := cmp.Diff([]x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}, leaf.ExtKeyUsage); diff != "" || leaf.Subject.CommonName == protocol.ManagerName {
 		t.Errorf("whoever has it could speak as the listener: %s, usage %s", leaf.Subject, diff)
 	}
 	if again, err := a.Ingress(first.PEM, first.CA); err != nil || again != nil {

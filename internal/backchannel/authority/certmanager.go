@@ -194,7 +194,7 @@ func (c *CertManager) look(ctx context.Context) error {
 		return err
 	}
 	if !c.declared {
-		if _, err := c.declare(ctx, ListenerName, protocol.Manager, c.Hosts); err != nil {
+		if _, err := c.declare(ctx, ListenerName, protocol.ManagerName, c.Hosts); err != nil {
 			return err
 		}
 		c.declared = true

@@ -42,7 +42,7 @@ func newRoot(now time.Time, life time.Duration) (root, error) {
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager watcher CA " + now.UTC().Format(time.DateTime)},
-		NotBefore: now.Add(-2 * protocol.Backdate), NotAfter: now.Add(life),
+		NotBefore: now.Add(-2 * protocol.BackdatePeriod), NotAfter: now.Add(life),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -114,7 +114,7 @@ func (r root) issue(t template) (*pair, error) {
 	}
 	leaf := t.names()
 	leaf.SerialNumber, leaf.Subject = serial(), pkix.Name{CommonName: t.commonName}
-	leaf.NotBefore, leaf.NotAfter = t.now.Add(-protocol.Backdate), t.now.Add(t.life)
+	leaf.NotBefore, leaf.NotAfter = t.now.Add(-protocol.BackdatePeriod), t.now.Add(t.life)
 	leaf.BasicConstraintsValid, leaf.KeyUsage = true, x509.KeyUsageDigitalSignature
 	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	if t.servers {
@@ -144,7 +144,7 @@ func (r root) issue(t template) (*pair, error) {
 func (p *pair) certificate(r *ring) *Certificate {
 	return &Certificate{
 		PEM: p.pem, Key: p.raw, CA: r.pem, Root: p.by, Serial: p.leaf.SerialNumber.Text(16),
-		Issued: p.leaf.NotBefore.Add(protocol.Backdate), NotAfter: p.leaf.NotAfter,
+		Issued: p.leaf.NotBefore.Add(protocol.BackdatePeriod), NotAfter: p.leaf.NotAfter,
 	}
 }
 

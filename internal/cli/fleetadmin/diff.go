@@ -240,7 +240,7 @@ func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, o
 	if err := c.Get(ctx, client.ObjectKeyFromObject(&secrets.Items[0]), secret); err != nil {
 		return nil, c.Explain(err, "reading the access Secret of "+o.runtime+" (or give --runtime-context)")
 	}
-	config, err := runtimes.Kubeconfig(secret.Data[v1beta2.AccessSecretKey])
+	config, err := runtimes.ParseKubeconfig(secret.Data[v1beta2.AccessSecretKey])
 	if err != nil {
 		return nil, console.Fail(console.ExitFailed, "the access Secret %s: %v", secret.Name, err)
 	}

@@ -158,7 +158,7 @@ func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, k
 
 // checkKubeconfig fails if a kubeconfig cannot be what the control plane uses for a runtime.
 func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connection.Cluster, file string, kubeconfig []byte) error {
-	config, err := runtimes.Kubeconfig(kubeconfig)
+	config, err := runtimes.ParseKubeconfig(kubeconfig)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		return console.Fail(console.ExitFailed, "%s: %s", file, e.Message)
 	}

@@ -230,7 +230,7 @@ func (n *run) removeAgent(ctx context.Context) error {
 // agentRequest says what the agent of this runtime is to watch: what followers are interested in, and what Watchers say.
 func (r *Reconciler) agentRequest(ctx context.Context, k *v1beta2.Kyma, server string) (delivery.Request, error) {
 	request := delivery.Request{Kyma: k, Server: server, NotBefore: NotBefore(k)}
-	request.Watchlist.Heartbeat = metav1.Duration{Duration: r.Agents.Heartbeat}
+	request.Watchlist.HeartbeatInterval = metav1.Duration{Duration: r.Agents.Heartbeat}
 	for _, i := range r.Runtimes.Interests(k.Name) {
 		if i.Resource.Group == "" && i.Resource.Resource == "secrets" {
 			continue // the right to watch them is the right to read them; audits see what happens to them
@@ -312,7 +312,7 @@ func (n *run) awaitsInterests() bool {
 		if manifest == nil || !manifest.DeletionTimestamp.IsZero() || manifest.IsUnmanaged() {
 			continue
 		}
-		key := runtimes.ManifestKey(manifest.Namespace, manifest.Name)
+		key := runtimes.ManifestSubscriberKey(manifest.Namespace, manifest.Name)
 		if all = append(all, key); manifest.Status.AppliedDigest != "" && !n.Runtimes.HasInterests(n.kyma.Name, key) {
 			patience = againInterests
 		}

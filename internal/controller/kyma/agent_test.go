@@ -45,7 +45,7 @@ func (ageless) Release(context.Context, string) error          { return nil }
 func TestHearAgent(t *testing.T) {
 	list := protocol.Watchlist{Watches: []protocol.Watch{{Version: "v1", Resource: "configmaps"}}}
 	beat := func(edit func(*protocol.Heartbeat)) voice {
-		v := voice{heard: true, state: backchannel.State{Last: time.Now(), Heartbeat: protocol.Heartbeat{Boot: "b", Version: "1.2.3", Sequence: 7, Watchlist: list.Digest()}}}
+		v := voice{heard: true, state: backchannel.State{Last: time.Now(), Heartbeat: protocol.Heartbeat{BootID: "b", Version: "1.2.3", Sequence: 7, Watchlist: list.Digest()}}}
 		v.state.Identity.Root = "root"
 		if edit != nil {
 			edit(&v.state.Heartbeat)
@@ -155,7 +155,7 @@ func TestWatchersOfAgents(t *testing.T) {
 // TestNeedsPass follows a runtime from the start of the program: what its Kyma says is confirmed without a pass.
 func TestNeedsPass(t *testing.T) {
 	const name = "a"
-	key := runtimes.ManifestKey("kcp-system", "m")
+	key := runtimes.ManifestSubscriberKey("kcp-system", "m")
 	maps := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap"}
 	jobs := runtimes.Interest{Resource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job"}
 	cases := map[string]struct {
@@ -269,7 +269,7 @@ func TestAwaitsInterests(t *testing.T) {
 		t.Error("one that was installed before the program started is not waited for longer")
 	}
 	for _, name := range []string{"new", "old"} {
-		pool.Subscribe("a", runtimes.Subscriber{Key: runtimes.ManifestKey("kcp-system", name), Notify: func(runtimes.Event) {}, Interests: []runtimes.Interest{{Kind: "Job"}}})
+		pool.Subscribe("a", runtimes.Subscriber{Key: runtimes.ManifestSubscriberKey("kcp-system", name), Notify: func(runtimes.Event) {}, Interests: []runtimes.Interest{{Kind: "Job"}}})
 	}
 	if n.awaitsInterests() {
 		t.Error("all have said what they want, and are waited for")

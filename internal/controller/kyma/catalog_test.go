@@ -153,7 +153,7 @@ func fleet(t testing.TB, kymas int, more ...client.Object) *Reconciler {
 	for _, i := range indexes {
 		b = b.WithIndex(i.object, i.name, i.keys)
 	}
-	b = b.WithIndex(&v1beta2.Manifest{}, runtimes.ByKyma, runtimes.KymaOf)
+	b = b.WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues)
 	return &Reconciler{Options: Options{Client: b.Build(), Namespace: "kcp-system", CatalogSpread: time.Hour}, known: map[string]*memory{}, policies: maintenance.New(maintenance.Options{})}
 }
 

@@ -277,7 +277,7 @@ type run struct {
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
 	defer func() { result.Priority = r.Runtimes.Again(req.Name) }()
 	defer r.rollout.done(req.Name)
-	ctx, leave, ours := r.Shards.Enter(ctx, req.Name)
+	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
 		r.Runtimes.Close(req.Name)
 		r.forget(req.Name)

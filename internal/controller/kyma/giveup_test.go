@@ -47,7 +47,7 @@ func leavingRun(t *testing.T, deadline, silent time.Duration, writes interceptor
 	}}
 	m.Status.Synced = []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "of-m"}}
 	c := fake.NewClientBuilder().WithScheme(kinds).WithObjects(k, m).WithInterceptorFuncs(writes).
-		WithIndex(&v1beta2.Manifest{}, runtimes.ByKyma, runtimes.KymaOf).Build()
+		WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
 	told := events.NewFakeRecorder(10)
 	r := &Reconciler{Options: Options{Client: c, Live: c, Namespace: "n", Base: &render.Bundle{}, Events: told, DeletionDeadline: deadline}}
 	return &run{Reconciler: r, kyma: k, now: now}, told

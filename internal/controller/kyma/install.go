@@ -127,7 +127,7 @@ func (n *run) installModule(ctx context.Context, m *module) error {
 		return fmt.Errorf("module %s, version %s: %w", m.wish.Name, m.decision.Version, err)
 	}
 	want := desiredManifest(n.kyma, m, artefact)
-	n.Shards.Label(want, n.kyma.Name)
+	n.Shards.SetLabel(want, n.kyma.Name)
 	if m.manifest == nil {
 		if m.manifest, err = n.readManifest(ctx, want.Name); err != nil || m.manifest != nil && !m.manifest.DeletionTimestamp.IsZero() {
 			return err

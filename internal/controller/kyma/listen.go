@@ -47,7 +47,7 @@ func (n *run) catalogFollower() runtimes.Subscriber {
 // wakeOnCatalog returns what the pool calls when the catalog or a definition changes in the runtime.
 func (r *Reconciler) wakeOnCatalog(key types.NamespacedName) func(runtimes.Event) {
 	return func(s runtimes.Event) {
-		if s.Connection || !s.Missed && !r.noteSeen(key.Name, s) || s.Missed && !r.noteMissed(key.Name, s.Interest) {
+		if s.ConnectionChanged || !s.Missed && !r.noteSeen(key.Name, s) || s.Missed && !r.noteMissed(key.Name, s.Interest) {
 			return // of the connection the other follower hears
 		}
 		if q := r.queue.Load(); q != nil {

@@ -280,7 +280,7 @@ func (n *run) publish(ctx context.Context) error {
 	want := publicStatus(n.kyma, n.remote.Generation)
 	if loop.Equal(&n.remote.Status, &want) {
 		if n.kyma.Status.State == v1beta2.StateReady && n.Runtimes.IsWatched(n.kyma.Name) {
-			n.runtime.CloseIdle()
+			n.runtime.CloseIdleConnections()
 		}
 		return nil
 	}

@@ -132,7 +132,7 @@ func shownState(m *v1beta2.Manifest) v1beta2.State {
 // othersProcessing tells whether the Kyma of a Manifest waits for other Manifests, too.
 func (r *Reconciler) othersProcessing(ctx context.Context, m *v1beta2.Manifest) bool {
 	var list v1beta2.ManifestList
-	err := r.Client.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{runtimes.ByKyma: m.Labels[v1beta2.LabelKymaName]},
+	err := r.Client.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{runtimes.KymaNameIndex: m.Labels[v1beta2.LabelKymaName]},
 		client.UnsafeDisableDeepCopy)
 	for i := range list.Items {
 		if o := &list.Items[i]; err == nil && o.Name != m.Name && o.DeletionTimestamp.IsZero() && shownState(o) == v1beta2.StateProcessing {
@@ -151,7 +151,7 @@ func (r *Reconciler) noteApplied(ctx context.Context, e event.UpdateEvent) {
 		return
 	}
 	var list v1beta2.ManifestList
-	if err := r.Client.List(ctx, &list, client.InNamespace(now.Namespace), client.MatchingFields{runtimes.ByKyma: kyma}, client.UnsafeDisableDeepCopy); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(now.Namespace), client.MatchingFields{runtimes.KymaNameIndex: kyma}, client.UnsafeDisableDeepCopy); err != nil {
 		return // the Kyma's own state will tell
 	}
 	for i := range list.Items {

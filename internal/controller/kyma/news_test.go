@@ -83,7 +83,7 @@ func TestManifestNews(t *testing.T) {
 			}
 			r := &Reconciler{}
 			r.Client = fake.NewClientBuilder().WithScheme(kinds).WithObjects(other).
-				WithIndex(&v1beta2.Manifest{}, runtimes.ByKyma, runtimes.KymaOf).Build()
+				WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
 			if c.ours {
 				r.echoes.expect(after)
 			}
@@ -189,7 +189,7 @@ func TestNoteApplied(t *testing.T) {
 			next := ""
 			r := &Reconciler{begin: turns{most: 1, next: func(kyma string) { next = kyma }}}
 			r.Client = fake.NewClientBuilder().WithScheme(kinds).WithObjects(before, other).
-				WithIndex(&v1beta2.Manifest{}, runtimes.ByKyma, runtimes.KymaOf).Build()
+				WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
 			if !r.begin.may(c.begun) || r.begin.may("runtime-c") {
 				t.Fatal("one begins at a time")
 			}

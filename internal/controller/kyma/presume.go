@@ -86,6 +86,6 @@ func (n *run) saysWhatItShould(ctx context.Context, m *module) bool {
 		return false
 	}
 	want := desiredManifest(n.kyma, m, artefact)
-	n.Shards.Label(want, n.kyma.Name)
+	n.Shards.SetLabel(want, n.kyma.Name)
 	return withDesired(m.manifest, want) == nil
 }

@@ -106,7 +106,7 @@ func TestPresume(t *testing.T) {
 				b = b.WithIndex(i.object, i.name, i.keys)
 			}
 			for _, kind := range []client.Object{&corev1.Secret{}, &v1beta2.Manifest{}} {
-				if err := runtimes.Index(t.Context(), indexer{b}, kind); err != nil {
+				if err := runtimes.IndexByKyma(t.Context(), indexer{b}, kind); err != nil {
 					t.Fatal(err)
 				}
 			}

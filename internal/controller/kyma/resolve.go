@@ -94,7 +94,7 @@ func (n *run) resolve(ctx context.Context) error {
 // listManifests reads all Manifests of this Kyma, one by one, because a list need not have what was written to them a moment ago.
 func (n *run) listManifests(ctx context.Context) error {
 	list := &v1beta2.ManifestList{}
-	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace), client.MatchingFields{runtimes.ByKyma: n.kyma.Name},
+	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace), client.MatchingFields{runtimes.KymaNameIndex: n.kyma.Name},
 		client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)

@@ -192,7 +192,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 	}
 	kyma := m.Labels[v1beta2.LabelKymaName]
 	defer func() { result.Priority = r.Runtimes.Again(kyma) }()
-	ctx, leave, ours := r.Shards.Enter(ctx, kyma)
+	ctx, leave, ours := r.Shards.BeginReconcile(ctx, kyma)
 	defer leave()
 	ctx = r.Runtimes.Hurried(ctx, kyma)
 	if !ours || !r.Shards.IsLabelled(m, kyma) {

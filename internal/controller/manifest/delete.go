@@ -77,7 +77,7 @@ func (n *run) ofUsers(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error
 		return nil, nil
 	}
 	var others v1beta2.ManifestList
-	if err := n.Client.List(ctx, &others, client.InNamespace(n.manifest.Namespace), client.MatchingFields{runtimes.ByKyma: n.kyma}); err != nil {
+	if err := n.Client.List(ctx, &others, client.InNamespace(n.manifest.Namespace), client.MatchingFields{runtimes.KymaNameIndex: n.kyma}); err != nil {
 		return nil, fmt.Errorf("listing the Manifests of runtime %s: %w", n.kyma, err)
 	}
 	return slices.DeleteFunc(refs, func(ref apply.Ref) bool {

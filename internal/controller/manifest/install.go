@@ -390,7 +390,7 @@ func (n *run) resourceOf(ctx context.Context, ref apply.Ref) (schema.GroupVersio
 // askResource asks the runtime how it serves a kind, unless that is known anyway.
 func (n *run) askResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	if n.runtime == nil {
-		if resource, known := n.Runtimes.Resource(ref); known {
+		if resource, known := n.Runtimes.LookupResource(ref); known {
 			return resource, nil
 		}
 		if err := n.connectBy(ctx, n.Runtimes.Get); err != nil {

@@ -99,7 +99,7 @@ func (r *Reconciler) wakeOn(key types.NamespacedName, inst *installation, resour
 func (i *installation) note(s runtimes.Event, owner string, resource apply.Ref) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
-	if s.Connection {
+	if s.ConnectionChanged {
 		return true
 	}
 	if s.Missed {
@@ -255,6 +255,8 @@ func changedByOthers(m *metav1.PartialObjectMetadata) bool {
 	return ours.Before(&others)
 }
 
-func followKey(key types.NamespacedName) string { return runtimes.ManifestKey(key.Namespace, key.Name) }
+func followKey(key types.NamespacedName) string {
+	return runtimes.ManifestSubscriberKey(key.Namespace, key.Name)
+}
 
 func sameStrings(a, b map[string]string) bool { return maps.Equal(a, b) }

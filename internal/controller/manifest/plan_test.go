@@ -222,7 +222,7 @@ func TestNoteConcernsOnlyItsOwn(t *testing.T) {
 		seen   runtimes.Event
 		want   bool
 	}{
-		"Connection":     {"the connection concerns all", runtimes.Event{Connection: true}, true},
+		"Connection":     {"the connection concerns all", runtimes.Event{ConnectionChanged: true}, true},
 		"AllAsItShould":  {"a list with what is expected", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "Other"}}, false},
 		"OneIsMissing":   {"a list without what is expected", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "ConfigMap"}}, true},
 		"Ours":           {"an object that names the Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/m")}, true},

@@ -123,7 +123,7 @@ func (r *Reconciler) Register(mgr ctrl.Manager) error {
 		Named("orphan").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
 	if !r.InCluster {
-		b = b.WatchesMetadata(runtimes.SecretMetadata(), handler.EnqueueRequestsFromMapFunc(kymaOfLabel), comesOrGoes)
+		b = b.WatchesMetadata(runtimes.NewSecretMetadata(), handler.EnqueueRequestsFromMapFunc(kymaOfLabel), comesOrGoes)
 	}
 	return b.Complete(r)
 }
@@ -139,7 +139,7 @@ func kymaOfLabel(_ context.Context, o client.Object) []reconcile.Request {
 
 // Reconcile looks at what is named by one Kyma, if it is time for that.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	ctx, leave, ours := r.Shards.Enter(ctx, req.Name)
+	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
 		r.forget(req.Name)
 		return reconcile.Result{}, nil

@@ -51,7 +51,7 @@ func newReconciler(t *testing.T, host string, o Options, objects ...client.Objec
 		return c.List(ctx, list, opts...)
 	}}
 	o.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithInterceptorFuncs(indexed).
-		WithIndex(&v1beta2.Manifest{}, runtimes.ByKyma, runtimes.KymaOf).WithIndex(runtimes.SecretMetadata(), runtimes.ByKyma, runtimes.KymaOf).Build()
+		WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).WithIndex(runtimes.NewSecretMetadata(), runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
 	o.Live, o.Runtimes, o.Events, o.Namespace = o.Client, pool, told, "n"
 	r, err := New(o)
 	if err != nil {

@@ -66,7 +66,7 @@ func (r *Reconciler) withoutKyma(ctx context.Context, key types.NamespacedName, 
 // named returns the Manifests and access Secrets that name a Kyma.
 func (r *Reconciler) named(ctx context.Context, key types.NamespacedName) ([]v1beta2.Manifest, []metav1.PartialObjectMetadata, error) {
 	var manifests v1beta2.ManifestList
-	naming := []client.ListOption{client.InNamespace(key.Namespace), client.MatchingFields{runtimes.ByKyma: key.Name}}
+	naming := []client.ListOption{client.InNamespace(key.Namespace), client.MatchingFields{runtimes.KymaNameIndex: key.Name}}
 	if err := r.Client.List(ctx, &manifests, naming...); err != nil {
 		return nil, nil, fmt.Errorf("looking for the Manifests of Kyma %s: %w", key.Name, err)
 	}

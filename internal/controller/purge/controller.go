@@ -182,7 +182,7 @@ type run struct {
 
 // Reconcile is the whole purge of a Kyma.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	ctx, leave, ours := r.Shards.Enter(ctx, req.Name)
+	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
 		r.drop(req.Name)
 		return reconcile.Result{}, nil
@@ -361,7 +361,7 @@ func (r *Reconciler) drop(kyma string) *memory {
 // wakeOn returns what the pool calls when the connection breaks, mends or is replaced.
 func (r *Reconciler) wakeOn(key client.ObjectKey) func(runtimes.Event) {
 	return func(s runtimes.Event) {
-		if q := r.queue.Load(); q != nil && s.Connection {
+		if q := r.queue.Load(); q != nil && s.ConnectionChanged {
 			(*q).Add(reconcile.Request{NamespacedName: key})
 		}
 	}

@@ -129,7 +129,7 @@ type burial struct {
 
 // Reconcile looks at the oldest tombstone of one Kyma; the end of that leads to the next.
 func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	ctx, leave, ours := r.Shards.Enter(ctx, req.Name)
+	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
 		r.drop(req.Name)
 		return reconcile.Result{}, nil

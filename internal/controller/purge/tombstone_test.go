@@ -90,7 +90,7 @@ func newTombstones(t *testing.T, o Options, objects ...client.Object) (*Tombston
 		}
 	}
 	b := fake.NewClientBuilder().WithScheme(kinds).WithObjects(objects...)
-	if err := runtimes.Index(t.Context(), indexer{b}, runtimes.SecretMetadata()); err != nil {
+	if err := runtimes.IndexByKyma(t.Context(), indexer{b}, runtimes.NewSecretMetadata()); err != nil {
 		t.Fatal(err)
 	}
 	c := b.Build()

@@ -107,7 +107,7 @@ func check(w *v1beta2.Watcher) string {
 // paths are what is posted to the manager of a Watcher.
 func paths(w *v1beta2.Watcher) []string {
 	name := w.ManagerName()
-	if name == protocol.Manager {
+	if name == protocol.ManagerName {
 		return []string{protocol.EventPath(name), protocol.HeartbeatPath(name)}
 	}
 	return []string{protocol.EventPath(name)} // nobody else knows a heartbeat
