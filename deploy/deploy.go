@@ -1,13 +1,14 @@
-// Package deploy contains the objects that run the manager on a cluster: a Helm chart, and kustomize bases and components
-// that are generated from it.
+// Package deploy contains the objects that run the manager on a cluster: a Helm chart, and kustomize bases and
+// components that are generated from it.
 //
-// Use: helm install lifecycle-manager deploy/chart, or kubectl apply -k deploy/base. The base deploy/in-cluster is for the
-// flavour that installs modules on its own cluster. The components webhooks, agents and monitoring are optional. Programs
-// call [Objects], which renders the chart with their values.
+// Use: helm install lifecycle-manager deploy/chart, or kubectl apply -k deploy/base. The base deploy/in-cluster is for
+// the flavour that installs modules on its own cluster. The components webhooks, agents and monitoring are optional.
+// Programs call [Objects], which renders the chart with their values.
 //
-// How it works: the chart is the only source. Its folder definitions is a copy of package crds. The files of base, in-cluster
-// and components are the output of "helm template"; "make deploy-files" writes them, and tests compare them. The chart is
-// embedded in the program, so that a landscape on a laptop runs with exactly the rights of a real installation.
+// How it works: the chart is the only source. Its folder definitions is a copy of package crds. The files of base,
+// in-cluster and components are the output of "helm template"; "make deploy-files" writes them, and tests compare them.
+// The chart is embedded in the program, so that a landscape on a laptop runs with exactly the rights of a real
+// installation.
 //
 // What it does not do: it sends no request to a cluster.
 package deploy
@@ -94,8 +95,8 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 	return objects, nil
 }
 
-// ControlPlane returns the control-plane flavour with the components webhooks and agents, but without CRDs, as a stream of
-// YAML documents. It consists of the files of base and of these components.
+// ControlPlane returns the control-plane flavour with the components webhooks and agents, but without CRDs, as a stream
+// of YAML documents. It consists of the files of base and of these components.
 func ControlPlane() []byte {
 	var stream []byte
 	for _, pattern := range []string{"base/*.yaml", "components/webhooks/*.yaml", "components/agents/*.yaml"} {

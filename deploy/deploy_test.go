@@ -29,8 +29,8 @@ var update = flag.Bool("update", false, "write base, in-cluster, components and 
 // address is the placeholder address in the component agents.
 const address = "listener.example.com:8445"
 
-// folders lists the folders that are generated from the chart: the values for a folder, and its templates; nil stands for
-// all templates with output.
+// folders lists the folders that are generated from the chart: the values for a folder, and its templates; nil stands
+// for all templates with output.
 var folders = map[string]struct {
 	flavour   string
 	values    []string
@@ -72,8 +72,8 @@ func TestWritten(t *testing.T) {
 	})
 }
 
-// compareFiles compares the files of a folder, or writes them. The kustomization, which is written by hand, has to list all
-// of them.
+// compareFiles compares the files of a folder, or writes them. The kustomization, which is written by hand, has to list
+// all of them.
 func compareFiles(t *testing.T, folder string, want map[string]string) {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(folder, "*.yaml"))
@@ -225,8 +225,8 @@ func TestKustomize(t *testing.T) {
 	}
 }
 
-// byName returns objects by kind and name, without the annotations by which Helm, and readers of Helm's annotations, keep
-// CRDs.
+// byName returns objects by kind and name, without the annotations by which Helm, and readers of Helm's annotations,
+// keep CRDs.
 func byName(objects []*unstructured.Unstructured) map[string]map[string]any {
 	all := map[string]map[string]any{}
 	for _, o := range objects {
@@ -277,8 +277,8 @@ func TestHelmAgrees(t *testing.T) {
 	}
 }
 
-// TestMonitoring checks that dashboards and alerts are deployed as they are in their files, with the labels that Grafana and
-// Prometheus select.
+// TestMonitoring checks that dashboards and alerts are deployed as they are in their files, with the labels that
+// Grafana and Prometheus select.
 func TestMonitoring(t *testing.T) {
 	objects, err := Objects(t.Context(), Options{Values: []byte(`
 monitoring:
@@ -307,12 +307,18 @@ monitoring:
 		reason    string
 		want, got any
 	}{
-		"Dashboards":  {"the files are complete", files, dashboards.Object["data"]},
-		"Namespace":   {"a sidecar may search one namespace only", "grafana", dashboards.GetNamespace()},
-		"Labels":      {"a sidecar may select its own label", map[string]string{"app.kubernetes.io/name": Release, "mine": "true"}, dashboards.GetLabels()},
-		"Annotations": {"annotations name Grafana folders", map[string]string{"grafana_folder": "Fleet"}, dashboards.GetAnnotations()},
-		"Alerts":      {"Prometheus expands the templates in alerts, not Helm", rules["spec"], alerts.Object["spec"]},
-		"Selected":    {"Prometheus selects rules by labels", map[string]string{"app.kubernetes.io/name": Release, "release": "prometheus"}, alerts.GetLabels()},
+		"Dashboards": {"the files are complete", files, dashboards.Object["data"]},
+		"Namespace":  {"a sidecar may search one namespace only", "grafana", dashboards.GetNamespace()},
+		"Labels": {
+			"a sidecar may select its own label",
+			map[string]string{"app.kubernetes.io/name": Release, "mine": "true"}, dashboards.GetLabels(),
+		},
+		"Annotations": {
+			"annotations name Grafana folders",
+			map[string]string{"grafana_folder": "Fleet"}, dashboards.GetAnnotations(),
+		},
+		"Alerts":   {"Prometheus expands the templates in alerts, not Helm", rules["spec"], alerts.Object["spec"]},
+		"Selected": {"Prometheus selects rules by labels", map[string]string{"app.kubernetes.io/name": Release, "release": "prometheus"}, alerts.GetLabels()},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -364,8 +370,8 @@ func TestFlavours(t *testing.T) {
 	}
 }
 
-// checkPod checks that the pod complies with pod security "restricted" and has a read-only file system, and that the manager
-// accepts its flags.
+// checkPod checks that the pod complies with pod security "restricted" and has a read-only file system, and that the
+// manager accepts its flags.
 func checkPod(t *testing.T, o *unstructured.Unstructured) {
 	t.Helper()
 	pod, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
@@ -425,7 +431,7 @@ func TestValues(t *testing.T) {
 		"Flag":     {"a flag begins with dashes", "extraArgs={orphan-cleanup}", "extraArgs"},
 		"Address":  {"an address has no scheme", "agents.address=https://x:1", "address"},
 		"Digest":   {"a digest is complete", "image.digest=sha256:12", "digest"},
-		"Good":     {"several valid values are accepted", "replicas=3,shards=64,registry.host=registry.example.com", ""},
+		"Good":     {"valid values are accepted", "replicas=3,shards=64,registry.host=registry.example.com", ""},
 		"GoodList": {"flags are accepted", "extraArgs={--orphan-cleanup,--log-level=1}", ""},
 	}
 	for name, c := range cases {

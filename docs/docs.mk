@@ -1,4 +1,4 @@
-# References that are generated from the code, and pictures of what programs print.
+# Pages that are generated from the code.
 .PHONY: references
 
 references: ## generate docs/reference from the code

@@ -57,8 +57,8 @@ func (m *image) addPlatform(platform, file string) error {
 	return nil
 }
 
-// forPlatform makes the image for one platform: a layer with the certificates, which rarely changes, and a layer with the
-// program.
+// forPlatform makes the image for one platform: a layer with the certificates, which rarely changes, and a layer with
+// the program.
 func (m *image) forPlatform(system, architecture, file string) (v1.Image, error) {
 	binary, err := os.ReadFile(file) //nolint:gosec // build has written the file
 	if err != nil {
@@ -140,8 +140,8 @@ func newLayer(entries ...entry) (v1.Layer, error) {
 	return tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(text.Bytes())), nil })
 }
 
-// rootCertificates returns the root certificates of the Web in PEM, as the Go project takes them from Mozilla. Certificates
-// that Mozilla trusts only with constraints are omitted, because the file cannot contain constraints.
+// rootCertificates returns the root certificates of the Web in PEM, as the Go project takes them from Mozilla.
+// Certificates that Mozilla trusts only with constraints are omitted, because the file cannot contain constraints.
 func rootCertificates() []byte {
 	var text bytes.Buffer
 	for root := range bundle.Roots() {

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// build compiles the program of a folder for a platform, such as linux/arm64, into a file. The program is static, and has no
-// paths of this machine and no symbols for debuggers.
+// build compiles the program of a folder for a platform, such as linux/arm64, into a file. The program is static, and
+// has no paths of this machine and no symbols for debuggers.
 func build(ctx context.Context, folder, platform, file string) error {
 	system, architecture, ok := strings.Cut(platform, "/")
 	if !ok || strings.Contains(architecture, "/") {

@@ -216,10 +216,17 @@ func TestBadInput(t *testing.T) {
 		o      options
 		want   string
 	}{
-		"Other":    {"a folder with other content stays", options{out: other, platforms: []string{"linux/amd64"}}, "other content"},
+		"Other": {
+			"a folder with other content stays", options{out: other, platforms: []string{"linux/amd64"}}, "other content",
+		},
 		"Platform": {"a platform has two parts", options{platforms: []string{"amd64"}}, "--platforms"},
-		"Program":  {"the output of the compiler is shown", options{platforms: []string{"linux/none"}}, "unsupported GOOS/GOARCH"},
-		"Digest":   {"a digest cannot be chosen", options{platforms: []string{"linux/amd64"}, push: "r.example.com/x@sha256:" + strings.Repeat("0", 64)}, "--push"},
+		"Program": {
+			"the output of the compiler is shown", options{platforms: []string{"linux/none"}}, "unsupported GOOS/GOARCH",
+		},
+		"Digest": {
+			"a digest cannot be chosen",
+			options{platforms: []string{"linux/amd64"}, push: "r.example.com/x@sha256:" + strings.Repeat("0", 64)}, "--push",
+		},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

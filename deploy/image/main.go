@@ -1,18 +1,18 @@
 // Command image builds the images of manager and agent, for amd64 and arm64, without a container engine.
 //
-// Use: make image, or
-// go run ./deploy/image --out=bin/images [--push=registry.example.com/team/lifecycle-manager:0.1.0].
-// With --push the manager's image gets that name, and the agent's image the name runtime-watcher in the same path. Logins
-// are those of docker login.
+// Use: make image, or go run ./deploy/image --out=bin/images
+// [--push=registry.example.com/team/lifecycle-manager:0.1.0]. With --push the manager's image gets that name, and the
+// agent's image the name runtime-watcher in the same path. Logins are those of docker login.
 //
-// How it works: programs are built static and without paths of this machine (build.go). An image contains only its program
-// and the root certificates of the Web (assemble.go). It runs as user 65532 and writes nothing, so its root file system may
-// be read-only. All times are 1970-01-01, so that the same sources give the same digest on any machine. A bill of materials
-// in SPDX is made from the build information that Go stores in each program (sbom.go). It refers to its image by the subject
-// field of OCI 1.1. The result is an OCI layout on disk, which skopeo, crane and oras can read, too.
+// How it works: programs are built static and without paths of this machine (build.go). An image contains only its
+// program and the root certificates of the Web (assemble.go). It runs as user 65532 and writes nothing, so its root
+// file system may be read-only. All times are 1970-01-01, so that the same sources give the same digest on any machine.
+// A bill of materials in SPDX is made from the build information that Go stores in each program (sbom.go). It refers to
+// its image by the subject field of OCI 1.1. The result is an OCI layout on disk, which skopeo, crane and oras can
+// read, too.
 //
-// Why not ko: ko always reads its base image from a registry, so it needs a network. Its other features for static programs
-// are the same as here.
+// Why not ko: ko always reads its base image from a registry, so it needs a network. Its other features for static
+// programs are the same as here.
 //
 // What it does not do: it signs nothing, and keeps only the images of the last run.
 package main

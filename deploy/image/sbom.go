@@ -117,7 +117,8 @@ func describe(name, platform string, info *debug.BuildInfo, sum [sha256.Size]byt
 		}
 		c := newComponent(fmt.Sprintf("Module-%d", n), dep.Path, dep.Version)
 		if raw, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(dep.Sum, "h1:")); err == nil && len(raw) == sha256.Size {
-			c.Checksums = []checksum{{"SHA256", hex.EncodeToString(raw)}} // checksum of the list of the module's files, as in go.sum
+			// As in go.sum, this is the checksum of the list of the module's files.
+			c.Checksums = []checksum{{"SHA256", hex.EncodeToString(raw)}}
 		}
 		d.Packages = append(d.Packages, c)
 	}

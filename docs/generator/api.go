@@ -57,7 +57,8 @@ func writeFields(b *strings.Builder, path string, of apiextensionsv1.JSONSchemaP
 			field, inner = field+".*", *p.AdditionalProperties.Schema
 			kind = "map of " + typeOf(inner)
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s |\n", field, kind, cell(p.Description+constraints(p, slices.Contains(of.Required, name))))
+		about := p.Description + constraints(p, slices.Contains(of.Required, name))
+		fmt.Fprintf(b, "| `%s` | %s | %s |\n", field, kind, cell(about))
 		if !strings.HasSuffix(path, "conditions") {
 			writeFields(b, field, inner)
 		}

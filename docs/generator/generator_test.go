@@ -32,7 +32,8 @@ func TestUpToDate(t *testing.T) {
 			t.Error(err)
 		}
 		if diff := cmp.Diff(strings.Split(string(got), "\n"), strings.Split(want, "\n")); diff != "" {
-			t.Errorf("%s/%s differs from the code: run `make references` and commit the changes (-page +code):\n%s", folder, name, diff)
+			t.Errorf("%s/%s differs from the code: run `make references` and commit the changes (-page +code):\n%s",
+				folder, name, diff)
 		}
 	}
 }

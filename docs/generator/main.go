@@ -1,13 +1,15 @@
 // Command generator writes the pages of docs/reference from the code: flags, metrics, reasons, conditions and events,
 // kinds, and the verbs of klm.
 //
-// Use: `make references`, in the root of the repository. A test of this package fails while a page differs from the code.
+// Use: `make references`, in the root of the repository. A test of this package fails while a page differs from the
+// code.
 //
-// How it works: each page is a function that returns Markdown. Flags come from the flag sets of internal/config, verbs from
-// the commands of internal/cli, and kinds from the embedded CRDs. Metrics, reasons and conditions are parsed from the source
-// files, because their comments are the text of the page.
+// How it works: each page is a function that returns Markdown. Flags come from the flag sets of internal/config, verbs
+// from the commands of internal/cli, and kinds from the embedded CRDs. Metrics, reasons and conditions are parsed from
+// the source files, because their comments are the text of the page.
 //
-// What it does not do: it does not write lifecycles.md, which is written by hand and compared with the code by arch_test.go.
+// What it does not do: it does not write lifecycles.md, which is written by hand and compared with the code by
+// arch_test.go.
 package main
 
 import (

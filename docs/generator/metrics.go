@@ -78,7 +78,8 @@ func parseMetric(e ast.Expr) (m metric, is bool) {
 		name = f.Name
 	}
 	if name == "NewDesc" && len(call.Args) >= 3 {
-		m.name, m.help, m.labels, m.kind = stringOf(call.Args[0]), stringOf(call.Args[1]), stringsOf(call.Args[2]), "gauge"
+		m.name, m.help, m.kind = stringOf(call.Args[0]), stringOf(call.Args[1]), "gauge"
+		m.labels = stringsOf(call.Args[2])
 		return m, m.name != ""
 	}
 	m.kind = constructors[name]
