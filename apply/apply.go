@@ -26,7 +26,7 @@ type Result struct {
 	// Failed were refused, each with the object's Ref, a Reason and the API server's message.
 	Failed []*Error
 	// Waiting were not sent, or not accepted yet, because something else must happen first.
-	Waiting []Wait
+	Waiting []Waiting
 	// TakenOver are those of Applied that had fields which somebody else had set to something else, and which are ours now.
 	TakenOver []Takeover
 }
@@ -39,17 +39,17 @@ type Takeover struct {
 	Ref Ref
 	// Fields that were taken, at most ten, sorted: "spec.template.spec.containers[name=manager].image".
 	Fields []string
-	// From are the managers that had them, at most ten, sorted.
-	From []string
+	// Managers are the managers that had them, at most ten, sorted.
+	Managers []string
 }
 
 // String says what was taken, and from whom.
 func (t Takeover) String() string {
-	return t.Ref.String() + ": took " + strings.Join(t.Fields, ", ") + " over from " + strings.Join(t.From, ", ")
+	return t.Ref.String() + ": took " + strings.Join(t.Fields, ", ") + " over from " + strings.Join(t.Managers, ", ")
 }
 
-// Wait is an object that has to wait.
-type Wait struct {
+// Waiting is an object that has to wait.
+type Waiting struct {
 	Ref Ref
 	// Reason is one of CRDNotEstablished, DependencyFailed, ObjectTerminating, ObjectRecreated, ChangedMeanwhile.
 	Reason string
@@ -107,7 +107,7 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 		it := item{object: o, role: roleOf(o.GVK.GroupKind())}
 		if d, ok := definitions[o.GVK.GroupKind()]; ok {
 			if len(d.Versions) > 0 && !slices.Contains(d.Versions, o.GVK.Version) {
-				failed = append(failed, &Error{Doing: "applying", Ref: refOf(o, o.Namespace), reason: KindUnknown,
+				failed = append(failed, &Error{Operation: "applying", Ref: refOf(o, o.Namespace), reason: KindUnknown,
 					Message: "the module's own " + d.ref.String() + " does not serve version " + o.GVK.Version})
 				continue
 			}
@@ -118,7 +118,7 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 				return nil, nil, err
 			}
 			failure := *e
-			failure.Doing, failure.Ref = "applying", refOf(o, o.Namespace)
+			failure.Operation, failure.Ref = "applying", refOf(o, o.Namespace)
 			failed = append(failed, &failure)
 			continue
 		}
@@ -139,7 +139,7 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 			continue
 		}
 		if seen[it.ref.object()] {
-			failed = append(failed, &Error{Doing: "applying", Ref: it.ref, Message: "the module has this object twice, with and without its namespace or in two versions", reason: ObjectRefused})
+			failed = append(failed, &Error{Operation: "applying", Ref: it.ref, Message: "the module has this object twice, with and without its namespace or in two versions", reason: ObjectRefused})
 			continue
 		}
 		seen[it.ref.object()] = true
@@ -165,12 +165,12 @@ func (s Set) fingerprint() string {
 	return b.String()
 }
 
-// Refs returns the inventory of a Set in the order of its bundle: what Apply would create. Write it down before Apply.
+// Inventory returns the inventory of a Set in the order of its bundle: what Apply would create. Write it down before Apply.
 // Kinds that are neither built in nor defined by the bundle cost one discovery request per group and version, once.
 //
 // Objects that the cluster cannot have are left out, and Apply will not create them; the error then joins one Error for each,
 // mostly with reason KindUnknown, and the Refs of the others are valid. If the cluster cannot be asked, there are no Refs.
-func (c *Cluster) Refs(ctx context.Context, set Set) ([]Ref, error) {
+func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	items, failed, err := c.plan(ctx, set)
 	if err != nil {
 		return nil, err
@@ -275,7 +275,7 @@ func (a *application) run(ctx context.Context, phase int, items []item) error {
 //	a workload, and a definition was refused                   DependencyFailed
 //	a workload, and configuration or access rights failed      DependencyFailed
 //	a webhook, and what it calls failed                        DependencyFailed
-func (a *application) mustWait(phase int, it *item) (Wait, bool) {
+func (a *application) mustWait(phase int, it *item) (Waiting, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var needs Ref
@@ -292,13 +292,13 @@ func (a *application) mustWait(phase int, it *item) (Wait, bool) {
 		needs = cmp.Or(a.weak[phaseFoundation], a.weak[phaseConfiguration], a.weak[phaseBindings], a.weak[phaseWorkloads])
 	}
 	if needs == (Ref{}) {
-		return Wait{}, false
+		return Waiting{}, false
 	}
-	return Wait{Ref: it.ref, Reason: DependencyFailed, Message: "waits until " + needs.String() + " is applied"}, true
+	return Waiting{Ref: it.ref, Reason: DependencyFailed, Message: "waits until " + needs.String() + " is applied"}, true
 }
 
-func (a *application) notEstablished(it *item) Wait {
-	w := Wait{Ref: it.ref, Reason: CRDNotEstablished, Message: "waits until the cluster serves " + it.crd.String()}
+func (a *application) notEstablished(it *item) Waiting {
+	w := Waiting{Ref: it.ref, Reason: CRDNotEstablished, Message: "waits until the cluster serves " + it.crd.String()}
 	if why := a.unserved[it.crd.object()]; why != "" {
 		w.Message = "waits until the cluster serves its kind: " + why
 	}
@@ -343,7 +343,7 @@ func (a *application) checkServed(ctx context.Context, items []item) error {
 }
 
 // wait records that an object has to wait.
-func (a *application) wait(it *item, w Wait) {
+func (a *application) wait(it *item, w Waiting) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.result.Waiting = append(a.result.Waiting, w)
@@ -380,7 +380,7 @@ func (a *application) sort() {
 	slices.SortFunc(a.result.Applied, compareRefs)
 	slices.SortFunc(a.result.Failed, func(x, y *Error) int { return compareRefs(x.Ref, y.Ref) })
 	slices.SortFunc(a.result.TakenOver, func(x, y Takeover) int { return compareRefs(x.Ref, y.Ref) })
-	slices.SortFunc(a.result.Waiting, func(x, y Wait) int { return compareRefs(x.Ref, y.Ref) })
+	slices.SortFunc(a.result.Waiting, func(x, y Waiting) int { return compareRefs(x.Ref, y.Ref) })
 }
 
 func compareRefs(x, y Ref) int {

@@ -30,7 +30,7 @@ func TestRefs(t *testing.T) {
 {apiVersion: other.example.org/v1, kind: Gone, metadata: {name: x}}
 `)}
 	for pass := range 2 {
-		refs, err := c.Refs(t.Context(), set)
+		refs, err := c.Inventory(t.Context(), set)
 		if !reasonIs(err, KindUnknown) || ClassOf(err) != Transient {
 			t.Fatalf("pass %d: got error %v, want one with reason KindUnknown", pass, err)
 		}
@@ -52,7 +52,7 @@ func TestRefs(t *testing.T) {
 	}
 	c.now = func() time.Time { return time.Now().Add(remember) }
 	s.serve("other.example.org/v1 Gone gones")
-	if refs, err := c.Refs(t.Context(), set); err != nil || len(refs) != 12 {
+	if refs, err := c.Inventory(t.Context(), set); err != nil || len(refs) != 12 {
 		t.Errorf("after the kind has come: got %d refs and error %v, want 12 and none", len(refs), err)
 	}
 }
@@ -184,7 +184,7 @@ func TestApplyParallel(t *testing.T) {
 	for i := range objects {
 		fmt.Fprintf(&yaml, "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: c%d}}\n", i)
 	}
-	c := s.cluster(ClusterOptions{Parallel: limit})
+	c := s.cluster(ClusterOptions{MaxConcurrentRequests: limit})
 	set := Set{Bundle: bundleOf(t, yaml.String())}
 	result, err := c.Apply(t.Context(), set, nil)
 	if err != nil || len(result.Applied) != objects {
@@ -339,7 +339,7 @@ func TestApplyStops(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			s.serve(thingKind)
-			c := s.cluster(ClusterOptions{Parallel: 1})
+			c := s.cluster(ClusterOptions{MaxConcurrentRequests: 1})
 			set, done := Set{Bundle: bundleOf(t, module)}, Progress{}
 			s.on("PATCH "+configPath, tc.script)
 			result, err := c.Apply(t.Context(), set, &done)
@@ -380,7 +380,7 @@ func TestApplyNoAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = listener.Close()
-	c, err = New(&rest.Config{Host: "http://" + listener.Addr().String()}, nil, ClusterOptions{Parallel: 1})
+	c, err = New(&rest.Config{Host: "http://" + listener.Addr().String()}, nil, ClusterOptions{MaxConcurrentRequests: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -409,7 +409,7 @@ func TestApplyCanceled(t *testing.T) {
 // TestApplyIdleConnection: a server that closes an idle connection is not unreachable.
 func TestApplyIdleConnection(t *testing.T) {
 	s := newServer(t)
-	c := s.cluster(ClusterOptions{Parallel: 1})
+	c := s.cluster(ClusterOptions{MaxConcurrentRequests: 1})
 	set := Set{Bundle: bundleOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}")}
 	for range 20 {
 		if _, err := c.Apply(t.Context(), set, nil); err != nil {
@@ -472,7 +472,7 @@ func TestApplyOntoTerminating(t *testing.T) {
 	if err != nil || len(result.Failed) != 0 {
 		t.Fatalf("applying: %v, %+v", err, result)
 	}
-	i := slices.IndexFunc(result.Waiting, func(w Wait) bool { return w.Ref.Kind == "Namespace" })
+	i := slices.IndexFunc(result.Waiting, func(w Waiting) bool { return w.Ref.Kind == "Namespace" })
 	if i < 0 || result.Waiting[i].Reason != ObjectTerminating || !strings.Contains(result.Waiting[i].Message, "kubernetes") {
 		t.Errorf("got %v, want the namespace with its finalizer", result.Waiting)
 	}

@@ -38,7 +38,7 @@ func bundle50(b *testing.B) Set {
 func BenchmarkApply(b *testing.B) {
 	b.Run("engine", func(b *testing.B) {
 		set := bundle50(b)
-		c, err := New(&rest.Config{Host: "http://wire"}, &http.Client{Transport: &wire{}}, ClusterOptions{Parallel: 1})
+		c, err := New(&rest.Config{Host: "http://wire"}, &http.Client{Transport: &wire{}}, ClusterOptions{MaxConcurrentRequests: 1})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -55,7 +55,7 @@ func BenchmarkApply(b *testing.B) {
 	})
 	b.Run("unchanged", func(b *testing.B) {
 		set := bundle50(b)
-		c, err := New(&rest.Config{Host: "http://wire"}, &http.Client{Transport: &wire{}}, ClusterOptions{Parallel: 1})
+		c, err := New(&rest.Config{Host: "http://wire"}, &http.Client{Transport: &wire{}}, ClusterOptions{MaxConcurrentRequests: 1})
 		if err != nil {
 			b.Fatal(err)
 		}

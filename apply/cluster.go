@@ -23,11 +23,11 @@ import (
 
 // ClusterOptions limit what is asked of one cluster. The zero value is useful.
 type ClusterOptions struct {
-	// Parallel is how many requests may be under way at once, over all callers. 0 means 8.
-	Parallel int
-	// Timeout is how long the API server may take for one request. 0 means 10 s. A server that is alive answers by then
+	// MaxConcurrentRequests is how many requests may be under way at once, over all callers. 0 means 8.
+	MaxConcurrentRequests int
+	// RequestTimeout is how long the API server may take for one request. 0 means 10 s. A server that is alive answers by then
 	// that it could not make it; one that does not answer within 2 s more counts as unreachable.
-	Timeout time.Duration
+	RequestTimeout time.Duration
 	// KeepNamespaces are never deleted. nil means kyma-system. Namespaces that Kubernetes itself needs are kept in any case.
 	KeepNamespaces []string
 	// Observe, if set, is told of every request: method, HTTP status (0 for no answer) and the time it took.
@@ -77,11 +77,11 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 	// The transport adds the credential to every request. Following a redirect would hand it to another host.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
-	if opts.Parallel <= 0 {
-		opts.Parallel = 8
+	if opts.MaxConcurrentRequests <= 0 {
+		opts.MaxConcurrentRequests = 8
 	}
-	if opts.Timeout <= 0 {
-		opts.Timeout = 10 * time.Second
+	if opts.RequestTimeout <= 0 {
+		opts.RequestTimeout = 10 * time.Second
 	}
 	if opts.KeepNamespaces == nil {
 		opts.KeepNamespaces = []string{"kyma-system"}
@@ -89,9 +89,9 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 	return &Cluster{
 		http:    &client,
 		base:    &url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimSuffix(base.Path, "/")},
-		timeout: opts.Timeout,
-		query:   "timeout=" + url.QueryEscape(opts.Timeout.String()),
-		slots:   make(chan struct{}, opts.Parallel),
+		timeout: opts.RequestTimeout,
+		query:   "timeout=" + url.QueryEscape(opts.RequestTimeout.String()),
+		slots:   make(chan struct{}, opts.MaxConcurrentRequests),
 		keep:    append([]string{"default", "kube-node-lease", "kube-public", "kube-system"}, opts.KeepNamespaces...),
 		observe: opts.Observe,
 		now:     time.Now,
@@ -256,18 +256,18 @@ func (c *Cluster) forget(gvk schema.GroupVersionKind) {
 }
 
 func unknownKind(gvk schema.GroupVersionKind) *Error {
-	return &Error{Doing: "looking for kind " + gvk.Kind, Message: "the cluster does not serve " + gvk.Kind + " in " + gvk.GroupVersion().String(), reason: KindUnknown}
+	return &Error{Operation: "looking for kind " + gvk.Kind, Message: "the cluster does not serve " + gvk.Kind + " in " + gvk.GroupVersion().String(), reason: KindUnknown}
 }
 
 // checkPath refuses identities that cannot be a part of a URL path. What a bundle names is data, not a way around in the API.
 func checkPath(r Ref) *Error {
 	for _, segment := range []string{r.Group, r.Version, r.Namespace, r.Name} {
 		if problems := content.IsPathSegmentName(segment); problems != nil {
-			return &Error{Doing: "addressing", Ref: r, Message: fmt.Sprintf("%q cannot be part of an identity: %s", segment, strings.Join(problems, "; ")), reason: ObjectRefused}
+			return &Error{Operation: "addressing", Ref: r, Message: fmt.Sprintf("%q cannot be part of an identity: %s", segment, strings.Join(problems, "; ")), reason: ObjectRefused}
 		}
 	}
 	if r.Version == "" || r.Name == "" {
-		return &Error{Doing: "addressing", Ref: r, Message: "it has no version or no name", reason: ObjectRefused}
+		return &Error{Operation: "addressing", Ref: r, Message: "it has no version or no name", reason: ObjectRefused}
 	}
 	return nil
 }

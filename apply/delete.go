@@ -15,22 +15,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Deletion remembers what Delete has asked for, so that each object is deleted once and only looked at afterwards. Use one for
+// DeletionProgress remembers what Delete has asked for, so that each object is deleted once and only looked at afterwards. Use one for
 // each teardown. It lives in memory; losing it costs one more DELETE an object. The zero value is ready to use.
-type Deletion struct {
+type DeletionProgress struct {
 	mu    sync.Mutex
 	asked map[Ref]bool // by Ref.object: asked to go; true once it is gone; guarded by mu
 }
 
 // get returns whether an object was asked to go, and whether it is gone.
-func (d *Deletion) get(r Ref) (asked, gone bool) {
+func (d *DeletionProgress) get(r Ref) (asked, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	gone, asked = d.asked[r.object()]
 	return asked, gone
 }
 
-func (d *Deletion) set(r Ref, gone bool) {
+func (d *DeletionProgress) set(r Ref, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.asked == nil {
@@ -39,15 +39,15 @@ func (d *Deletion) set(r Ref, gone bool) {
 	d.asked[r.object()] = gone
 }
 
-func (d *Deletion) isGone(r Ref) bool {
+func (d *DeletionProgress) isGone(r Ref) bool {
 	_, gone := d.get(r)
 	return gone
 }
 
 // Teardown is how far a deletion has come.
 type Teardown struct {
-	// Gone do not exist any more: they can leave the inventory.
-	Gone []Ref
+	// Deleted do not exist any more: they can leave the inventory.
+	Deleted []Ref
 	// Kept are never deleted: namespaces of ClusterOptions, objects whose Ref says Keep, and what these need.
 	Kept []Ref
 	// Remaining still exist, each with what it waits for.
@@ -83,9 +83,9 @@ type Remaining struct {
 // these Refs in the inventory for as long as there is one.
 //
 // The error says that the cluster as a whole cannot be worked with now; what is not known to be gone is then Remaining.
-func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *Deletion) (Teardown, error) {
+func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *DeletionProgress) (Teardown, error) {
 	if asked == nil {
-		asked = new(Deletion)
+		asked = new(DeletionProgress)
 	}
 	var (
 		result Teardown
@@ -122,7 +122,7 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *Deletion) (Tear
 // deletion is one call of Delete.
 type deletion struct {
 	*Cluster
-	asked *Deletion
+	asked *DeletionProgress
 	kept  map[Ref]bool // by Ref.object
 }
 
@@ -163,7 +163,7 @@ func (d *deletion) postpone(t *Teardown, r Ref, message string) {
 	case d.kept[r.object()]:
 		t.Kept = append(t.Kept, r)
 	case d.asked.isGone(r):
-		t.Gone = append(t.Gone, r)
+		t.Deleted = append(t.Deleted, r)
 	default:
 		t.Remaining = append(t.Remaining, Remaining{Ref: r, Message: message})
 	}
@@ -186,7 +186,7 @@ func (d *deletion) phase(ctx context.Context, members []Ref, result *Teardown) e
 		case left[i] != nil:
 			result.Remaining = append(result.Remaining, *left[i])
 		case tried[i]:
-			result.Gone = append(result.Gone, r)
+			result.Deleted = append(result.Deleted, r)
 		default:
 			d.postpone(result, r, "waits until the cluster can be worked with")
 		}
@@ -195,7 +195,7 @@ func (d *deletion) phase(ctx context.Context, members []Ref, result *Teardown) e
 }
 
 // deleteOne moves one object on and returns what is left of it. Its error concerns the whole cluster.
-func (c *Cluster) deleteOne(ctx context.Context, ref Ref, asked *Deletion) (*Remaining, error) {
+func (c *Cluster) deleteOne(ctx context.Context, ref Ref, asked *DeletionProgress) (*Remaining, error) {
 	if err := checkPath(ref); err != nil {
 		asked.set(ref, true) // such an object cannot exist
 		return nil, nil
@@ -361,7 +361,7 @@ func (c *Cluster) instances(ctx context.Context, definition Ref) string {
 }
 
 // listAny lists custom resources by group and plural, in whatever version the cluster serves.
-func (c *Cluster) listAny(ctx context.Context, group, plural string, limit int) (found []Found, next string, err error) {
+func (c *Cluster) listAny(ctx context.Context, group, plural string, limit int) (found []ObjectMetadata, next string, err error) {
 	r := request{method: http.MethodGet, path: "/apis/" + group, doing: "asking which versions are served of " + group}
 	var versions struct {
 		PreferredVersion struct {
@@ -375,8 +375,8 @@ func (c *Cluster) listAny(ctx context.Context, group, plural string, limit int) 
 	return c.page(ctx, version, resource{plural: plural}, "", "limit="+strconv.Itoa(limit))
 }
 
-// Waits says what the teardown waits for: the first objects that remain, each with what keeps it. It is stable as long as that is.
-func (t *Teardown) Waits() string {
+// WaitMessage says what the teardown waits for: the first objects that remain, each with what keeps it. It is stable as long as that is.
+func (t *Teardown) WaitMessage() string {
 	const most = 3 // a message is read by people
 	var parts []string
 	for _, r := range t.Remaining[:min(most, len(t.Remaining))] {

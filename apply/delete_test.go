@@ -20,7 +20,7 @@ func installed(t *testing.T) (*server, *Cluster, []Ref) {
 	s.serve(thingKind)
 	c := s.cluster(ClusterOptions{})
 	set := Set{Bundle: bundleOf(t, module)}
-	refs, err := c.Refs(t.Context(), set)
+	refs, err := c.Inventory(t.Context(), set)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,15 +41,15 @@ func deletes(paths ...string) []string {
 
 func TestDeleteOrder(t *testing.T) {
 	s, c, refs := installed(t)
-	var asked Deletion
+	var asked DeletionProgress
 	teardown, err := c.Delete(t.Context(), refs, &asked)
-	if err != nil || !teardown.Done() || len(teardown.Gone) != len(refs) {
+	if err != nil || !teardown.Done() || len(teardown.Deleted) != len(refs) {
 		t.Fatalf("deleting: %v, %+v", err, teardown)
 	}
 	checkPhases(t, [][]string{deletes(thingPath), deletes(hookPath), deletes(managerPath, servicePath),
 		deletes(accountPath, bindingPath, configPath, rolePath), deletes(definitionPath), deletes(namespacePath)}, s.take())
 
-	if teardown, err = c.Delete(t.Context(), refs, &asked); err != nil || !teardown.Done() || len(teardown.Gone) != len(refs) {
+	if teardown, err = c.Delete(t.Context(), refs, &asked); err != nil || !teardown.Done() || len(teardown.Deleted) != len(refs) {
 		t.Errorf("deleting what is gone: %v, %+v", err, teardown)
 	}
 	if sent := s.take(); len(sent) > 0 {
@@ -72,11 +72,11 @@ func TestDeleteBlocked(t *testing.T) {
 	}
 	hold(thingPath, "z.example.com/b", "a.example.com/a")
 	hold(configPath, "example.com/hold")
-	var asked Deletion
+	var asked DeletionProgress
 	step := func(reason string, want []string, remaining int) Teardown {
 		t.Helper()
 		teardown, err := c.Delete(t.Context(), refs, &asked)
-		if err != nil || len(teardown.Remaining) != remaining || len(teardown.Gone)+remaining != len(refs) {
+		if err != nil || len(teardown.Remaining) != remaining || len(teardown.Deleted)+remaining != len(refs) {
 			t.Fatalf("%s: %v, %+v", reason, err, teardown)
 		}
 		if diff := cmp.Diff(slices.Sorted(slices.Values(want)), slices.Sorted(slices.Values(s.take()))); diff != "" {
@@ -116,7 +116,7 @@ func TestDeleteBlocked(t *testing.T) {
 func TestDeleteRefused(t *testing.T) {
 	s, c, refs := installed(t)
 	s.on("DELETE "+managerPath, refusing(http.StatusForbidden, "Forbidden", `admission webhook "w" denied the request: in use`))
-	var asked Deletion
+	var asked DeletionProgress
 	teardown, err := c.Delete(t.Context(), refs, &asked)
 	if err != nil || len(teardown.Remaining) == 0 {
 		t.Fatalf("deleting: %v, %+v", err, teardown)
@@ -129,7 +129,7 @@ func TestDeleteRefused(t *testing.T) {
 		t.Error("others of the phase are deleted")
 	}
 	s.on("DELETE "+managerPath, nil)
-	if text := teardown.Waits(); !strings.Contains(text, "in use") || !strings.HasSuffix(text, "(and 4 more)") {
+	if text := teardown.WaitMessage(); !strings.Contains(text, "in use") || !strings.HasSuffix(text, "(and 4 more)") {
 		t.Errorf("got %q, want the first of what remains", text)
 	}
 	if teardown, err = c.Delete(t.Context(), refs, &asked); err != nil || !teardown.Done() {
@@ -140,9 +140,9 @@ func TestDeleteRefused(t *testing.T) {
 func TestDeleteStops(t *testing.T) {
 	s, c, refs := installed(t)
 	s.on("DELETE "+hookPath, refusing(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
-	var asked Deletion
+	var asked DeletionProgress
 	teardown, err := c.Delete(t.Context(), refs, &asked)
-	if ClassOf(err) != Unauthorized || len(teardown.Gone) != 1 || len(teardown.Remaining) != 9 {
+	if ClassOf(err) != Unauthorized || len(teardown.Deleted) != 1 || len(teardown.Remaining) != 9 {
 		t.Errorf("got error %v, %+v, want only the custom resource gone", err, teardown)
 	}
 	if diff := cmp.Diff(deletes(thingPath, hookPath), s.take()); diff != "" {
@@ -186,7 +186,7 @@ func TestDeleteWithoutKind(t *testing.T) {
 		t.Errorf("got requests %v, want a DELETE in the served version", sent)
 	}
 	foreign := []Ref{{Group: "foo.example.com", Version: "v1", Kind: "Foo", Name: "a"}, {Group: "policy", Version: "v1beta1", Kind: "PodSecurityPolicy", Name: "b"}}
-	if teardown, err = c.Delete(t.Context(), foreign, nil); err != nil || !teardown.Done() || len(teardown.Gone) != 2 {
+	if teardown, err = c.Delete(t.Context(), foreign, nil); err != nil || !teardown.Done() || len(teardown.Deleted) != 2 {
 		t.Errorf("no version: got %v, %+v", err, teardown)
 	}
 	s.on("GET /apis/bar.example.com/v1", refusing(http.StatusServiceUnavailable, "ServiceUnavailable", "the API service is down"))
@@ -202,7 +202,7 @@ func TestDeleteNamesWhatIsLeft(t *testing.T) {
 	s.stored[second] = map[string]any{"kind": "Thing", "metadata": map[string]any{"name": "mine", "namespace": "other", "finalizers": []any{"example.com/keep"}}}
 	s.mu.Unlock()
 	s.change(definitionPath, func(o map[string]any) { o["metadata"].(map[string]any)["finalizers"] = []any{instanceCleanup} })
-	var asked Deletion
+	var asked DeletionProgress
 	for range 2 {
 		if _, err := c.Delete(t.Context(), refs, &asked); err != nil {
 			t.Fatal(err)

@@ -49,7 +49,7 @@
 // gets one DELETE (or none, if the inventory says Keep), whose answer tells whether it is gone; only what lingers is looked at
 // again, and what it waits for is named.
 //
-// States reads what a custom resource says of its module: .status.state, rules, or an expression. Only rules are compiled, and once.
+// StateEvaluator reads what a custom resource says of its module: .status.state, rules, or an expression. Only rules are compiled, and once.
 //
 // Requests are made with net/http on the transport that client-go prepares, not with client-go's request type, because that
 // one reads answers without a limit and sleeps when told to retry. Every request has a deadline, and the API server is told

@@ -23,8 +23,8 @@ type Drifted struct {
 	Missing bool
 	// Fields that differ, at most ten, sorted: "spec.template.spec.containers[name=manager].image".
 	Fields []string
-	// By are the field managers that own those fields now, sorted.
-	By []string
+	// Managers are the field managers that own those fields now, sorted.
+	Managers []string
 }
 
 // String says what is wrong with the object.
@@ -36,8 +36,8 @@ func (d Drifted) String() string {
 	if len(d.Fields) > 0 {
 		text += " in " + strings.Join(d.Fields, ", ")
 	}
-	if len(d.By) > 0 {
-		text += ", changed by " + strings.Join(d.By, ", ")
+	if len(d.Managers) > 0 {
+		text += ", changed by " + strings.Join(d.Managers, ", ")
 	}
 	return text
 }
@@ -45,7 +45,7 @@ func (d Drifted) String() string {
 // maxFields is how many fields of an object are named.
 const maxFields = 10
 
-// Drift finds the objects of a Set that are missing or differ from what it says, with one GET each and without writing. only
+// FindDrift finds the objects of a Set that are missing or differ from what it says, with one GET each and without writing. only
 // restricts it to some of them. It takes the API server's own record of field ownership as the truth: whoever changes or removes a
 // field that we applied takes it from us, so that fields which are still ours have not changed. Fields that the Set says
 // nothing about (defaults, status, what others add) are never drift.
@@ -61,7 +61,7 @@ const maxFields = 10
 // Drift writes down in p (which may be nil) what it found to be right and forgets what is not, so that an Apply with p
 // afterwards heals exactly what has drifted. An object that may not be read counts as not drifted; errors of that kind are
 // joined in the error. If the cluster as a whole cannot be worked with, the error says so and nothing is reported.
-func (c *Cluster) Drift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
+func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
 	items, _, err := c.plan(ctx, set) // what the cluster cannot have, or whose policy cannot be read, is for Apply to report
 	if err != nil {
 		return nil, err
@@ -135,7 +135,7 @@ func (c *Cluster) inspect(ctx context.Context, set Set, it *item, p *Progress) (
 		p.applied(it.ref, it.content, m, it.fields(m, set.owner()), false)
 		return nil, nil
 	}
-	return &Drifted{Ref: it.ref, Fields: fields, By: ownersOf(fields, m, set.owner())}, nil
+	return &Drifted{Ref: it.ref, Fields: fields, Managers: ownersOf(fields, m, set.owner())}, nil
 }
 
 // owned is a tree of fields as the API server writes it (FieldsV1): "f:name" for a member, `k:{"name":"x"}` for a list item

@@ -18,7 +18,7 @@ func TestDrift(t *testing.T) {
 	var done Progress
 	// Nothing is known after a restart: the objects are compared by value, and then known.
 	for pass, accept := range []string{jsonType, metadataType} {
-		drifted, err := c.Drift(t.Context(), set, &done)
+		drifted, err := c.FindDrift(t.Context(), set, &done)
 		if err != nil || len(drifted) != 0 {
 			t.Fatalf("pass %d: %v, %v", pass, drifted, err)
 		}
@@ -54,18 +54,18 @@ func TestDrift(t *testing.T) {
 	s.mu.Unlock()
 	s.change(rolePath, func(o map[string]any) { o["metadata"].(map[string]any)["deletionTimestamp"] = "2026-01-02T03:04:05Z" })
 	want := []Drifted{
-		{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}, Fields: []string{"data"}, By: []string{"kubectl-edit"}},
+		{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}, Fields: []string{"data"}, Managers: []string{"kubectl-edit"}},
 		{Ref: Ref{Version: "v1", Kind: "ServiceAccount", Namespace: "default", Name: "account"}, Missing: true},
 		{Ref: Ref{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "ClusterRole", Name: "role"}, Missing: true},
 	}
-	one, err := c.Drift(t.Context(), set, &done, want[0].Ref)
+	one, err := c.FindDrift(t.Context(), set, &done, want[0].Ref)
 	if diff := cmp.Diff(want[:1], one); diff != "" || err != nil {
 		t.Errorf("one object (-want +got):\n%s%v", diff, err)
 	}
 	if sent := s.take(); len(sent) != 1 {
 		t.Errorf("got requests %v, want one", sent)
 	}
-	drifted, err := c.Drift(t.Context(), set, &done)
+	drifted, err := c.FindDrift(t.Context(), set, &done)
 	if diff := cmp.Diff(want, drifted); diff != "" || err != nil {
 		t.Errorf("drifted (-want +got):\n%s%v", diff, err)
 	}
@@ -84,7 +84,7 @@ func TestDrift(t *testing.T) {
 		t.Errorf("healing: %v, %+v", err, result)
 	}
 	checkPhases(t, [][]string{patches(accountPath, configPath, rolePath)}, s.take())
-	if drifted, err := c.Drift(t.Context(), set, &done); err != nil || len(drifted) != 0 {
+	if drifted, err := c.FindDrift(t.Context(), set, &done); err != nil || len(drifted) != 0 {
 		t.Errorf("after healing: %v, %v", drifted, err)
 	}
 }
@@ -96,12 +96,12 @@ func TestDriftErrors(t *testing.T) {
 	s.mu.Lock()
 	delete(s.stored, rolePath)
 	s.mu.Unlock()
-	drifted, err := c.Drift(t.Context(), set, nil)
+	drifted, err := c.FindDrift(t.Context(), set, nil)
 	if !reasonIs(err, RuntimeForbidden) || len(drifted) != 1 {
 		t.Errorf("got %v and %v, want what could be seen and an error", drifted, err)
 	}
 	s.on("GET "+configPath, refusing(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
-	if drifted, err = c.Drift(t.Context(), set, nil); ClassOf(err) != Unauthorized || drifted != nil {
+	if drifted, err = c.FindDrift(t.Context(), set, nil); ClassOf(err) != Unauthorized || drifted != nil {
 		t.Errorf("got %v and %v, want only the error", drifted, err)
 	}
 }
@@ -209,12 +209,12 @@ func TestDriftOfAnother(t *testing.T) {
 	}
 	s.take()
 	set.Bundle = bundleOf(t, strings.ReplaceAll(module, `a: "1"`, `a: "2"`))
-	drifted, err := c.Drift(t.Context(), set, &done)
+	drifted, err := c.FindDrift(t.Context(), set, &done)
 	if err != nil || len(drifted) != 1 || drifted[0].Fields[0] != "data.a" {
 		t.Errorf("got %v, %v, want the changed field", drifted, err)
 	}
 	set.Overlay = render.Overlay{Labels: map[string]string{"new": "1"}}
-	if drifted, err = c.Drift(t.Context(), set, &done); err != nil || len(drifted) != 10 {
+	if drifted, err = c.FindDrift(t.Context(), set, &done); err != nil || len(drifted) != 10 {
 		t.Errorf("got %d drifted, %v, want all", len(drifted), err)
 	}
 }

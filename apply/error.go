@@ -77,8 +77,8 @@ var advice = map[string]string{
 
 // Error is the failure of one request, and the only error type of this package but for those of a context.
 type Error struct {
-	// Doing is what was tried: "applying", "deleting", "reading".
-	Doing string
+	// Operation is what was tried: "applying", "deleting", "reading".
+	Operation string
 	// Ref is the object, zero if the request was about none.
 	Ref Ref
 	// Code is the HTTP status, 0 if there was no answer.
@@ -119,7 +119,7 @@ func (e *Error) Webhook() string {
 // Error names the object, the API server's own words, and what to do.
 func (e *Error) Error() string {
 	var b strings.Builder
-	b.WriteString(e.Doing)
+	b.WriteString(e.Operation)
 	if e.Ref.Kind != "" {
 		b.WriteString(" " + e.Ref.String())
 	}
@@ -193,7 +193,7 @@ func (r *request) failed(ctx context.Context, wait time.Duration, err error) err
 	if errors.Is(err, context.DeadlineExceeded) {
 		message = fmt.Sprintf("no answer within %s", wait)
 	}
-	return &Error{Doing: r.doing, Ref: r.ref, Message: bounded(message), reason: RuntimeUnreachable, err: err}
+	return &Error{Operation: r.doing, Ref: r.ref, Message: bounded(message), reason: RuntimeUnreachable, err: err}
 }
 
 // plain is what an error of a connection says without our own port, which is another one each time: messages end up in a status.
@@ -220,7 +220,7 @@ func plain(err error) string {
 
 // refused makes an Error of an answer that is not a success.
 func (r *request) refused(code int, header http.Header, body []byte) *Error {
-	e := &Error{Doing: r.doing, Ref: r.ref, Code: code}
+	e := &Error{Operation: r.doing, Ref: r.ref, Code: code}
 	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds >= 0 {
 		e.RetryAfter = time.Duration(min(seconds, 3600)) * time.Second
 	}

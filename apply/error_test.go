@@ -37,7 +37,7 @@ func TestPlain(t *testing.T) {
 }
 
 func TestClassOf(t *testing.T) {
-	e := &Error{Doing: "applying", reason: RuntimeUnreachable, err: io.EOF}
+	e := &Error{Operation: "applying", reason: RuntimeUnreachable, err: io.EOF}
 	if ClassOf(fmt.Errorf("somewhere: %w", e)) != Unreachable || ClassOf(errors.Join(nil, e)) != Unreachable || !errors.Is(e, io.EOF) {
 		t.Error("a wrapped error keeps its class and its cause")
 	}
@@ -45,7 +45,7 @@ func TestClassOf(t *testing.T) {
 		t.Error("every other error is transient")
 	}
 	for reason, text := range advice {
-		if message := (&Error{Doing: "applying", Message: "no", reason: reason}).Error(); !strings.HasSuffix(message, text) {
+		if message := (&Error{Operation: "applying", Message: "no", reason: reason}).Error(); !strings.HasSuffix(message, text) {
 			t.Errorf("%s: got %q, want advice at its end", reason, message)
 		}
 	}

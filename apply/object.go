@@ -14,14 +14,14 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Found is the metadata of an object that List has found.
-type Found struct {
+// ObjectMetadata is the metadata of an object that List has found.
+type ObjectMetadata struct {
 	Ref
 	UID string
-	// Deleted is when its deletion began; zero if it has not.
-	Deleted    time.Time
-	Finalizers []string
-	Labels     map[string]string
+	// DeletionTime is when its deletion began; zero if it has not.
+	DeletionTime time.Time
+	Finalizers   []string
+	Labels       map[string]string
 
 	annotations map[string]string
 }
@@ -56,8 +56,8 @@ func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, ow
 	return c.create(ctx, obj, owner, true)
 }
 
-// CreateUnseen is Create without the look, for an object that is most probably not there. If it is, the API server refuses the request.
-func (c *Cluster) CreateUnseen(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
+// CreateWithoutRead is Create without the look, for an object that is most probably not there. If it is, the API server refuses the request.
+func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
 	return c.create(ctx, obj, owner, false)
 }
 
@@ -84,7 +84,7 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 		r := request{method: http.MethodGet, path: path, accept: metadataType, doing: "looking for", ref: ref}
 		switch err := c.do(ctx, &r, nil); {
 		case err == nil:
-			return ref, &Error{Doing: "creating", Ref: ref, Message: "it exists already", reason: ObjectExists}
+			return ref, &Error{Operation: "creating", Ref: ref, Message: "it exists already", reason: ObjectExists}
 		case !reasonIs(err, ObjectNotFound) && !reasonIs(err, NamespaceNotFound):
 			c.unlearn(gvk, err)
 			return ref, err
@@ -98,7 +98,7 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 		accept: metadataType, contentType: applyType, body: body, doing: "creating", ref: ref}
 	err = c.do(ctx, &r, nil)
 	if reasonIs(err, ObjectConflict) {
-		return ref, &Error{Doing: "creating", Ref: ref, Message: "somebody else has just created it", reason: ObjectExists}
+		return ref, &Error{Operation: "creating", Ref: ref, Message: "somebody else has just created it", reason: ObjectExists}
 	}
 	c.unlearn(gvk, err)
 	return ref, err
@@ -125,12 +125,12 @@ func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
 
 // List finds the objects of a kind in one namespace, or with "" in all, metadata only, a page of 500 at a time. An error with
 // reason KindUnknown means that there can be none in this version.
-func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespace string) ([]Found, error) {
+func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespace string) ([]ObjectMetadata, error) {
 	res, err := c.resolve(ctx, gvk)
 	if err != nil {
 		return nil, err
 	}
-	var all []Found
+	var all []ObjectMetadata
 	query := "limit=500"
 	for {
 		found, next, err := c.page(ctx, gvk.GroupVersion(), res, namespace, query)
@@ -150,7 +150,7 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 }
 
 // page reads one page of a list and returns where the next begins.
-func (c *Cluster) page(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (found []Found, next string, err error) {
+func (c *Cluster) page(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (found []ObjectMetadata, next string, err error) {
 	var list struct {
 		Metadata struct {
 			Continue string `json:"continue"`
@@ -172,9 +172,9 @@ func (c *Cluster) page(ctx context.Context, version schema.GroupVersion, res res
 	}
 	for i := range list.Items {
 		m := &list.Items[i].Metadata
-		f := Found{Ref: Ref{Group: version.Group, Version: version.Version, Namespace: m.Namespace, Name: m.Name}, UID: m.UID, Finalizers: m.Finalizers, Labels: m.Labels, annotations: m.Annotations}
+		f := ObjectMetadata{Ref: Ref{Group: version.Group, Version: version.Version, Namespace: m.Namespace, Name: m.Name}, UID: m.UID, Finalizers: m.Finalizers, Labels: m.Labels, annotations: m.Annotations}
 		if m.DeletionTimestamp != nil {
-			f.Deleted = m.DeletionTimestamp.Time
+			f.DeletionTime = m.DeletionTimestamp.Time
 		}
 		found = append(found, f)
 	}

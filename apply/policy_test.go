@@ -47,7 +47,7 @@ func TestTakeover(t *testing.T) {
 	set := annotated(t, `{a: "1", b: "2", c: "3"}`, nil)
 
 	result, sent := s.apply(c, set, nil)
-	want := []Takeover{{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}, Fields: []string{"data.a", "data.b"}, From: []string{"flux", "kubectl-edit"}}}
+	want := []Takeover{{Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "mod", Name: "config"}, Fields: []string{"data.a", "data.b"}, Managers: []string{"flux", "kubectl-edit"}}}
 	if diff := cmp.Diff(want, result.TakenOver); diff != "" || len(result.Applied) != 1 || !result.Done() {
 		t.Errorf("taken over (-want +got):\n%s\n%+v", diff, result)
 	}
@@ -86,13 +86,13 @@ func TestCreateOnly(t *testing.T) {
 	if _, sent := s.apply(c, newer, &fresh); len(sent) != 0 {
 		t.Errorf("now it is known: got %v, want nothing sent", sent)
 	}
-	if drifted, err := c.Drift(t.Context(), newer, &fresh); err != nil || len(drifted) != 0 {
+	if drifted, err := c.FindDrift(t.Context(), newer, &fresh); err != nil || len(drifted) != 0 {
 		t.Errorf("what others write is no drift: got %v, %v", drifted, err)
 	}
 	s.mu.Lock()
 	delete(s.stored, configPath)
 	s.mu.Unlock()
-	if drifted, err := c.Drift(t.Context(), newer, &fresh); err != nil || len(drifted) != 1 || !drifted[0].Missing {
+	if drifted, err := c.FindDrift(t.Context(), newer, &fresh); err != nil || len(drifted) != 1 || !drifted[0].Missing {
 		t.Errorf("its absence is drift: got %v, %v", drifted, err)
 	}
 	if result, _ := s.apply(c, newer, &fresh); len(result.Applied) != 1 {
@@ -128,15 +128,15 @@ func TestIgnorePaths(t *testing.T) {
 		fields := o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)["fieldsV1"].(map[string]any)
 		delete(fields["f:data"].(map[string]any), "f:a")
 	})
-	if drifted, err := c.Drift(t.Context(), set, &p); err != nil || len(drifted) != 0 || !p.Applied(refOfConfig) {
+	if drifted, err := c.FindDrift(t.Context(), set, &p); err != nil || len(drifted) != 0 || !p.IsApplied(refOfConfig) {
 		t.Errorf("an ignored field is no drift by the record: got %v, %v", drifted, err)
 	}
-	if drifted, err := c.Drift(t.Context(), set, nil); err != nil || len(drifted) != 0 {
+	if drifted, err := c.FindDrift(t.Context(), set, nil); err != nil || len(drifted) != 0 {
 		t.Errorf("nor by its value: got %v, %v", drifted, err)
 	}
 
 	s.take()
-	if drifted, err := c.Drift(t.Context(), set, &p); err != nil || len(drifted) != 0 || !strings.Contains(s.accepts["GET "+configPath], "PartialObjectMetadata") {
+	if drifted, err := c.FindDrift(t.Context(), set, &p); err != nil || len(drifted) != 0 || !strings.Contains(s.accepts["GET "+configPath], "PartialObjectMetadata") {
 		t.Errorf("and then it is seen by the record again: got %v, %v", drifted, err)
 	}
 
@@ -152,7 +152,7 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("again: got %v", sent)
 	}
 	s.change(configPath, func(o map[string]any) { o["data"].(map[string]any)["c"] = "theirs" })
-	if drifted, err := c.Drift(t.Context(), newer, nil); err != nil || len(drifted) != 1 || !slices.Equal(drifted[0].Fields, []string{"data.c"}) {
+	if drifted, err := c.FindDrift(t.Context(), newer, nil); err != nil || len(drifted) != 1 || !slices.Equal(drifted[0].Fields, []string{"data.c"}) {
 		t.Errorf("others fields drift: got %v, %v", drifted, err)
 	}
 
@@ -213,11 +213,11 @@ func TestPolicyInvalid(t *testing.T) {
 			if len(sent) != 0 || len(result.Failed) != 1 || result.Failed[0].Reason() != ObjectRefused || !strings.Contains(result.Failed[0].Error(), tc.message) {
 				t.Fatalf("%s: got %v with %v, want %q", tc.reason, result.Failed, sent, tc.message)
 			}
-			refs, err := c.Refs(t.Context(), set)
+			refs, err := c.Inventory(t.Context(), set)
 			if err != nil || len(refs) != 1 || refs[0].Keep != tc.keep {
 				t.Errorf("it stays in the inventory: got %v, %v", refs, err)
 			}
-			if drifted, err := c.Drift(t.Context(), set, nil); err != nil || len(drifted) != 0 {
+			if drifted, err := c.FindDrift(t.Context(), set, nil); err != nil || len(drifted) != 0 {
 				t.Errorf("it is for Apply to report: got %v, %v", drifted, err)
 			}
 		})
@@ -349,13 +349,13 @@ func TestKeep(t *testing.T) {
 		"{name: config, namespace: mod}", "{name: config, namespace: mod, annotations: {"+AnnotationPrune+": keep}}").Replace(module)
 	set := Set{Bundle: bundleOf(t, kept)}
 	s.apply(c, set, nil)
-	refs, err := c.Refs(t.Context(), set)
+	refs, err := c.Inventory(t.Context(), set)
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.take()
 	teardown, err := c.Delete(t.Context(), refs, nil)
-	if err != nil || !teardown.Done() || len(teardown.Gone) != 6 {
+	if err != nil || !teardown.Done() || len(teardown.Deleted) != 6 {
 		t.Fatalf("deleting: %v, %+v", err, teardown)
 	}
 	var got []string

@@ -58,13 +58,13 @@ func number(resourceVersion string) uint64 {
 	return n
 }
 
-// Ours reports whether an event about an object tells nothing that we do not know: it is our own write, an older one, or a
+// ObserveEvent reports whether an event about an object tells nothing that we do not know: it is our own write, an older one, or a
 // change of status only. An empty uid or resourceVersion and a generation of 0 mean that the event does not say it.
 //
 // For kinds with a generation, a change of only labels or annotations counts as ours too, since nothing but Drift can tell
 // it from a change of status. An event that arrives while its object is being applied is compared with the answer when that
 // comes: if somebody else has written in between, Apply names the object in Result.Waiting.
-func (p *Progress) Ours(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
+func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key, version := ref.key(), number(resourceVersion)
@@ -85,8 +85,8 @@ func (p *Progress) Ours(ref Ref, uid types.UID, generation int64, resourceVersio
 	return generation != 0 && generation == r.generation
 }
 
-// Read notes that an object was read. Events about it that are older tell nothing, see Known.
-func (p *Progress) Read(ref Ref, uid types.UID, generation int64, resourceVersion string) {
+// ObserveRead notes that an object was read. Events about it that are older tell nothing, see Known.
+func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourceVersion string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
@@ -105,8 +105,8 @@ func (p *Progress) Read(ref Ref, uid types.UID, generation int64, resourceVersio
 	p.objects[key] = r
 }
 
-// Known reports whether an event about an object tells of a version that was written or read here already, or of an older one.
-func (p *Progress) Known(ref Ref, uid types.UID, resourceVersion string) bool {
+// IsKnownVersion reports whether an event about an object tells of a version that was written or read here already, or of an older one.
+func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r, version := p.objects[ref.key()], number(resourceVersion)
@@ -123,8 +123,8 @@ func (p *Progress) Forget(refs ...Ref) {
 	}
 }
 
-// Applied reports whether the object was applied and, as far as is known, has stayed so.
-func (p *Progress) Applied(ref Ref) bool {
+// IsApplied reports whether the object was applied and, as far as is known, has stayed so.
+func (p *Progress) IsApplied(ref Ref) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.key()].content != 0
@@ -216,10 +216,10 @@ func (p *Progress) applied(ref Ref, content uint64, m *metadata, fields uint64, 
 	return true
 }
 
-// Served notes that a kind is served which this CustomResourceDefinition defines, for instance because an object of it was created. If it was
+// MarkServed notes that a kind is served which this CustomResourceDefinition defines, for instance because an object of it was created. If it was
 // applied, Ready need not ask for it.
-func (p *Progress) Served(definition Ref) {
-	if p.Applied(definition) {
+func (p *Progress) MarkServed(definition Ref) {
+	if p.IsApplied(definition) {
 		p.setFresh(definition, false)
 	}
 }

@@ -35,17 +35,17 @@ func TestOurs(t *testing.T) {
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var p Progress
-			if p.Ours(ref, tc.uid, tc.generation, tc.version) {
+			if p.ObserveEvent(ref, tc.uid, tc.generation, tc.version) {
 				t.Error("an object that was never applied is not ours")
 			}
 			p.begin(ref)
 			p.applied(ref, 1, tc.answer, 1, true)
 			other := ref
 			other.Version = "v2"
-			if got := p.Ours(other, tc.uid, tc.generation, tc.version); got != tc.want {
+			if got := p.ObserveEvent(other, tc.uid, tc.generation, tc.version); got != tc.want {
 				t.Errorf("%s: got %t, want %t", tc.reason, got, tc.want)
 			}
-			if p.Forget(ref); p.Ours(ref, tc.uid, tc.generation, tc.version) || p.Applied(ref) {
+			if p.Forget(ref); p.ObserveEvent(ref, tc.uid, tc.generation, tc.version) || p.IsApplied(ref) {
 				t.Error("a forgotten object is not ours")
 			}
 		})
@@ -81,12 +81,12 @@ func TestKnown(t *testing.T) {
 				p.applied(ref, 1, &metadata{UID: "u", ResourceVersion: "100", Generation: 3}, 1, true)
 			}
 			if r := tc.read; r != nil {
-				p.Read(ref, types.UID(r.UID), r.Generation, r.ResourceVersion)
+				p.ObserveRead(ref, types.UID(r.UID), r.Generation, r.ResourceVersion)
 			}
-			if got := p.Known(ref, tc.uid, tc.version); got != tc.want {
+			if got := p.IsKnownVersion(ref, tc.uid, tc.version); got != tc.want {
 				t.Errorf("%s: got %t, want %t", tc.reason, got, tc.want)
 			}
-			if p.Applied(ref) != tc.applied {
+			if p.IsApplied(ref) != tc.applied {
 				t.Error("what was only read counts as applied, or the other way round")
 			}
 		})
@@ -116,7 +116,7 @@ func TestOursUnderWay(t *testing.T) {
 			c := s.cluster(ClusterOptions{})
 			var p Progress
 			s.before = func(r *http.Request) {
-				if !p.Ours(tc.ref, "", tc.generation, strconv.Itoa(tc.version)) {
+				if !p.ObserveEvent(tc.ref, "", tc.generation, strconv.Itoa(tc.version)) {
 					t.Errorf("an event while it is being applied must wait for the answer")
 				}
 			}
@@ -129,7 +129,7 @@ func TestOursUnderWay(t *testing.T) {
 			}
 			set := Set{Bundle: bundleOf(t, yaml)}
 			result, err := c.Apply(t.Context(), set, &p)
-			if err != nil || result.Done() != tc.want || p.Applied(tc.ref) != tc.want {
+			if err != nil || result.Done() != tc.want || p.IsApplied(tc.ref) != tc.want {
 				t.Fatalf("%s: got %v, %+v", tc.reason, err, result)
 			}
 			if !tc.want && (result.Waiting[0].Reason != ChangedMeanwhile || !strings.Contains(result.Waiting[0].Message, "somebody else")) {

@@ -42,18 +42,18 @@ var judged = map[schema.GroupKind]bool{
 	definitionKind:                       true,
 }
 
-// Ready reads the objects among refs whose readiness means something, one GET each, and returns those that are not ready, in
+// CheckReady reads the objects among refs whose readiness means something, one GET each, and returns those that are not ready, in
 // the order of refs. The rules are those of kstatus, but that a Job counts once it is complete. Where a workload is not
 // ready, a look at its newest pods finds the reason.
 //
 // p may be nil; with it, a CustomResourceDefinition that was established once is not read again, and it knows the versions that were
 // read. The error says that the cluster as a whole cannot be worked with now.
-func (c *Cluster) Ready(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
+func (c *Cluster) CheckReady(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.ready(ctx, refs, p, c.explain)
 }
 
-// ReadyBriefly is Ready without the look at pods, which is not worth its two requests right after a workload was created: nothing has failed yet.
-func (c *Cluster) ReadyBriefly(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
+// CheckReadyWithoutPods is Ready without the look at pods, which is not worth its two requests right after a workload was created: nothing has failed yet.
+func (c *Cluster) CheckReadyWithoutPods(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.ready(ctx, refs, p, func(context.Context, *unstructured.Unstructured) (string, bool, error) { return "", false, nil })
 }
 
@@ -131,7 +131,7 @@ func (c *Cluster) judge(ctx context.Context, ref Ref, p *Progress, explain expla
 		return nil, err
 	}
 	if p != nil {
-		p.Read(ref, u.GetUID(), u.GetGeneration(), u.GetResourceVersion())
+		p.ObserveRead(ref, u.GetUID(), u.GetGeneration(), u.GetResourceVersion())
 	}
 	verdict, err := status.Compute(u)
 	if err != nil {

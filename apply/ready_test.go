@@ -72,7 +72,7 @@ func TestReady(t *testing.T) {
 					selector = r.URL.Query().Get("labelSelector")
 				}
 			}
-			notReady, err := s.cluster(ClusterOptions{}).Ready(t.Context(), []Ref{ref, {Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "b"}}, nil)
+			notReady, err := s.cluster(ClusterOptions{}).CheckReady(t.Context(), []Ref{ref, {Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "b"}}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -121,7 +121,7 @@ func TestReadyKinds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
 			s.put(t, tc.path, tc.text)
-			notReady, err := s.cluster(ClusterOptions{}).Ready(t.Context(), []Ref{tc.ref}, nil)
+			notReady, err := s.cluster(ClusterOptions{}).CheckReady(t.Context(), []Ref{tc.ref}, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +145,7 @@ func TestReadyDefinitionOnce(t *testing.T) {
 	c := s.cluster(ClusterOptions{})
 	var done Progress
 	for range 2 {
-		if notReady, err := c.Ready(t.Context(), []Ref{ref}, &done); err != nil || len(notReady) > 0 {
+		if notReady, err := c.CheckReady(t.Context(), []Ref{ref}, &done); err != nil || len(notReady) > 0 {
 			t.Fatalf("got %v, %v", notReady, err)
 		}
 	}
@@ -159,19 +159,19 @@ func TestReadyErrors(t *testing.T) {
 	ref := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "mod", Name: "manager"}
 	c := s.cluster(ClusterOptions{})
 	s.on("GET "+managerPath, refusing(http.StatusForbidden, "Forbidden", `deployments.apps "manager" is forbidden: User "x" cannot get`))
-	notReady, err := c.Ready(t.Context(), []Ref{ref}, nil)
+	notReady, err := c.CheckReady(t.Context(), []Ref{ref}, nil)
 	if err != nil || len(notReady) != 1 || !notReady[0].Failed || !strings.Contains(notReady[0].Message, "cannot get") {
 		t.Errorf("a missing right: got %+v, %v", notReady, err)
 	}
 	s.on("GET "+managerPath, refusing(http.StatusUnauthorized, "Unauthorized", "Unauthorized"))
-	if notReady, err = c.Ready(t.Context(), []Ref{ref}, nil); ClassOf(err) != Unauthorized || notReady != nil {
+	if notReady, err = c.CheckReady(t.Context(), []Ref{ref}, nil); ClassOf(err) != Unauthorized || notReady != nil {
 		t.Errorf("a refused credential: got %+v, %v", notReady, err)
 	}
 	// Rights that are missing for the explanation cost the explanation only.
 	s.on("GET "+managerPath, nil)
 	s.put(t, managerPath, brokenDeployment)
 	s.on("GET "+podsPath, refusing(http.StatusForbidden, "Forbidden", `pods is forbidden: User "x" cannot list`))
-	if notReady, err = c.Ready(t.Context(), []Ref{ref}, nil); err != nil || len(notReady) != 1 || notReady[0].Failed {
+	if notReady, err = c.CheckReady(t.Context(), []Ref{ref}, nil); err != nil || len(notReady) != 1 || notReady[0].Failed {
 		t.Errorf("no right to list pods: got %+v, %v", notReady, err)
 	}
 }

@@ -38,7 +38,7 @@ func (a *application) send(ctx context.Context, it *item) error {
 		a.done.failed(it.ref)
 		return a.waitForEnd(ctx, it, &w.metadata)
 	case !a.done.applied(it.ref, it.content, &w.metadata, it.fields(&w.metadata, a.set.owner()), w.created):
-		a.wait(it, Wait{Ref: it.ref, Reason: ChangedMeanwhile, Message: "was changed by somebody else right after it was applied"})
+		a.wait(it, Waiting{Ref: it.ref, Reason: ChangedMeanwhile, Message: "was changed by somebody else right after it was applied"})
 		return nil
 	}
 	a.mu.Lock()
@@ -49,7 +49,7 @@ func (a *application) send(ctx context.Context, it *item) error {
 	}
 	a.result.Applied = append(a.result.Applied, it.ref)
 	if len(w.taken) > 0 {
-		a.result.TakenOver = append(a.result.TakenOver, Takeover{Ref: it.ref, Fields: w.taken, From: w.from})
+		a.result.TakenOver = append(a.result.TakenOver, Takeover{Ref: it.ref, Fields: w.taken, Managers: w.from})
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func gone(err error, it *item) error {
 	if !reasonIs(err, ObjectNotFound) {
 		return err
 	}
-	return &Error{Doing: "applying", Ref: it.ref, Message: "it was deleted at the same moment", reason: ObjectConflict}
+	return &Error{Operation: "applying", Ref: it.ref, Message: "it was deleted at the same moment", reason: ObjectConflict}
 }
 
 // putAround makes the object what the bundle says, but for the fields that it leaves to others once it exists. Those are written when it
@@ -283,7 +283,7 @@ func (a *application) failed(it *item, e *Error) {
 
 // refuse records an object whose policy cannot be read. It is not sent.
 func (a *application) refuse(it *item) {
-	a.failed(it, &Error{Doing: "applying", Ref: it.ref, Message: it.problem, reason: ObjectRefused})
+	a.failed(it, &Error{Operation: "applying", Ref: it.ref, Message: it.problem, reason: ObjectRefused})
 }
 
 // recreate deletes an object of which a field cannot be changed, so that the next Apply creates it. It makes sure that it
@@ -316,7 +316,7 @@ func (a *application) recreate(ctx context.Context, it *item, refusal *Error) er
 		a.failed(it, e)
 		return nil
 	}
-	a.wait(it, Wait{Ref: it.ref, Reason: ObjectRecreated, Message: "was deleted to be created again: " + refusal.Message})
+	a.wait(it, Waiting{Ref: it.ref, Reason: ObjectRecreated, Message: "was deleted to be created again: " + refusal.Message})
 	return nil
 }
 
@@ -346,6 +346,6 @@ func (a *application) waitForEnd(ctx context.Context, it *item, m *metadata) err
 			message = left.Message
 		}
 	}
-	a.wait(it, Wait{Ref: it.ref, Reason: ObjectTerminating, Message: message})
+	a.wait(it, Waiting{Ref: it.ref, Reason: ObjectTerminating, Message: message})
 	return nil
 }

@@ -49,8 +49,8 @@ type StateRule struct {
 	State State
 }
 
-// Verdict is the state of one custom resource.
-type Verdict struct {
+// StateResult is the state of one custom resource.
+type StateResult struct {
 	// State is Ready, Processing, Warning or Error.
 	State State
 	// Message names the object and what it says of itself, at most some 2 KiB on one line. It is "" for Ready, and stable as
@@ -58,9 +58,9 @@ type Verdict struct {
 	Message string
 }
 
-// States judges custom resources. It compiles rules once and keeps them, at most 512. The zero value is ready to use, by many
+// StateEvaluator judges custom resources. It compiles rules once and keeps them, at most 512. The zero value is ready to use, by many
 // goroutines; one is enough for a process.
-type States struct {
+type StateEvaluator struct {
 	mu    sync.Mutex
 	env   *cel.Env                 // of all expressions, made when there is the first; guarded by mu
 	known map[string]*stateProgram // by key; guarded by mu
@@ -75,13 +75,13 @@ const (
 	maxCost       = 100_000
 )
 
-// Check reports whether rules can be used: an error has reason StateRuleInvalid and names the expression, path or state that is wrong.
-func (s *States) Check(rules StateRules) error {
+// Validate reports whether rules can be used: an error has reason StateRuleInvalid and names the expression, path or state that is wrong.
+func (s *StateEvaluator) Validate(rules StateRules) error {
 	_, err := s.program(rules)
 	return err
 }
 
-// Judge returns the state of a custom resource, which ref names in messages. In the order of precedence:
+// Evaluate returns the state of a custom resource, which ref names in messages. In the order of precedence:
 //
 //	is being deleted               Processing
 //	Expression                     its result
@@ -92,13 +92,13 @@ func (s *States) Check(rules StateRules) error {
 //	any other .status.state        Warning, because it breaks the contract of states
 //
 // An error means that the rules are wrong, not the object. It has reason StateRuleInvalid.
-func (s *States) Judge(ref Ref, cr *unstructured.Unstructured, rules StateRules) (Verdict, error) {
+func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
 	program, err := s.program(rules)
 	if err != nil {
-		return Verdict{}, err
+		return StateResult{}, err
 	}
 	if at := cr.GetDeletionTimestamp(); at != nil {
-		return Verdict{StateProcessing, ref.String() + " is being deleted" + inOwnWords(cr)}, nil
+		return StateResult{StateProcessing, ref.String() + " is being deleted" + inOwnWords(cr)}, nil
 	}
 	switch {
 	case program.expression != nil:
@@ -108,22 +108,22 @@ func (s *States) Judge(ref Ref, cr *unstructured.Unstructured, rules StateRules)
 	}
 	state, _, _ := unstructured.NestedString(cr.Object, "status", "state")
 	if state == "" {
-		return Verdict{StateProcessing, ref.String() + " has no state yet: its operator has not looked at it"}, nil
+		return StateResult{StateProcessing, ref.String() + " has no state yet: its operator has not looked at it"}, nil
 	}
 	return verdict(ref, cr, state), nil
 }
 
 // verdict is what a word of a custom resource means.
-func verdict(ref Ref, cr *unstructured.Unstructured, word string) Verdict {
+func verdict(ref Ref, cr *unstructured.Unstructured, word string) StateResult {
 	switch state := State(word); state {
 	case StateReady:
-		return Verdict{State: StateReady}
+		return StateResult{State: StateReady}
 	case StateProcessing, StateWarning, StateError:
-		return Verdict{state, ref.String() + " is in state " + word + inOwnWords(cr)}
+		return StateResult{state, ref.String() + " is in state " + word + inOwnWords(cr)}
 	case StateDeleting:
-		return Verdict{StateProcessing, ref.String() + " is in state " + word + inOwnWords(cr)}
+		return StateResult{StateProcessing, ref.String() + " is in state " + word + inOwnWords(cr)}
 	default:
-		return Verdict{StateWarning, ref.String() + " reports the unknown state " + strconv.Quote(bounded(word)) + inOwnWords(cr)}
+		return StateResult{StateWarning, ref.String() + " reports the unknown state " + strconv.Quote(bounded(word)) + inOwnWords(cr)}
 	}
 }
 
@@ -155,7 +155,7 @@ type stateProgram struct {
 }
 
 // program returns rules compiled, from memory if it can.
-func (s *States) program(rules StateRules) (*stateProgram, error) {
+func (s *StateEvaluator) program(rules StateRules) (*stateProgram, error) {
 	key := rules.key()
 	s.mu.Lock()
 	p, ok := s.known[key]
@@ -183,7 +183,7 @@ func (s *States) program(rules StateRules) (*stateProgram, error) {
 }
 
 func ruleError(ref Ref, problem string) *Error {
-	return &Error{Doing: "reading the state of the custom resource", Ref: ref, Message: bounded(problem), reason: StateRuleInvalid}
+	return &Error{Operation: "reading the state of the custom resource", Ref: ref, Message: bounded(problem), reason: StateRuleInvalid}
 }
 
 // key identifies rules.
@@ -197,7 +197,7 @@ func (r StateRules) key() string {
 }
 
 // compile reads rules. What is wrong with them is a part of the result, so that it is found out once too.
-func (s *States) compile(rules StateRules) *stateProgram {
+func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 	p := &stateProgram{source: rules.Expression}
 	if rules.Expression != "" {
 		p.expression, p.problem = s.compileExpression(rules.Expression)
@@ -223,7 +223,7 @@ func (s *States) compile(rules StateRules) *stateProgram {
 var allStates = []State{StateReady, StateProcessing, StateWarning, StateError, StateDeleting}
 
 // environment is CEL with "self", the strings, lists and sets of its library, and optional fields.
-func (s *States) environment() (*cel.Env, error) {
+func (s *StateEvaluator) environment() (*cel.Env, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.env != nil {
@@ -236,7 +236,7 @@ func (s *States) environment() (*cel.Env, error) {
 }
 
 // compileExpression compiles CEL. problem says why it cannot.
-func (s *States) compileExpression(text string) (program cel.Program, problem string) {
+func (s *StateEvaluator) compileExpression(text string) (program cel.Program, problem string) {
 	if len(text) > maxExpression {
 		return nil, fmt.Sprintf("the expression has %d bytes, at most %d are read", len(text), maxExpression)
 	}
@@ -263,27 +263,27 @@ func (s *States) compileExpression(text string) (program cel.Program, problem st
 }
 
 // evaluate asks the expression.
-func (p *stateProgram) evaluate(object Ref, cr *unstructured.Unstructured) (Verdict, error) {
+func (p *stateProgram) evaluate(object Ref, cr *unstructured.Unstructured) (StateResult, error) {
 	out, _, err := p.expression.Eval(map[string]any{"self": cr.Object})
 	if err != nil {
 		if missing := noSuchKey(err, out); missing != "" {
-			return Verdict{StateProcessing, object.String() + " has no " + missing + " yet, which its state is read from" + inOwnWords(cr)}, nil
+			return StateResult{StateProcessing, object.String() + " has no " + missing + " yet, which its state is read from" + inOwnWords(cr)}, nil
 		}
-		return Verdict{}, ruleError(object, fmt.Sprintf("expression %q: %s", bounded(p.source), err))
+		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q: %s", bounded(p.source), err))
 	}
 	switch result := out.Value().(type) {
 	case bool:
 		if result {
-			return Verdict{State: StateReady}, nil
+			return StateResult{State: StateReady}, nil
 		}
-		return Verdict{StateProcessing, fmt.Sprintf("%s does not fulfil %q yet%s", object, bounded(p.source), inOwnWords(cr))}, nil
+		return StateResult{StateProcessing, fmt.Sprintf("%s does not fulfil %q yet%s", object, bounded(p.source), inOwnWords(cr))}, nil
 	case string:
 		if !slices.Contains(allStates, State(result)) {
-			return Verdict{}, ruleError(object, fmt.Sprintf("expression %q gives %q, want one of %v", bounded(p.source), bounded(result), allStates))
+			return StateResult{}, ruleError(object, fmt.Sprintf("expression %q gives %q, want one of %v", bounded(p.source), bounded(result), allStates))
 		}
 		return verdict(object, cr, result), nil
 	default:
-		return Verdict{}, ruleError(object, fmt.Sprintf("expression %q gives %s, want bool or string", bounded(p.source), out.Type().TypeName()))
+		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q gives %s, want bool or string", bounded(p.source), out.Type().TypeName()))
 	}
 }
 
@@ -337,14 +337,14 @@ func parseJSONPath(path *jsonpath.JSONPath, text string) (err error) {
 }
 
 // match looks for the first rule that matches.
-func (p *stateProgram) match(object Ref, cr *unstructured.Unstructured) (Verdict, error) {
+func (p *stateProgram) match(object Ref, cr *unstructured.Unstructured) (StateResult, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var seen []string
 	for i, rule := range p.rules {
 		values, err := find(p.paths[i], cr.Object)
 		if err != nil {
-			return Verdict{}, ruleError(object, fmt.Sprintf("rule %d: jsonPath %q: %s", i+1, rule.JSONPath, err))
+			return StateResult{}, ruleError(object, fmt.Sprintf("rule %d: jsonPath %q: %s", i+1, rule.JSONPath, err))
 		}
 		if slices.Contains(values, rule.Value) {
 			return verdict(object, cr, string(rule.State)), nil
@@ -357,7 +357,7 @@ func (p *stateProgram) match(object Ref, cr *unstructured.Unstructured) (Verdict
 			seen = append(seen, text)
 		}
 	}
-	return Verdict{StateProcessing, object.String() + " matches none of the rules for its state yet: " + bounded(strings.Join(seen, ", ")) + inOwnWords(cr)}, nil
+	return StateResult{StateProcessing, object.String() + " matches none of the rules for its state yet: " + bounded(strings.Join(seen, ", ")) + inOwnWords(cr)}, nil
 }
 
 // find returns the texts of what a path leads to.

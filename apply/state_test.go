@@ -57,14 +57,14 @@ func TestJudge(t *testing.T) {
 		"ExprOver":     {"it goes before rules", StateRules{Expression: `true`, Rules: rules}, `status: {health: red}`, StateReady, ""},
 		"ExprList":     {"lists", StateRules{Expression: `self.status.conditions.exists(c, c.type == 'Ready' && c.status == 'True')`}, `status: {conditions: [{type: Ready, status: "True"}]}`, StateReady, ""},
 	}
-	var states States
+	var states StateEvaluator
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			cr := strings.TrimSuffix(strings.TrimPrefix(tc.cr, "{"), "}")
 			if !strings.HasPrefix(tc.cr, "{") {
 				cr = tc.cr
 			}
-			got, err := states.Judge(thingRef, customResource(t, cr), tc.rules)
+			got, err := states.Evaluate(thingRef, customResource(t, cr), tc.rules)
 			if err != nil || got.State != tc.want || !strings.Contains(got.Message, tc.message) || (tc.message == "") != (got.Message == "") {
 				t.Errorf("%s: got %+v, %v, want %s with %q", tc.reason, got, err, tc.want, tc.message)
 			}
@@ -75,7 +75,7 @@ func TestJudge(t *testing.T) {
 	}
 	going := customResource(t, `status: {state: Ready}`)
 	going.SetDeletionTimestamp(new(metav1.Now()))
-	if got, err := states.Judge(thingRef, going, StateRules{}); err != nil || got.State != StateProcessing || !strings.Contains(got.Message, "is being deleted") {
+	if got, err := states.Evaluate(thingRef, going, StateRules{}); err != nil || got.State != StateProcessing || !strings.Contains(got.Message, "is being deleted") {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -103,12 +103,12 @@ func TestStateRulesInvalid(t *testing.T) {
 		"Many":     {"bounded", StateRules{Rules: make([]StateRule, 65)}, false, "at most 64"},
 	}
 	cr := customResource(t, "list: ["+strings.TrimSuffix(strings.Repeat("1,", 300), ",")+"]")
-	var states States
+	var states StateEvaluator
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			for range 2 { // the second time from memory
 				start := time.Now()
-				_, err := states.Judge(thingRef, cr, tc.rules)
+				_, err := states.Evaluate(thingRef, cr, tc.rules)
 				if !reasonIs(err, StateRuleInvalid) || ClassOf(err) != Terminal || !strings.Contains(err.Error(), tc.message) {
 					t.Errorf("%s: got %v, want %q", tc.reason, err, tc.message)
 				}
@@ -116,16 +116,16 @@ func TestStateRulesInvalid(t *testing.T) {
 					t.Errorf("took %s", took)
 				}
 			}
-			if err := states.Check(tc.rules); (err == nil) != tc.late {
+			if err := states.Validate(tc.rules); (err == nil) != tc.late {
 				t.Errorf("check: got %v", err)
 			}
 		})
 	}
-	if err := states.Check(StateRules{}); err != nil {
+	if err := states.Validate(StateRules{}); err != nil {
 		t.Errorf("the zero value is valid: %v", err)
 	}
 	for i := range maxPrograms + 10 {
-		_ = states.Check(StateRules{Rules: []StateRule{{"a", strings.Repeat("x", i), StateReady}}})
+		_ = states.Validate(StateRules{Rules: []StateRule{{"a", strings.Repeat("x", i), StateReady}}})
 	}
 	if len(states.known) != maxPrograms || len(states.order) != maxPrograms {
 		t.Errorf("got %d programs kept and %d in order, want %d", len(states.known), len(states.order), maxPrograms)
@@ -134,7 +134,7 @@ func TestStateRulesInvalid(t *testing.T) {
 
 // TestJudgeParallel runs under the race detector: rules are shared.
 func TestJudgeParallel(t *testing.T) {
-	var states States
+	var states StateEvaluator
 	cr := customResource(t, `status: {list: [{a: 1}, {a: 2}], ready: true}`)
 	done := make(chan error)
 	for range 8 {
@@ -142,7 +142,7 @@ func TestJudgeParallel(t *testing.T) {
 			var err error
 			for range 100 {
 				for _, rules := range []StateRules{{Expression: "self.status.ready"}, {Rules: []StateRule{{"status.list[*].a", "2", StateReady}}}} {
-					if v, e := states.Judge(thingRef, cr, rules); e != nil || v.State != StateReady {
+					if v, e := states.Evaluate(thingRef, cr, rules); e != nil || v.State != StateReady {
 						err = e
 					}
 				}
@@ -165,9 +165,9 @@ func FuzzStateRules(f *testing.F) {
 	f.Add("", "a[?(@.b==@.c)]", "")
 	cr := customResource(f, `status: {x: 1, conditions: [{type: Ready, status: "True"}], a: null, b: [[1], {c: d}, 1.5]}`)
 	f.Fuzz(func(t *testing.T, expression, path, value string) {
-		var states States
+		var states StateEvaluator
 		for _, rules := range []StateRules{{Expression: expression}, {Rules: []StateRule{{path, value, StateReady}}}} {
-			v, err := states.Judge(thingRef, cr, rules)
+			v, err := states.Evaluate(thingRef, cr, rules)
 			if err != nil && (!reasonIs(err, StateRuleInvalid) || len(err.Error()) > 4<<10) {
 				t.Errorf("got %v", err)
 			}

@@ -7,7 +7,7 @@ import (
 
 // block returns a Blocker that keeps what is installed.
 func block(code, object, format string, args ...any) *Blocker {
-	return &Blocker{Code: code, Object: object, Message: fmt.Sprintf(format, args...), Keep: true}
+	return &Blocker{Code: code, Object: object, Message: fmt.Sprintf(format, args...), KeepInstalled: true}
 }
 
 // listed joins what a person may choose from, and not more than a person reads.

@@ -42,8 +42,8 @@ import (
 // time are those of its offset or timeZone. On a day on which the clock is put forward, a time that is skipped is the moment of the
 // change; put back, a time that is there twice is the first one.
 type Policy struct {
-	// Least is how much of a window must be left for an update to start. Windows that are not longer are no windows. Default 0.
-	Least time.Duration
+	// MinRemaining is how much of a window must be left for an update to start. Windows that are not longer are no windows. Default 0.
+	MinRemaining time.Duration
 
 	rules    []rule
 	standard []window // one, or none
@@ -88,8 +88,8 @@ func (e *MaintenancePolicyError) Error() string {
 // Reason returns v1beta2.ReasonInvalidPolicy.
 func (e *MaintenancePolicyError) Reason() string { return v1beta2.ReasonInvalidPolicy }
 
-// PolicyIn reads the policy of a ConfigMap from its data. Every error is a *MaintenancePolicyError.
-func PolicyIn(data map[string]string) (*Policy, error) {
+// PolicyFromConfigMap reads the policy of a ConfigMap from its data. Every error is a *MaintenancePolicyError.
+func PolicyFromConfigMap(data map[string]string) (*Policy, error) {
 	text, ok := data[PolicyKey]
 	if !ok {
 		return nil, &MaintenancePolicyError{"", fmt.Sprintf("the ConfigMap has no key %s: put the policy there", PolicyKey)}
@@ -251,7 +251,7 @@ func parseWindow(path string, file windowFile) (window, error) {
 	case w.days == 0 && !end.After(begin):
 		return w, &MaintenancePolicyError{path + ".end", fmt.Sprintf("%s is not after begin", file.End)}
 	case w.days == 0:
-		w.opening = Opening{begin, end}
+		w.opening = MaintenanceWindow{begin, end}
 		return w, nil
 	case w.zone == nil:
 		w.zone = begin.Location() // the day is that of begin

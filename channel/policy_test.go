@@ -97,10 +97,10 @@ func TestParsePolicyErrors(t *testing.T) {
 const ok = `{"days": ["Sat"], "begin": "01:00:00Z", "end": "02:00:00Z"}`
 
 func TestPolicyIn(t *testing.T) {
-	if p, err := PolicyIn(map[string]string{PolicyKey: referencePolicy, "README": "x"}); err != nil || len(p.rules) != 3 {
+	if p, err := PolicyFromConfigMap(map[string]string{PolicyKey: referencePolicy, "README": "x"}); err != nil || len(p.rules) != 3 {
 		t.Errorf("got %v, %v", p, err)
 	}
-	if _, err := PolicyIn(map[string]string{"policy.yaml": referencePolicy}); err == nil || !strings.Contains(err.Error(), "no key policy.json") {
+	if _, err := PolicyFromConfigMap(map[string]string{"policy.yaml": referencePolicy}); err == nil || !strings.Contains(err.Error(), "no key policy.json") {
 		t.Errorf("a ConfigMap without the key: %v", err)
 	}
 }
@@ -171,8 +171,8 @@ func TestOpening(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := mustPolicy(t, c.policy)
-			p.Least = c.least
-			o, err := p.Opening(c.labels, c.now)
+			p.MinRemaining = c.least
+			o, err := p.CurrentOrNextWindow(c.labels, c.now)
 			if err != nil || !o.Begin.Equal(c.begin) || !o.End.Equal(c.end) {
 				t.Errorf("%s: got %s to %s, %v, want %s to %s", c.reason, o.Begin.UTC(), o.End.UTC(), err, c.begin, c.end)
 			}
@@ -203,11 +203,11 @@ func TestOpeningUnknown(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			if c.policy != nil {
-				c.policy.Least = 20 * time.Minute
+				c.policy.MinRemaining = 20 * time.Minute
 			}
-			o, err := c.policy.Opening(map[string]string{v1beta2.LabelBrokerPlanName: c.plan}, at)
+			o, err := c.policy.CurrentOrNextWindow(map[string]string{v1beta2.LabelBrokerPlanName: c.plan}, at)
 			b, isTyped := errors.AsType[*Blocker](err)
-			if !isTyped || b.Reason() != v1beta2.ReasonWindowUnknown || !strings.Contains(b.Message, c.says) || o != (Opening{}) {
+			if !isTyped || b.Reason() != v1beta2.ReasonWindowUnknown || !strings.Contains(b.Message, c.says) || o != (MaintenanceWindow{}) {
 				t.Errorf("%s: got %v, %v", c.reason, o, err)
 			}
 		})
@@ -229,7 +229,7 @@ func TestOpeningByTheClock(t *testing.T) {
 			p := mustPolicy(t, fmt.Sprintf(`{"default": {"days": ["Sat", "Sun"], "begin": %q, "end": %q, "timeZone": %q}}`, w.begin, w.end, zone))
 			location := p.standard[0].zone
 			for now := change.Add(-48 * time.Hour); now.Before(change.Add(48 * time.Hour)); now = now.Add(7 * time.Minute) {
-				o, err := p.Opening(nil, now)
+				o, err := p.CurrentOrNextWindow(nil, now)
 				if err != nil || !o.End.After(now) || !o.Begin.Before(o.End) {
 					t.Fatalf("%s %v at %s: %s to %s, %v", zone, w, now, o.Begin, o.End, err)
 				}
@@ -323,14 +323,14 @@ func FuzzParsePolicy(f *testing.F) {
 		}
 		now := time.Unix(unix%1e11, 0)
 		labels := map[string]string{v1beta2.LabelGlobalAccountID: label, v1beta2.LabelRegion: label}
-		o, err := p.Opening(labels, now)
+		o, err := p.CurrentOrNextWindow(labels, now)
 		if err != nil {
 			return
 		}
 		if !o.Begin.Before(o.End) || !now.Before(o.End) {
 			t.Fatalf("at %s the window is %s to %s", now, o.Begin, o.End)
 		}
-		if then, err := p.Opening(labels, o.Begin); err != nil || !then.IsOpen(o.Begin) {
+		if then, err := p.CurrentOrNextWindow(labels, o.Begin); err != nil || !then.IsOpen(o.Begin) {
 			t.Fatalf("at its begin the window %s to %s is %s to %s, %v", o.Begin, o.End, then.Begin, then.End, err)
 		}
 	})
@@ -342,7 +342,7 @@ func BenchmarkOpening(b *testing.B) {
 	labels := map[string]string{v1beta2.LabelRegion: "eu-central-1", v1beta2.LabelPlatformRegion: "cf-eu10", v1beta2.LabelGlobalAccountID: "x", v1beta2.LabelBrokerPlanName: "aws"}
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := p.Opening(labels, at); err != nil {
+		if _, err := p.CurrentOrNextWindow(labels, at); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -14,10 +14,10 @@ import (
 func RequestFor(kyma, wished *v1beta2.Kyma, module *v1beta2.Module) Request {
 	w := Request{
 		Module: module.Name, Channel: module.Channel, Version: module.Version,
-		Blocker: cmp.Or(Paused(kyma, module.Name), Paused(wished, module.Name)),
+		Blocker: cmp.Or(PauseBlocker(kyma, module.Name), PauseBlocker(wished, module.Name)),
 		Labels:  kyma.Labels, Beta: kyma.IsBeta(), Internal: kyma.IsInternal(),
-		Downgrade:   allowsDowngrade(kyma, module.Name) || allowsDowngrade(wished, module.Name),
-		SkipWindows: kyma.Spec.SkipMaintenanceWindows,
+		AllowDowngrade: allowsDowngrade(kyma, module.Name) || allowsDowngrade(wished, module.Name),
+		SkipWindows:    kyma.Spec.SkipMaintenanceWindows,
 	}
 	if w.Channel == "" && w.Version == "" {
 		w.Channel = cmp.Or(wished.Spec.Channel, v1beta2.DefaultChannel)
@@ -42,8 +42,8 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	modules, components := map[string]string{}, map[string]string{}
 	for _, r := range releases {
 		w := Request{
-			Module: r.Name, Mandatory: true, Labels: kyma.Labels, Blocker: Paused(kyma, r.Name),
-			Downgrade: r.Annotations[v1beta2.AnnotationAllowDowngrade] == v1beta2.ValueTrue || allowsDowngrade(kyma, r.Name),
+			Module: r.Name, Mandatory: true, Labels: kyma.Labels, Blocker: PauseBlocker(kyma, r.Name),
+			AllowDowngrade: r.Annotations[v1beta2.AnnotationAllowDowngrade] == v1beta2.ValueTrue || allowsDowngrade(kyma, r.Name),
 		}
 		module, component := cmp.Or(r.Spec.ModuleName, r.Name), r.Spec.OCMComponentName
 		switch first := cmp.Or(modules[module], components[component]); {
@@ -62,9 +62,9 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	return wishes
 }
 
-// Paused returns what pauses a module of a Kyma by annotation, nil if nothing does. With module "" it asks about the Kyma alone. While
+// PauseBlocker returns what pauses a module of a Kyma by annotation, nil if nothing does. With module "" it asks about the Kyma alone. While
 // something is paused, nothing but its deletion proceeds.
-func Paused(k *v1beta2.Kyma, module string) *Blocker {
+func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	if k == nil {
 		return nil
 	}

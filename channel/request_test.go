@@ -33,8 +33,8 @@ func TestWishOf(t *testing.T) {
 		"Both":          {"a contradiction is kept, to be told", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0", Channel: "slow"}, Request{Module: "keda", Version: "1.0.0", Channel: "slow"}},
 		"Rights":        {"rights are those of the control plane", rights, fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast", Beta: true, Internal: true, SkipWindows: true, Labels: labels}},
 		"NotOfRuntime":  {"and not of the runtime", kymaWith(nil, nil), rights, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular"}},
-		"Downgrade":     {"a downgrade may be allowed in the control plane", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "istio, keda"}), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast", Downgrade: true}},
-		"DowngradeHere": {"and in the runtime", kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "*"}), v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular", Downgrade: true}},
+		"Downgrade":     {"a downgrade may be allowed in the control plane", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "istio, keda"}), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast", AllowDowngrade: true}},
+		"DowngradeHere": {"and in the runtime", kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "*"}), v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular", AllowDowngrade: true}},
 		"DowngradeElse": {"of the modules that are named", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "kedas,"}), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast"}},
 	}
 	for name, c := range cases {
@@ -70,16 +70,16 @@ func TestPaused(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			b := Paused(kymaWith(nil, c.annotations), c.module)
+			b := PauseBlocker(kymaWith(nil, c.annotations), c.module)
 			switch {
 			case (b == nil) != (c.code == ""):
 				t.Errorf("%s: got %v", c.reason, b)
-			case b != nil && (b.Code != c.code || !strings.Contains(b.Message, c.says) || !b.Keep):
-				t.Errorf("%s: got %s, keep %t: %s", c.reason, b.Code, b.Keep, b.Message)
+			case b != nil && (b.Code != c.code || !strings.Contains(b.Message, c.says) || !b.KeepInstalled):
+				t.Errorf("%s: got %s, keep %t: %s", c.reason, b.Code, b.KeepInstalled, b.Message)
 			}
 		})
 	}
-	if b := Paused(nil, "keda"); b != nil {
+	if b := PauseBlocker(nil, "keda"); b != nil {
 		t.Errorf("no Kyma is paused: %v", b)
 	}
 	if allowsDowngrade(nil, "keda") {
@@ -118,7 +118,7 @@ func TestMandatoryWishes(t *testing.T) {
 		if w.Blocker != nil {
 			got[w.Module] = w.Blocker.Code + " " + w.Blocker.Object
 		}
-		if w.Downgrade {
+		if w.AllowDowngrade {
 			got[w.Module] += "down"
 		}
 	}

@@ -11,7 +11,7 @@
 //
 // A wish names a module and a channel or a version. The ModuleReleaseMeta of the module turns a channel into a version; the
 // ModuleTemplate named <module>-<version> describes that version. A module without a ModuleReleaseMeta is looked up the early way:
-// its ModuleTemplates name their channel themselves, see early.go. Rules, in this order; the first that fails is the blocker:
+// its ModuleTemplates name their channel themselves, see legacy.go. Rules, in this order; the first that fails is the blocker:
 //
 //	 1  neither Kyma nor module are paused             KymaPaused, ModulePaused
 //	    and a mandatory module is defined once         ModuleConflict
@@ -91,11 +91,11 @@ type Request struct {
 	Beta, Internal bool
 	// Installed is the version that the runtime has now, "" if none.
 	Installed string
-	// Ordered is the version that the Manifest asks for: Installed, or that of an update under way. "" if unknown or none. An
+	// ManifestVersion is the version that the Manifest asks for: Installed, or that of an update under way. "" if unknown or none. An
 	// update under way needs no window any more, and may have changed things already, so that going back is a downgrade.
-	Ordered string
+	ManifestVersion string
 	// Downgrade allows a version lower than Installed or Ordered.
-	Downgrade bool
+	AllowDowngrade bool
 	// SkipWindows lets an update that needs a downtime start at once.
 	SkipWindows bool
 	// Now is when the question is asked. Needed if Catalog.Policy is set.
@@ -134,8 +134,8 @@ type Blocker struct {
 	Until time.Time
 	// Message says what is wrong and what to do.
 	Message string
-	// Keep says that what is installed stays and stays served; otherwise nothing may be installed.
-	Keep bool
+	// KeepInstalled says that what is installed stays and stays served; otherwise nothing may be installed.
+	KeepInstalled bool
 }
 
 // Error returns Message, so that a Blocker is an error.
@@ -243,7 +243,7 @@ func (s *search) selected() *Blocker {
 		b := block(v1beta2.ReasonModuleNotAllowed, s.definition(),
 			"module %s is for selected Kymas, and this is none of them: change its labels or spec.kymaSelector of %s, or remove the module",
 			s.Module, s.definition())
-		b.Keep = false
+		b.KeepInstalled = false
 		return b
 	}
 	return nil
@@ -315,16 +315,16 @@ func (s *search) allowed() *Blocker {
 	}
 	b := block(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
 		"version %s of module %s is %s, and this runtime does not take part: label the Kyma, or choose another channel", s.Version, s.Module, refused)
-	b.Keep = false
+	b.KeepInstalled = false
 	return b
 }
 
 func (s *search) notLower() *Blocker {
 	highest := s.Installed
-	if lower(highest, s.wish.Ordered) {
-		highest = s.wish.Ordered
+	if lower(highest, s.wish.ManifestVersion) {
+		highest = s.wish.ManifestVersion
 	}
-	if s.wish.Downgrade || !lower(s.Version, highest) {
+	if s.wish.AllowDowngrade || !lower(s.Version, highest) {
 		return nil
 	}
 	state := "installed"
@@ -343,11 +343,11 @@ func (s *search) notLower() *Blocker {
 
 func (s *search) inWindow() *Blocker {
 	w := s.wish
-	isUpdate := s.Installed != "" && s.Version != s.Installed && s.Version != w.Ordered
+	isUpdate := s.Installed != "" && s.Version != s.Installed && s.Version != w.ManifestVersion
 	if !isUpdate || !s.Template.Spec.RequiresDowntime || w.SkipWindows || w.Mandatory {
 		return nil
 	}
-	opening, err := s.catalog.Policy.Opening(w.Labels, w.Now)
+	opening, err := s.catalog.Policy.CurrentOrNextWindow(w.Labels, w.Now)
 	switch {
 	case err != nil:
 		return block(v1beta2.ReasonWindowUnknown, policyObject,

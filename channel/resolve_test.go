@@ -137,7 +137,7 @@ func answerOf(d Decision) answer {
 		a.Template = d.Template.Name
 	}
 	if b := d.Blocker; b != nil {
-		a.Blocker, a.Object, a.Keep = b.Reason(), b.Object, b.Keep
+		a.Blocker, a.Object, a.Keep = b.Reason(), b.Object, b.KeepInstalled
 	}
 	return a
 }
@@ -208,9 +208,9 @@ func TestResolve(t *testing.T) {
 		"PinnedDowngrade":   {"a pin is not a way around it", Request{Module: "keda", Version: "1.0.0", Installed: "1.1.0"}, answer{"", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
 		"PreRelease":        {"a pre-release is lower than its release", Request{Module: "keda", Channel: "fast", Installed: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
 		"OutOfPreRelease":   {"a release is higher than its pre-release", Request{Module: "keda", Version: "1.1.0", Installed: "1.1.0-rc"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
-		"DowngradeOfUpdate": {"an update under way may have changed things already", Request{Module: "keda", Channel: "fast", Installed: "1.0.0", Ordered: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"OrderedLower":      {"an allowed downgrade under way does not hide what is installed", Request{Module: "keda", Channel: "fast", Installed: "1.1.0", Ordered: "1.0.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
-		"DowngradeAllowed":  {"unless it is asked for", Request{Module: "keda", Channel: "regular", Installed: "1.1.0", Downgrade: true}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+		"DowngradeOfUpdate": {"an update under way may have changed things already", Request{Module: "keda", Channel: "fast", Installed: "1.0.0", ManifestVersion: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"OrderedLower":      {"an allowed downgrade under way does not hide what is installed", Request{Module: "keda", Channel: "fast", Installed: "1.1.0", ManifestVersion: "1.0.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"DowngradeAllowed":  {"unless it is asked for", Request{Module: "keda", Channel: "regular", Installed: "1.1.0", AllowDowngrade: true}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
 		"OddInstalled":      {"what is no version cannot be compared", Request{Module: "keda", Channel: "regular", Installed: "latest"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
 		"BuildMetadata":     {"a build is neither higher nor lower", Request{Module: "keda", Channel: "regular", Installed: "1.0.0+b2"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
 
@@ -218,7 +218,7 @@ func TestResolve(t *testing.T) {
 		"WindowOpen":    {"until the window is open", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC)}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
 		"WindowSkipped": {"or does not, if told so", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at, SkipWindows: true}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
 		"FirstInstall":  {"nobody notices the downtime of what was not there", Request{Module: "keda", Channel: "slow", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"WindowPassed":  {"an update under way goes on when its window is over", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Ordered: "5.0.0", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"WindowPassed":  {"an update under way goes on when its window is over", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", ManifestVersion: "5.0.0", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
 		"WindowUnused":  {"what is installed needs no window", Request{Module: "keda", Channel: "slow", Installed: "5.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "keda-5.0.0", "", "", false}},
 
 		"Paused":         {"a pause goes before everything, and nothing is removed meanwhile", blockedBefore, answer{"beta", "2.0.0", "", keda, "", "ModulePaused", "module keda", true}},
@@ -277,8 +277,8 @@ func TestClockIsSet(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: c.from}
 			shop := shop()
-			shop.Policy.Least = 20 * time.Minute
-			w.Ordered = Resolve(shop, w).Next
+			shop.Policy.MinRemaining = 20 * time.Minute
+			w.ManifestVersion = Resolve(shop, w).Next
 			w.Now = c.to
 			d := Resolve(shop, w)
 			var until time.Time
@@ -319,7 +319,7 @@ func TestMessages(t *testing.T) {
 		"EarlyVersions":   {shop(), Request{Module: "pair", Version: "7.0.0"}, `choose one of 2.0.0, 1.0.0`},
 		"Twins":           {shop(), Request{Module: "twin", Channel: "regular"}, `module twin has more than one ModuleTemplate for channel regular: remove all but one of twin-a, twin-b, or create a ModuleReleaseMeta`},
 		"Downgrade":       {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.1.0"}, `version 1.1.0 of module keda is installed and 1.0.0 would be a downgrade: choose a channel with a higher version, or allow it by the annotation operator.kyma-project.io/allow-downgrade: "keda" on the Kyma`},
-		"DowngradeMeant":  {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.0.0", Ordered: "1.1.0"}, `version 1.1.0 of module keda is being installed and 1.0.0 would be a downgrade`},
+		"DowngradeMeant":  {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.0.0", ManifestVersion: "1.1.0"}, `version 1.1.0 of module keda is being installed and 1.0.0 would be a downgrade`},
 		"MandatoryDown":   {shop(), Request{Module: "warden", Mandatory: true, Installed: "2.0.0"}, `allow it by the annotation operator.kyma-project.io/allow-downgrade: "true" on ModuleReleaseMeta warden`},
 		"Window":          {shop(), Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, `waits for the maintenance window from 2026-07-05T03:00:00Z to 2026-07-05T05:00:00Z: wait, or set spec.skipMaintenanceWindows`},
 		"NoPolicy":        {short, Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, `version 5.0.0 of module keda needs a downtime, and it is not known when: there is no maintenance policy: configure one`},
@@ -364,8 +364,8 @@ func FuzzResolve(f *testing.F) {
 	catalog := shop()
 	f.Fuzz(func(t *testing.T, module, channel, version, installed, ordered string, flags uint8, now int64) {
 		w := Request{
-			Module: module, Channel: channel, Version: version, Installed: installed, Ordered: ordered, Now: time.Unix(now%1e11, 0),
-			Beta: flags&1 != 0, Internal: flags&2 != 0, Downgrade: flags&4 != 0, SkipWindows: flags&8 != 0, Mandatory: flags&16 != 0,
+			Module: module, Channel: channel, Version: version, Installed: installed, ManifestVersion: ordered, Now: time.Unix(now%1e11, 0),
+			Beta: flags&1 != 0, Internal: flags&2 != 0, AllowDowngrade: flags&4 != 0, SkipWindows: flags&8 != 0, Mandatory: flags&16 != 0,
 		}
 		if w.Mandatory {
 			w.Channel, w.Version = "", ""
@@ -374,7 +374,7 @@ func FuzzResolve(f *testing.F) {
 		if d.Blocker == nil && !isVersion(d.Version) {
 			t.Errorf("version %q is none", d.Version)
 		}
-		if lower(d.Next, installed) && !w.Downgrade {
+		if lower(d.Next, installed) && !w.AllowDowngrade {
 			t.Errorf("%s would go from %s to %s", module, installed, d.Next)
 		}
 		if diff := cmp.Diff(answerOf(d), answerOf(Resolve(catalog, w))); diff != "" {
@@ -388,7 +388,7 @@ func FuzzResolve(f *testing.F) {
 
 // BenchmarkResolve is what one module of one runtime costs.
 func BenchmarkResolve(b *testing.B) {
-	catalog, w := shop(), Request{Module: "keda", Channel: "fast", Installed: "1.0.0", Ordered: "1.0.0", Now: at}
+	catalog, w := shop(), Request{Module: "keda", Channel: "fast", Installed: "1.0.0", ManifestVersion: "1.0.0", Now: at}
 	b.ReportAllocs()
 	for b.Loop() {
 		if d := Resolve(catalog, w); d.Blocker != nil {

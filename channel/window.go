@@ -7,34 +7,36 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Opening is one maintenance window at its date: updates may start from Begin to before End.
-type Opening struct {
+// MaintenanceWindow is one maintenance window at its date: updates may start from Begin to before End.
+type MaintenanceWindow struct {
 	Begin, End time.Time
 }
 
 // IsOpen tells whether now is in it.
-func (o Opening) IsOpen(now time.Time) bool { return !now.Before(o.Begin) && now.Before(o.End) }
+func (o MaintenanceWindow) IsOpen(now time.Time) bool {
+	return !now.Before(o.Begin) && now.Before(o.End)
+}
 
-// Opening returns the window that is open now for a Kyma with these labels, or opens next. Of several that are open it is the one that
+// CurrentOrNextWindow returns the window that is open now for a Kyma with these labels, or opens next. Of several that are open it is the one that
 // ends last. The error is a *Blocker with the reason v1beta2.ReasonWindowUnknown.
-func (p *Policy) Opening(labels map[string]string, now time.Time) (Opening, error) {
+func (p *Policy) CurrentOrNextWindow(labels map[string]string, now time.Time) (MaintenanceWindow, error) {
 	if p == nil {
-		return Opening{}, unknown("there is no maintenance policy: configure one, or set spec.skipMaintenanceWindows in the control plane")
+		return MaintenanceWindow{}, unknown("there is no maintenance policy: configure one, or set spec.skipMaintenanceWindows in the control plane")
 	}
 	missing := "no rule of the maintenance policy matches this Kyma, and there is no default"
 	if i := p.ruleFor(labels); i >= 0 {
-		if o, ok := soonest(p.rules[i].windows, now, p.Least); ok {
+		if o, ok := soonest(p.rules[i].windows, now, p.MinRemaining); ok {
 			return o, nil
 		}
-		missing = fmt.Sprintf("the windows of rules[%d] of the maintenance policy are over or not longer than %s, and there is no default", i, p.Least)
+		missing = fmt.Sprintf("the windows of rules[%d] of the maintenance policy are over or not longer than %s, and there is no default", i, p.MinRemaining)
 	}
-	if o, ok := soonest(p.standard, now, p.Least); ok {
+	if o, ok := soonest(p.standard, now, p.MinRemaining); ok {
 		return o, nil
 	}
 	if len(p.standard) > 0 {
-		missing = fmt.Sprintf("the default window of the maintenance policy is over or not longer than %s", p.Least)
+		missing = fmt.Sprintf("the default window of the maintenance policy is over or not longer than %s", p.MinRemaining)
 	}
-	return Opening{}, unknown("%s: add a window, or set spec.skipMaintenanceWindows in the control plane", missing)
+	return MaintenanceWindow{}, unknown("%s: add a window, or set spec.skipMaintenanceWindows in the control plane", missing)
 }
 
 func unknown(format string, args ...any) *Blocker {
@@ -61,8 +63,8 @@ func (r *rule) matches(labels map[string]string) bool {
 }
 
 // soonest returns what is open, and of that what ends last; else what opens first.
-func soonest(windows []window, now time.Time, least time.Duration) (best Opening, found bool) {
-	before := func(a, b Opening) bool {
+func soonest(windows []window, now time.Time, least time.Duration) (best MaintenanceWindow, found bool) {
+	before := func(a, b MaintenanceWindow) bool {
 		switch isOpen := a.IsOpen(now); {
 		case isOpen != b.IsOpen(now):
 			return isOpen
@@ -81,15 +83,15 @@ func soonest(windows []window, now time.Time, least time.Duration) (best Opening
 
 // window is one entry of a policy: a time on some days of the week, or once.
 type window struct {
-	days       uint8          // one bit for each weekday on which it begins; 0: it is once
-	begin, end time.Duration  // since the midnight that the clock shows; end is on the next day if it is not after begin
-	zone       *time.Location // of days, begin and end
-	opening    Opening        // if it is once
+	days       uint8             // one bit for each weekday on which it begins; 0: it is once
+	begin, end time.Duration     // since the midnight that the clock shows; end is on the next day if it is not after begin
+	zone       *time.Location    // of days, begin and end
+	opening    MaintenanceWindow // if it is once
 }
 
 // next returns the date of the window that is open, or comes next, and has or will have more than least left; false if there is none.
-func (w *window) next(now time.Time, least time.Duration) (Opening, bool) {
-	fits := func(o Opening) bool {
+func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bool) {
+	fits := func(o MaintenanceWindow) bool {
 		from := o.Begin
 		if now.After(from) {
 			from = now
@@ -110,12 +112,12 @@ func (w *window) next(now time.Time, least time.Duration) (Opening, bool) {
 		if on := time.Date(year, month, day+i, 0, 0, 0, 0, time.UTC).Weekday(); w.days&(1<<on) == 0 {
 			continue
 		}
-		o := Opening{instant(year, month, day+i, w.begin, w.zone), instant(year, month, day+i+nights, w.end, w.zone)}
+		o := MaintenanceWindow{instant(year, month, day+i, w.begin, w.zone), instant(year, month, day+i+nights, w.end, w.zone)}
 		if fits(o) {
 			return o, true
 		}
 	}
-	return Opening{}, false
+	return MaintenanceWindow{}, false
 }
 
 // instant returns when the clock of a zone shows a time on a date: for the first time, if it does twice; when the clock jumps over it,

@@ -82,11 +82,11 @@ func Objects(ctx context.Context, o Options) ([]*unstructured.Unstructured, erro
 	if o.Namespace == "" {
 		o.Namespace = Home(o.Flavour)
 	}
-	chart, err := render.Open(Chart(), render.Limits{})
+	chart, err := render.LoadFolder(Chart(), render.Limits{})
 	if err != nil {
 		return nil, fmt.Errorf("reading the chart of the manager: %w", err)
 	}
-	objects, _, err := chart.Objects(ctx, render.Settings{
+	objects, _, err := chart.RenderObjects(ctx, render.Settings{
 		Release: Release, Namespace: o.Namespace, Values: o.Values, Set: append(append([]string{}, o.Set...), "flavour="+o.Flavour),
 	})
 	if err != nil {

@@ -202,15 +202,15 @@ func TestKustomize(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(overlay, "kustomization.yaml"), []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			all, err := render.Open(os.DirFS(tree), render.Limits{})
+			all, err := render.LoadFolder(os.DirFS(tree), render.Limits{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			part, err := all.Sub("overlay")
+			part, err := all.Subfolder("overlay")
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, _, err := part.Objects(t.Context(), render.Settings{})
+			got, _, err := part.RenderObjects(t.Context(), render.Settings{})
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -34,7 +34,7 @@ func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...Objec
 	if len(changes) == 0 && before.Digest != r.set.Bundle.Digest {
 		status.wait("another version of the chart was installed, or an installation was not completed")
 	}
-	if err := r.ready(ctx, &status); err != nil || len(status.Waits) > 0 {
+	if err := r.ready(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
 	return r.check(ctx, status)
@@ -74,7 +74,7 @@ func compare(ctx context.Context, info InstallInfo, transforms []ObjectTransform
 // changes finds what is not as it should be.
 func (r *release) changes(ctx context.Context, before *record) ([]Change, error) {
 	var changes []Change
-	drifted, err := r.cluster.Drift(ctx, r.set, &r.done)
+	drifted, err := r.cluster.FindDrift(ctx, r.set, &r.done)
 	if err != nil {
 		return nil, r.wrap("comparing the objects", err)
 	}
@@ -83,7 +83,7 @@ func (r *release) changes(ctx context.Context, before *record) ([]Change, error)
 		if d.Missing {
 			action = Create
 		}
-		changes = append(changes, Change{Ref: d.Ref, Action: action, Fields: d.Fields, By: d.By})
+		changes = append(changes, Change{Ref: d.Ref, Action: action, Fields: d.Fields, Managers: d.Managers})
 	}
 	for _, ref := range r.custom {
 		_, err := r.cluster.Get(ctx, ref)
@@ -112,5 +112,5 @@ func (c Change) String() string {
 	case Delete:
 		return c.Ref.String() + " is not in the chart any more"
 	}
-	return apply.Drifted{Ref: c.Ref, Fields: c.Fields, By: c.By}.String()
+	return apply.Drifted{Ref: c.Ref, Fields: c.Fields, Managers: c.Managers}.String()
 }

@@ -49,7 +49,7 @@ func ExampleInstallChart() {
 			ClusterInfo:      manifest.ClusterInfo{Config: config},
 			CheckReadyStates: true,
 		})
-		for _, why := range status.Waits {
+		for _, why := range status.Pending {
 			fmt.Println(why)
 		}
 		return !status.Ready, err

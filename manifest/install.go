@@ -65,27 +65,27 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	}
 	status.Objects = union(now.Objects, now.CustomResources)
 
-	if err := r.apply(ctx, now.Digest != "", &status); err != nil || len(status.Waits) > 0 {
+	if err := r.apply(ctx, now.Digest != "", &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
 	teardown, err := r.cluster.Delete(ctx, apply.Removed(now.Objects, r.refs), &r.asked)
 	if err != nil {
 		return status, r.wrap("pruning the objects", err)
 	}
-	after := record{Digest: r.set.Bundle.Digest, Objects: without(now.Objects, teardown.Gone), CustomResources: now.CustomResources}
+	after := record{Digest: r.set.Bundle.Digest, Objects: without(now.Objects, teardown.Deleted), CustomResources: now.CustomResources}
 	if !teardown.Done() {
 		after.Digest = ""
-		status.wait(teardown.Waits())
+		status.wait(teardown.WaitMessage())
 	}
 	if err := r.store(ctx, &now, after); err != nil {
 		return status, err
 	}
 	status.Objects = union(after.Objects, after.CustomResources)
 
-	if err := r.ready(ctx, &status); err != nil || len(status.Waits) > 0 {
+	if err := r.ready(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	if err := r.createCustom(ctx, &status); err != nil || len(status.Waits) > 0 {
+	if err := r.createCustom(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
 	return r.check(ctx, status)
@@ -94,7 +94,7 @@ func (r *release) install(ctx context.Context) (Status, error) {
 // apply sends what is not as it should be. If all of it was applied before, it looks first.
 func (r *release) apply(ctx context.Context, before bool, status *Status) error {
 	if before {
-		if _, err := r.cluster.Drift(ctx, r.set, &r.done); err != nil {
+		if _, err := r.cluster.FindDrift(ctx, r.set, &r.done); err != nil {
 			return r.wrap("comparing the objects", err)
 		}
 	}
@@ -122,7 +122,7 @@ func (r *release) ready(ctx context.Context, status *Status) error {
 	if !r.CheckReadyStates && !r.flags.Wait {
 		return nil
 	}
-	notReady, err := r.cluster.Ready(ctx, r.refs, &r.done)
+	notReady, err := r.cluster.CheckReady(ctx, r.refs, &r.done)
 	if err != nil {
 		return r.wrap("reading the readiness of objects", err)
 	}
@@ -162,6 +162,6 @@ func (r *release) check(ctx context.Context, status Status) (Status, error) {
 			status.wait("CheckFn says that it is not ready")
 		}
 	}
-	status.Ready = len(status.Waits) == 0
+	status.Ready = len(status.Pending) == 0
 	return status, nil
 }

@@ -122,8 +122,8 @@ type Resources struct {
 type Status struct {
 	// Ready says that there is nothing left to do: the installation is complete, consistent or gone.
 	Ready bool
-	// Waits says what keeps it from being ready, one sentence each with the object's name in it. It is stable as long as that is.
-	Waits []string
+	// Pending says what keeps it from being ready, one sentence each with the object's name in it. It is stable as long as that is.
+	Pending []string
 	// LeftOut says what the chart holds and is not applied, such as hooks; see package render.
 	LeftOut []string
 	// Objects is the inventory after the operation.
@@ -131,7 +131,7 @@ type Status struct {
 }
 
 // wait adds what keeps an operation from being ready.
-func (s *Status) wait(why string) { s.Waits = append(s.Waits, why) }
+func (s *Status) wait(why string) { s.Pending = append(s.Pending, why) }
 
 // Change is what InstallChart would do to one object.
 type Change struct {
@@ -140,8 +140,8 @@ type Change struct {
 	Action string
 	// Fields that differ, for Update; at most ten. The value is not told: it may be secret.
 	Fields []string
-	// By are the field managers that have those fields now.
-	By []string
+	// Managers are the field managers that have those fields now.
+	Managers []string
 }
 
 // The actions of a Change.

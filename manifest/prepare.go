@@ -33,7 +33,7 @@ type release struct {
 	refs    []apply.Ref                  // of set; set by resolve
 	custom  []apply.Ref                  // of CustomResources, in their order; set by resolve
 	done    apply.Progress
-	asked   apply.Deletion
+	asked   apply.DeletionProgress
 }
 
 // open checks an InstallInfo as far as every operation needs it. It sends nothing.
@@ -74,15 +74,15 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 	if err != nil {
 		return err
 	}
-	settings := r.flags.Apply(render.Settings{})
+	settings := r.flags.ApplyTo(render.Settings{})
 	settings.Release, settings.Namespace, settings.CreateNamespace = r.name, r.namespace, false // the namespace is for home
 	if settings.Values, err = valuesOf(r.SetFlags); err != nil {
 		return err
 	}
-	if settings.Capabilities, err = r.cluster.Capabilities(ctx, artefact.Asks(settings)); err != nil {
+	if settings.Capabilities, err = r.cluster.Capabilities(ctx, artefact.CapabilityQueries(settings)); err != nil {
 		return r.wrap("asking the cluster for what the chart wants to know", err)
 	}
-	objects, leftOut, err := artefact.Objects(ctx, settings)
+	objects, leftOut, err := artefact.RenderObjects(ctx, settings)
 	if err != nil {
 		return r.wrap("rendering the chart", err)
 	}
@@ -139,7 +139,7 @@ func (r *release) resolve(ctx context.Context) error {
 		return r.wrap("encoding the objects", err)
 	}
 	r.set = apply.Set{Bundle: bundle, Namespace: r.namespace}
-	if r.refs, err = r.cluster.Refs(ctx, r.set); err != nil {
+	if r.refs, err = r.cluster.Inventory(ctx, r.set); err != nil {
 		return r.wrap("resolving the objects", err)
 	}
 	if len(r.CustomResources) == 0 {
@@ -161,7 +161,7 @@ func (r *release) resolve(ctx context.Context) error {
 	if bundle, err = render.Build(both, render.Options{}); err != nil {
 		return r.wrap("encoding the custom resources", err)
 	}
-	refs, err := r.cluster.Refs(ctx, apply.Set{Bundle: bundle, Namespace: r.namespace})
+	refs, err := r.cluster.Inventory(ctx, apply.Set{Bundle: bundle, Namespace: r.namespace})
 	if err != nil {
 		return r.wrap("resolving the custom resources", err)
 	}
@@ -187,7 +187,7 @@ func (r *release) artefact(ctx context.Context) (*render.Artefact, error) {
 			return nil, refuse(err)
 		}
 		defer func() { _ = root.Close() }()
-		return render.Open(root.FS(), render.Limits{})
+		return render.LoadFolder(root.FS(), render.Limits{})
 	}
 	if info.Size() > defaultMaxBytes {
 		return nil, &Error{reason: ChartTooLarge, doing: "reading the chart", problem: fmt.Sprintf("%q has more than %d bytes: make it smaller", r.Path, defaultMaxBytes)}

@@ -22,10 +22,10 @@ func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 		return status, err
 	}
 	if before != nil {
-		if err := r.uninstall(ctx, before, &status); err != nil || len(status.Waits) > 0 {
+		if err := r.uninstall(ctx, before, &status); err != nil || len(status.Pending) > 0 {
 			return status, err
 		}
-	} else if err := r.awaitHome(ctx, &status); err != nil || len(status.Waits) > 0 {
+	} else if err := r.awaitHome(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
 	return r.check(ctx, status)
@@ -39,9 +39,9 @@ func (r *release) uninstall(ctx context.Context, before *record, status *Status)
 		if err != nil {
 			return false, r.wrap("deleting the objects", err)
 		}
-		status.Objects = without(status.Objects, teardown.Gone)
+		status.Objects = without(status.Objects, teardown.Deleted)
 		if !teardown.Done() {
-			status.wait(teardown.Waits())
+			status.wait(teardown.WaitMessage())
 		}
 		return teardown.Done(), nil
 	}
@@ -74,7 +74,7 @@ func (r *release) awaitHome(ctx context.Context, status *Status) error {
 		return r.wrap("deleting the namespace", err)
 	}
 	if !teardown.Done() {
-		status.wait(teardown.Waits())
+		status.wait(teardown.WaitMessage())
 	}
 	return nil
 }

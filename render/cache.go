@@ -7,16 +7,16 @@ import (
 	"sync"
 )
 
-// DefaultCacheBytes is the limit of a Cache that sets none. A typical operator has 50 to 500 kB.
-const DefaultCacheBytes = 128 << 20
+// DefaultCacheMaxBytes is the limit of a Cache that sets none. A typical operator has 50 to 500 kB.
+const DefaultCacheMaxBytes = 128 << 20
 
 // Cache keeps bundles by digest, shared by everybody who wants the same. When it would hold more than its limit, it forgets
 // what was not asked for the longest; those who use such a bundle keep it. The zero value is ready to use, and it is safe
 // for concurrent use.
 type Cache struct {
-	// Bytes is the most that all bundles together may take up in memory, as far as it is known; 0 means DefaultCacheBytes.
+	// MaxBytes is the most that all bundles together may take up in memory, as far as it is known; 0 means DefaultCacheMaxBytes.
 	// It must not be changed after first use.
-	Bytes int
+	MaxBytes int
 
 	mu       sync.Mutex
 	held     map[string]*list.Element // guarded by mu; of *cached
@@ -97,9 +97,9 @@ func (c *Cache) finish(digest string, b *making, make func() (*Bundle, error)) (
 }
 
 func (c *Cache) keepLocked(digest string, bundle *Bundle) {
-	limit := c.Bytes
+	limit := c.MaxBytes
 	if limit == 0 {
-		limit = DefaultCacheBytes
+		limit = DefaultCacheMaxBytes
 	}
 	entry := &cached{digest, bundle, bundle.footprint()}
 	if entry.bytes > limit {

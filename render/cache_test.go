@@ -24,7 +24,7 @@ func bundleOf(t testing.TB, n, size int) *Bundle {
 
 func TestCache(t *testing.T) {
 	one := bundleOf(t, 1, 1000)
-	c := &Cache{Bytes: 3 * one.footprint()}
+	c := &Cache{MaxBytes: 3 * one.footprint()}
 	made := 0
 	get := func(digest string) {
 		t.Helper()
@@ -44,7 +44,7 @@ func TestCache(t *testing.T) {
 			t.Fatalf("%q: made %d times, want %d: %s", step.digest, made, step.made, step.reason)
 		}
 	}
-	if bundles, bytes := c.Usage(); bundles != 3 || bytes != c.Bytes {
+	if bundles, bytes := c.Usage(); bundles != 3 || bytes != c.MaxBytes {
 		t.Errorf("holds %d bundles of %d bytes", bundles, bytes)
 	}
 	c.Forget("a")
@@ -140,7 +140,7 @@ func TestCacheShares(t *testing.T) {
 // TestCacheMemory: 500 distinct bundles stay under the limit, in fact and not only by the cache's own account.
 func TestCacheMemory(t *testing.T) {
 	const limit = 8 << 20
-	c := &Cache{Bytes: limit}
+	c := &Cache{MaxBytes: limit}
 	heap := func() uint64 {
 		runtime.GC()
 		var m runtime.MemStats
@@ -173,7 +173,7 @@ func BenchmarkChartFirst(b *testing.B) {
 	a := chart100(b)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := a.Bundle(b.Context(), Settings{}, Options{}); err != nil {
+		if _, err := a.Render(b.Context(), Settings{}, Options{}); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -183,10 +183,10 @@ func BenchmarkChartFirst(b *testing.B) {
 func again(t testing.TB, a *Artefact) func() *Bundle {
 	var c Cache
 	settings := Settings{Release: "r", Set: []string{"name=y"}, Capabilities: Capabilities{KubeVersion: "v1.33.0"}}
-	asks := a.Asks(settings)
+	asks := a.CapabilityQueries(settings)
 	return func() *Bundle {
 		opts := Options{Digest: settings.Digest(a.Digest(), asks)}
-		bundle, err := c.Get(t.Context(), opts.BundleDigest(), func() (*Bundle, error) { return a.Bundle(t.Context(), settings, opts) })
+		bundle, err := c.Get(t.Context(), opts.BundleDigest(), func() (*Bundle, error) { return a.Render(t.Context(), settings, opts) })
 		if err != nil {
 			t.Fatal(err)
 		}

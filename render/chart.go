@@ -29,11 +29,11 @@ import (
 // doingChart begins the text of every error about a chart.
 const doingChart = "rendering the chart"
 
-// Asks returns what the artefact asks about the cluster, sorted: "kubeVersion", "kubeVersion in <range>", "apiVersion
+// CapabilityQueries returns what the artefact asks about the cluster, sorted: "kubeVersion", "kubeVersion in <range>", "apiVersion
 // <group/version[/Kind]>", "apiVersions" for all of them. It is empty for what is no chart. It is found by searching the
 // chart's files (and the settings' values, which may be templates) for .Capabilities, so it can be more than is asked in
 // truth, but not less: what is not in the list, a template does not get to see.
-func (a *Artefact) Asks(settings Settings) []string {
+func (a *Artefact) CapabilityQueries(settings Settings) []string {
 	if a.kind != Chart {
 		return nil
 	}
@@ -179,7 +179,7 @@ func (a *Artefact) renderValues(chart *helmchart.Chart, settings Settings) (comm
 	if err != nil {
 		return nil, err
 	}
-	capabilities, err := settings.Capabilities.known(a.Asks(settings))
+	capabilities, err := settings.Capabilities.known(a.CapabilityQueries(settings))
 	if err != nil {
 		return nil, err
 	}
@@ -307,8 +307,8 @@ func definitions(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 func collectRendered(texts map[string]string, disableHooks bool) (objects []*unstructured.Unstructured, leftOut []string, err error) {
 	size := int64(0)
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		if size += int64(len(texts[name])); size > DefaultBytes {
-			return nil, nil, checkSize(size, DefaultBytes)
+		if size += int64(len(texts[name])); size > DefaultMaxBytes {
+			return nil, nil, checkSize(size, DefaultMaxBytes)
 		}
 		if !isManifest(name) && strings.TrimSpace(texts[name]) == "" {
 			continue

@@ -35,7 +35,7 @@ func chartOf(t testing.TB, entries ...string) *Artefact {
 	if fsys["Chart.yaml"] == nil {
 		fsys["Chart.yaml"] = &fstest.MapFile{Data: []byte("apiVersion: v2\nname: shop\nversion: 1.2.3\n")}
 	}
-	a, err := Open(fsys, Limits{})
+	a, err := LoadFolder(fsys, Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,18 +73,18 @@ func TestChartGolden(t *testing.T) {
 	if err := copyInto(files, fsys); err != nil {
 		t.Fatal(err)
 	}
-	a, err := Open(files, Limits{})
+	a, err := LoadFolder(files, Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	settings := Settings{Release: "rel", Namespace: "ns", CreateNamespace: true, Values: []byte("replicas: 3\nsmall: {size: 7}\n"), Set: []string{"image.tag=v9,args={a,b}"},
 		Capabilities: Capabilities{KubeVersion: "v1.33.4-gke.1", APIVersions: []string{"monitoring.coreos.com/v1"}}}
-	objects, leftOut, err := a.Objects(t.Context(), settings)
+	objects, leftOut, err := a.RenderObjects(t.Context(), settings)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var out strings.Builder
-	fmt.Fprintf(&out, "# asks: %s\n", strings.Join(a.Asks(settings), "; "))
+	fmt.Fprintf(&out, "# asks: %s\n", strings.Join(a.CapabilityQueries(settings), "; "))
 	for _, l := range leftOut {
 		fmt.Fprintf(&out, "# left out: %s\n", l)
 	}
@@ -108,7 +108,7 @@ func TestChartGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, _, err := b.Objects(t.Context(), settings)
+	again, _, err := b.RenderObjects(t.Context(), settings)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -164,7 +164,7 @@ func TestChartValues(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			a := chartOf(t, "values.yaml", "a: {b: chart}\n", "templates/a.yaml", configMap("'"+tc.template+"'"))
-			objects, _, err := a.Objects(t.Context(), tc.settings)
+			objects, _, err := a.RenderObjects(t.Context(), tc.settings)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -237,9 +237,9 @@ func TestChartFails(t *testing.T) {
 			if fsys["Chart.yaml"] == nil {
 				fsys["Chart.yaml"] = &fstest.MapFile{Data: []byte(chart(""))}
 			}
-			a, err := Open(fsys, Limits{})
+			a, err := LoadFolder(fsys, Limits{})
 			if err == nil {
-				_, err = a.Bundle(t.Context(), tc.settings, Options{})
+				_, err = a.Render(t.Context(), tc.settings, Options{})
 			}
 			check := reasonOf(err)
 			if check != tc.want {
@@ -279,7 +279,7 @@ func TestChartHooks(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bundle, err := chartOf(t, "templates/a.yaml", tc.template).Bundle(t.Context(), Settings{DisableHooks: tc.disabled}, Options{})
+			bundle, err := chartOf(t, "templates/a.yaml", tc.template).Render(t.Context(), Settings{DisableHooks: tc.disabled}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -300,7 +300,7 @@ func TestResourcePolicy(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			bundle, err := chartOf(t, "templates/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, annotations: {"+tc.annotations+"}}\n").Bundle(t.Context(), Settings{}, Options{})
+			bundle, err := chartOf(t, "templates/a.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a, annotations: {"+tc.annotations+"}}\n").Render(t.Context(), Settings{}, Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -332,7 +332,7 @@ func TestAsks(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, chartOf(t, tc.files...).Asks(tc.settings)); diff != "" {
+			if diff := cmp.Diff(tc.want, chartOf(t, tc.files...).CapabilityQueries(tc.settings)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 			}
 		})
@@ -346,7 +346,7 @@ func TestSettingsDigest(t *testing.T) {
 	digest := func(change func(*Settings)) string {
 		s := base
 		change(&s)
-		return s.Digest(a.Digest(), a.Asks(s))
+		return s.Digest(a.Digest(), a.CapabilityQueries(s))
 	}
 	have := digest(func(*Settings) {})
 	for name, change := range map[string]func(*Settings){
@@ -383,7 +383,7 @@ func TestSettingsDigest(t *testing.T) {
 	if got := base.Digest("", nil); got != "" {
 		t.Errorf("without artefact it should be empty, but is %s", got)
 	}
-	bundle, err := a.Bundle(t.Context(), base, Options{PullSecret: "p"})
+	bundle, err := a.Render(t.Context(), base, Options{PullSecret: "p"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -396,7 +396,7 @@ func TestSettingsDigest(t *testing.T) {
 func TestUnaskedIsHidden(t *testing.T) {
 	a := chartOf(t, "templates/a.yaml", configMap(`{{ range $k, $v := . }}{{ if hasSuffix "ilities" $k }}{{ toJson $v | quote }}{{ end }}{{ end }}`))
 	render := func(c Capabilities) any {
-		objects, _, err := a.Objects(t.Context(), Settings{Capabilities: c})
+		objects, _, err := a.RenderObjects(t.Context(), Settings{Capabilities: c})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,7 +413,7 @@ func TestChartIsReusable(t *testing.T) {
 		"charts/b/Chart.yaml", "apiVersion: v2\nname: b\nversion: 1.0.0\n", "charts/b/templates/b.yaml", configMap("{{ .Values.x }}"))
 	counts := []int{}
 	for _, set := range []string{"b.enabled=false", "b.enabled=true,b.x=1", "b.enabled=false"} {
-		objects, _, err := a.Objects(t.Context(), Settings{Set: []string{set}})
+		objects, _, err := a.RenderObjects(t.Context(), Settings{Set: []string{set}})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -438,7 +438,7 @@ func TestRenderTimeout(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 			defer cancel()
 			begin := time.Now()
-			_, _, err := chartOf(t, "templates/a.yaml", template).Objects(ctx, Settings{})
+			_, _, err := chartOf(t, "templates/a.yaml", template).RenderObjects(ctx, Settings{})
 			if reasonOf(err) != RenderTimeout || !errors.Is(err, context.DeadlineExceeded) {
 				t.Errorf("got %v", err)
 			}
@@ -523,21 +523,21 @@ func FuzzChart(f *testing.F) {
 	f.Add(`{{ tpl .Values.a . }}{{ include "x" . }}`, "a: '{{ now }}'", "a.b[1]={x,y}", "a: &a [*a]")
 	f.Add(`{{ range $i, $x := .Values }}{{ $i }}{{ end }}`, "a: {b: null}", "a=null", "")
 	f.Fuzz(func(t *testing.T, template, values, set, own string) {
-		a, err := Open(folder("Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "values.yaml", own, "templates/a.yaml", template), Limits{})
+		a, err := LoadFolder(folder("Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "values.yaml", own, "templates/a.yaml", template), Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		settings := Settings{Values: []byte(values), Set: []string{set}}
-		first, _, err := a.Objects(ctx, settings)
+		first, _, err := a.RenderObjects(ctx, settings)
 		if err != nil {
 			if reasonOf(err) == err.Error() {
 				t.Fatalf("no reason: %v", err)
 			}
 			return
 		}
-		second, _, err := a.Objects(ctx, settings)
+		second, _, err := a.RenderObjects(ctx, settings)
 		if err != nil && reasonOf(err) != RenderTimeout {
 			t.Fatal(err)
 		}

@@ -28,15 +28,15 @@ type Config struct {
 	Client ClientConfig
 }
 
-// Apply returns settings with what the config says in their place.
-func (c Config) Apply(settings Settings) Settings {
+// ApplyTo returns settings with what the config says in their place.
+func (c Config) ApplyTo(settings Settings) Settings {
 	if c.Values != nil {
 		settings.Values = c.Values
 	}
 	if c.Set != "" {
 		settings.Set = append(slices.Clone(settings.Set), c.Set)
 	}
-	return c.Client.Apply(settings)
+	return c.Client.ApplyTo(settings)
 }
 
 // ClientConfig are the options of Helm's install action that mean something here, under the names of its fields.
@@ -55,8 +55,8 @@ type ClientConfig struct {
 	Ignored []string
 }
 
-// Apply returns settings with what the options say in their place.
-func (c ClientConfig) Apply(settings Settings) Settings {
+// ApplyTo returns settings with what the options say in their place.
+func (c ClientConfig) ApplyTo(settings Settings) Settings {
 	if c.Namespace != "" {
 		settings.Namespace = c.Namespace
 	}

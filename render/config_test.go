@@ -82,12 +82,12 @@ func TestConfigApply(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := FindConfig(configs, "shop").Apply(Settings{Release: "x", Namespace: "y", Set: []string{"b=1"}})
+	got := FindConfig(configs, "shop").ApplyTo(Settings{Release: "x", Namespace: "y", Set: []string{"b=1"}})
 	want := Settings{Release: "r", Namespace: "n", CreateNamespace: true, SkipCRDs: true, Values: []byte(`{"a":1}`), Set: []string{"b=1"}}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(want, FindConfig(configs, "other").Apply(want)); diff != "" {
+	if diff := cmp.Diff(want, FindConfig(configs, "other").ApplyTo(want)); diff != "" {
 		t.Errorf("no config changes something:\n%s", diff)
 	}
 	if _, err := ParseClientConfig(map[string]any{"Timeout": 5 * time.Second, "Wait": true, "Namespace": nil}); err != nil {
@@ -109,7 +109,7 @@ func FuzzParseConfig(f *testing.F) {
 		}
 		for _, c := range configs {
 			// What was accepted can be used.
-			if _, err := c.Apply(Settings{}).values(); err != nil || c.Name == "" || c.Client.Timeout < 0 {
+			if _, err := c.ApplyTo(Settings{}).values(); err != nil || c.Name == "" || c.Client.Timeout < 0 {
 				t.Errorf("%+v was accepted: %v", c, err)
 			}
 		}

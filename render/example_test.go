@@ -11,7 +11,7 @@ import (
 // A chart is rendered once for all clusters that give the same answers to what it asks, and kept by a digest that is known before.
 func Example() {
 	ctx := context.Background()
-	chart, err := render.Open(fstest.MapFS{ // os.Root.FS() for a folder; Load for a packaged chart
+	chart, err := render.LoadFolder(fstest.MapFS{ // os.Root.FS() for a folder; Load for a packaged chart
 		"Chart.yaml":  {Data: []byte("apiVersion: v2\nname: shop\nversion: 1.0.0\n")},
 		"values.yaml": {Data: []byte("replicas: 1\n")},
 		"templates/config.yaml": {Data: []byte(`
@@ -32,10 +32,10 @@ data:
 	var cache render.Cache
 	for _, serves := range [][]string{{"v1", "apps/v1"}, {"v1", "batch/v1"}, {"v1", "monitoring.coreos.com/v1"}} {
 		settings := render.Settings{Release: "corner", Set: []string{"replicas=2"}, Capabilities: render.Capabilities{APIVersions: serves}}
-		options := render.Options{Digest: settings.Digest(chart.Digest(), chart.Asks(settings))}
+		options := render.Options{Digest: settings.Digest(chart.Digest(), chart.CapabilityQueries(settings))}
 		bundle, err := cache.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
-			fmt.Println("rendering, since", chart.Asks(settings), "has a new answer")
-			return chart.Bundle(ctx, settings, options)
+			fmt.Println("rendering, since", chart.CapabilityQueries(settings), "has a new answer")
+			return chart.Render(ctx, settings, options)
 		})
 		if err != nil {
 			fmt.Println(err)
@@ -66,7 +66,7 @@ configs:
 		return
 	}
 	config := render.FindConfig(configs, "redis")
-	settings := config.Apply(render.Settings{Release: "redis"})
+	settings := config.ApplyTo(render.Settings{Release: "redis"})
 	fmt.Println(settings.Namespace, settings.Set, config.Client.Timeout)
 	// Output: cache [replica.count=2,auth.enabled=false] 10s
 }

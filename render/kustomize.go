@@ -40,7 +40,7 @@ func (a *Artefact) build(ctx context.Context) ([]*unstructured.Unstructured, err
 		if err != nil {
 			return nil, &Error{doing: doingKustomize, reason: InvalidKustomization, problem: "its result cannot be written", err: err}
 		}
-		if err := checkSize(int64(len(text)), DefaultBytes); err != nil {
+		if err := checkSize(int64(len(text)), DefaultMaxBytes); err != nil {
 			return nil, err
 		}
 		objects, err := Parse(text)

@@ -46,7 +46,7 @@ transformers:
 	if err != nil {
 		t.Fatal(err)
 	}
-	bundle, err := a.Bundle(t.Context(), Settings{}, Options{})
+	bundle, err := a.Render(t.Context(), Settings{}, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -56,7 +56,7 @@ transformers:
 		out.WriteString("\n")
 	}
 	golden(t, "testdata/kustomize.golden.json", out.String())
-	if again, err := a.Bundle(t.Context(), Settings{}, Options{}); err != nil || cmp.Diff(bundle.Digest, again.Digest) != "" {
+	if again, err := a.Render(t.Context(), Settings{}, Options{}); err != nil || cmp.Diff(bundle.Digest, again.Digest) != "" {
 		t.Errorf("a second build differs: %v", err)
 	}
 }
@@ -101,9 +101,9 @@ func TestKustomizeFails(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			a, err := Open(folder(tc.files...), Limits{})
+			a, err := LoadFolder(folder(tc.files...), Limits{})
 			if err == nil {
-				_, err = a.Bundle(t.Context(), tc.settings, Options{})
+				_, err = a.Render(t.Context(), tc.settings, Options{})
 			}
 			if got := reasonOf(err); got != tc.want {
 				t.Errorf("got %s, want %s (%s): %v", got, tc.want, tc.reason, err)
@@ -132,11 +132,11 @@ func FuzzKustomize(f *testing.F) {
 	f.Add("transformers: [a.yaml]\nBASES: [b]\n", "apiVersion: builtin\nkind: PatchTransformer\npath: a\n")
 	f.Add("generators: [a.yaml]\nopenapi: {path: a.yaml}\n", "apiVersion: builtin\nkind: ConfigMapGenerator\nfiles: [a.yaml]\n")
 	f.Fuzz(func(t *testing.T, kustomization, file string) {
-		a, err := Open(folder("kustomization.yaml", kustomization, "a.yaml", file), Limits{})
+		a, err := LoadFolder(folder("kustomization.yaml", kustomization, "a.yaml", file), Limits{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, _, err := a.Objects(t.Context(), Settings{}); err != nil && reasonOf(err) == err.Error() {
+		if _, _, err := a.RenderObjects(t.Context(), Settings{}); err != nil && reasonOf(err) == err.Error() {
 			t.Errorf("no reason: %v", err)
 		}
 		if called, err := os.ReadFile(trap); err == nil {
@@ -148,11 +148,11 @@ func FuzzKustomize(f *testing.F) {
 func TestKustomizeTimeout(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	a, err := Open(folder("kustomization.yaml", simple, "a.yaml", configMap("1")), Limits{})
+	a, err := LoadFolder(folder("kustomization.yaml", simple, "a.yaml", configMap("1")), Limits{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := a.Objects(ctx, Settings{}); reasonOf(err) != RenderTimeout || !errors.Is(err, context.Canceled) {
+	if _, _, err := a.RenderObjects(ctx, Settings{}); reasonOf(err) != RenderTimeout || !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
 }

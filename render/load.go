@@ -47,7 +47,7 @@ type Artefact struct {
 // Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart.
 func Load(layer []byte, limits Limits) (*Artefact, error) {
 	left := newBudget(limits)
-	data, err := decompress(layer, left.limits.Bytes)
+	data, err := decompress(layer, left.limits.MaxBytes)
 	if err != nil {
 		return nil, err
 	}
@@ -63,12 +63,12 @@ func Load(layer []byte, limits Limits) (*Artefact, error) {
 	return a, a.recognise(left)
 }
 
-// Open reads a folder; [os.Root.FS] is a safe way to get one. What it is, its content says, as for Load. Folders whose
+// LoadFolder reads a folder; [os.Root.FS] is a safe way to get one. What it is, its content says, as for Load. Folders whose
 // name begins with a dot are passed over, and .helmignore counts in a chart. Symbolic links must lead to files in the
 // folder.
 //
 // Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart, or are those of the file system.
-func Open(folder fs.FS, limits Limits) (*Artefact, error) {
+func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 	left := newBudget(limits)
 	a := &Artefact{kind: Manifests, root: ".", ignore: true}
 	sum := sha256.New()
@@ -125,10 +125,10 @@ func leadsInside(folder fs.FS, name string, entry fs.DirEntry) error {
 	return nil
 }
 
-// Sub returns the artefact in a folder of a Kustomize directory's or any other archive: the overlay of several that is
+// Subfolder returns the artefact in a folder of a Kustomize directory's or any other archive: the overlay of several that is
 // meant, or one chart of many. What a Kustomize directory refers to may lie outside of it, but within the archive.
 // An empty path and "." are the whole. Errors have reason InvalidArchive, ArchiveTooLarge or InvalidChart.
-func (a *Artefact) Sub(folder string) (*Artefact, error) {
+func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 	clean := path.Clean(folder)
 	if folder == "" || clean == "." {
 		return a, nil
@@ -304,11 +304,11 @@ func (e entry) Name() string { return e.name }
 // IsDir reports whether it is a folder.
 func (e entry) IsDir() bool { return e.isDir }
 
-// Objects renders the artefact: manifests as they are, a chart with settings, a Kustomize directory by itself. leftOut
+// RenderObjects renders the artefact: manifests as they are, a chart with settings, a Kustomize directory by itself. leftOut
 // says what it holds and the result does not, one sentence each. ctx bounds the time; see the package comment.
 //
 // Errors are of type *Error with any of the reasons. Values for what is no chart are refused, because they would do nothing.
-func (a *Artefact) Objects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured, leftOut []string, err error) {
+func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured, leftOut []string, err error) {
 	if a.kind == Chart {
 		return a.renderChart(ctx, settings)
 	}
@@ -326,15 +326,15 @@ func (a *Artefact) Objects(ctx context.Context, settings Settings) (objects []*u
 	return settings.complete(objects), nil, nil
 }
 
-// Bundle renders the artefact and encodes it. If opts has no digest, it becomes that of artefact and settings together:
+// Render renders the artefact and encodes it. If opts has no digest, it becomes that of artefact and settings together:
 // [Settings.Digest] of Digest and Asks, so that the digest of the result can be known without rendering.
 //
 // Errors are those of Objects and Build.
-func (a *Artefact) Bundle(ctx context.Context, settings Settings, opts Options) (*Bundle, error) {
+func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) (*Bundle, error) {
 	if opts.Digest == "" {
-		opts.Digest = settings.Digest(a.digest, a.Asks(settings))
+		opts.Digest = settings.Digest(a.digest, a.CapabilityQueries(settings))
 	}
-	objects, leftOut, err := a.Objects(ctx, settings)
+	objects, leftOut, err := a.RenderObjects(ctx, settings)
 	if err != nil {
 		return nil, err
 	}

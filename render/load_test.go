@@ -54,7 +54,7 @@ func TestLoadRecognises(t *testing.T) {
 			if a.Kind() != tc.want {
 				t.Errorf("taken for a %s: %s", a.Kind(), tc.reason)
 			}
-			if _, err := Read(tc.layer, Limits{}); tc.want != Manifests && reasonOf(err) != RefusedFeature {
+			if _, err := ReadManifests(tc.layer, Limits{}); tc.want != Manifests && reasonOf(err) != RefusedFeature {
 				t.Errorf("Read says %v", err)
 			}
 		})
@@ -76,9 +76,9 @@ func TestLoadRefuses(t *testing.T) {
 		limits Limits
 		want   string
 	}{
-		"Bombs":      {"the limit holds for all archives together", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb), "a/charts/y.tgz", string(bomb)), Limits{Bytes: 15_000}, ArchiveTooLarge},
-		"OneBomb":    {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb)), Limits{Bytes: 9_000}, ArchiveTooLarge},
-		"Files":      {"the limit holds for all archives together", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb), "a/charts/y.tgz", string(bomb)), Limits{Files: 6}, ArchiveTooLarge},
+		"Bombs":      {"the limit holds for all archives together", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb), "a/charts/y.tgz", string(bomb)), Limits{MaxBytes: 15_000}, ArchiveTooLarge},
+		"OneBomb":    {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb)), Limits{MaxBytes: 9_000}, ArchiveTooLarge},
+		"Files":      {"the limit holds for all archives together", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(bomb), "a/charts/y.tgz", string(bomb)), Limits{MaxFiles: 6}, ArchiveTooLarge},
 		"Deep":       {"", nested, Limits{}, ArchiveTooLarge},
 		"Link":       {"a file that is missing would be missed by nobody", link, Limits{}, UnsafeArchive},
 		"SubOutside": {"", archive(t, "a/Chart.yaml", chart, "a/charts/x.tgz", string(archive(t, "../x/Chart.yaml", chart))), Limits{}, UnsafeArchive},
@@ -106,7 +106,7 @@ func TestOpenFolder(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	open := func(fsys fs.FS) (*Artefact, error) { return Open(fsys, Limits{}) }
+	open := func(fsys fs.FS) (*Artefact, error) { return LoadFolder(fsys, Limits{}) }
 	put("Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n")
 	put("templates/real.yaml", configMap("1"))
 	put("templates/skipped.yaml", "{{ fail }}")
@@ -130,7 +130,7 @@ func TestOpenFolder(t *testing.T) {
 			t.Errorf("%s should have been left out", f.path)
 		}
 	}
-	if objects, _, err := a.Objects(t.Context(), Settings{}); err != nil || len(objects) != 2 {
+	if objects, _, err := a.RenderObjects(t.Context(), Settings{}); err != nil || len(objects) != 2 {
 		t.Errorf("got %d objects, %v", len(objects), err) // the linked one is the same; Build makes one of both
 	}
 	again, err := open(os.DirFS(dir))
@@ -152,10 +152,10 @@ func TestOpenFolder(t *testing.T) {
 			}
 		})
 	}
-	if _, err := Open(os.DirFS(dir), Limits{Files: 2}); reasonOf(err) != ArchiveTooLarge {
+	if _, err := LoadFolder(os.DirFS(dir), Limits{MaxFiles: 2}); reasonOf(err) != ArchiveTooLarge {
 		t.Errorf("too many files: %v", err)
 	}
-	if _, err := Open(os.DirFS(dir), Limits{Bytes: 20}); reasonOf(err) != ArchiveTooLarge {
+	if _, err := LoadFolder(os.DirFS(dir), Limits{MaxBytes: 20}); reasonOf(err) != ArchiveTooLarge {
 		t.Errorf("too many bytes: %v", err)
 	}
 	if _, err := open(os.DirFS(filepath.Join(dir, "none"))); err == nil {
@@ -176,11 +176,11 @@ func TestSub(t *testing.T) {
 	}{
 		"overlays/x": {Kustomization, "x-a"}, "./base/": {Kustomization, "a"}, "plain": {Manifests, "a c"}, "plain/deep": {Manifests, "c"},
 	} {
-		sub, err := a.Sub(folder)
+		sub, err := a.Subfolder(folder)
 		if err != nil {
 			t.Fatal(err)
 		}
-		objects, _, err := sub.Objects(t.Context(), Settings{})
+		objects, _, err := sub.RenderObjects(t.Context(), Settings{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,12 +197,12 @@ func TestSub(t *testing.T) {
 		digests[sub.Digest()] = true
 	}
 	for folder, want := range map[string]string{"../x": UnsafeArchive, "/x": UnsafeArchive, "none": InvalidArchive} {
-		if _, err := a.Sub(folder); reasonOf(err) != want {
+		if _, err := a.Subfolder(folder); reasonOf(err) != want {
 			t.Errorf("%s: got %v", folder, err)
 		}
 	}
 	for _, whole := range []string{"", "."} {
-		if sub, err := a.Sub(whole); err != nil || sub != a {
+		if sub, err := a.Subfolder(whole); err != nil || sub != a {
 			t.Errorf("%q is not the whole: %v", whole, err)
 		}
 	}
@@ -214,11 +214,11 @@ func TestValuesForManifests(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, s := range []Settings{{Values: []byte("a: 1")}, {Set: []string{"a=1"}}} {
-		if _, _, err := a.Objects(t.Context(), s); reasonOf(err) != InvalidValues {
+		if _, _, err := a.RenderObjects(t.Context(), s); reasonOf(err) != InvalidValues {
 			t.Errorf("values that do nothing were accepted: %v", err)
 		}
 	}
-	objects, _, err := a.Objects(t.Context(), Settings{Namespace: "n", CreateNamespace: true, Release: "r"})
+	objects, _, err := a.RenderObjects(t.Context(), Settings{Namespace: "n", CreateNamespace: true, Release: "r"})
 	if err != nil || len(objects) != 2 || objects[0].GetKind() != "Namespace" {
 		t.Errorf("got %v, %v", objects, err)
 	}
@@ -229,14 +229,14 @@ func FuzzLoad(f *testing.F) {
 	f.Add(archive(f, "kustomization.yaml", "resources: [a.yaml]\nnamePrefix: x-\n", "a.yaml", configMap("1")))
 	f.Add(archive(f, "a/Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\n", "a/charts/b.tgz", string(zip(f, archive(f, "b/Chart.yaml", "name: b\nversion: 1.0.0\n")))))
 	f.Fuzz(func(t *testing.T, layer []byte) {
-		a, err := Load(layer, Limits{Bytes: 1 << 20, Files: 100})
+		a, err := Load(layer, Limits{MaxBytes: 1 << 20, MaxFiles: 100})
 		if err == nil {
 			for _, file := range a.files {
 				if file.path != "" && !fs.ValidPath(file.path) {
 					t.Errorf("%q leaves the folder", file.path)
 				}
 			}
-			_, _, err = a.Objects(t.Context(), Settings{})
+			_, _, err = a.RenderObjects(t.Context(), Settings{})
 		}
 		if err != nil && reasonOf(err) == err.Error() {
 			t.Errorf("no reason: %v", err)

@@ -18,29 +18,29 @@ import (
 
 // Limits bounds what is unpacked and rendered. The zero value means the defaults.
 type Limits struct {
-	// Bytes is the most that each step of unpacking may yield, all files of an archive taken together; 0 means 64 MiB.
-	Bytes int64
-	// Files is the most entries an archive may have, of any kind; 0 means 4096.
-	Files int
+	// MaxBytes is the most that each step of unpacking may yield, all files of an archive taken together; 0 means 64 MiB.
+	MaxBytes int64
+	// MaxFiles is the most entries an archive may have, of any kind; 0 means 4096.
+	MaxFiles int
 }
 
 // The defaults of Limits.
 const (
-	DefaultBytes = 64 << 20
-	DefaultFiles = 4096
+	DefaultMaxBytes = 64 << 20
+	DefaultMaxFiles = 4096
 )
 
 // nesting is how many times a layer may be compressed. A tar is compressed once; an archiver and a registry client may each do it.
 const nesting = 2
 
-// Read returns the objects of an OCI layer that holds manifests; see Load for charts and Kustomize directories. What the layer
+// ReadManifests returns the objects of an OCI layer that holds manifests; see Load for charts and Kustomize directories. What the layer
 // is, its content says: plain YAML or JSON, a tar archive, or either of them compressed with gzip or zstd. Of an archive it
 // reads all regular files whose name ends in .yaml, .yml or .json and does not begin with "._", in the order of their paths; an
 // archive with a single regular file may call it as it likes. Nothing is written anywhere.
 //
 // Errors are those of Parse, InvalidArchive, ArchiveTooLarge (see Limits), UnsafeArchive (an entry with an absolute path, or a
 // path or link that leaves the archive's folder), and RefusedFeature for a chart or Kustomize directory.
-func Read(layer []byte, limits Limits) ([]*unstructured.Unstructured, error) {
+func ReadManifests(layer []byte, limits Limits) ([]*unstructured.Unstructured, error) {
 	artefact, err := Load(layer, limits)
 	if err != nil {
 		return nil, err
@@ -119,15 +119,15 @@ type budget struct {
 }
 
 func newBudget(limits Limits) *budget {
-	limits.Bytes = cmp.Or(limits.Bytes, DefaultBytes)
-	limits.Files = cmp.Or(limits.Files, DefaultFiles)
-	return &budget{limits, limits.Bytes, limits.Files}
+	limits.MaxBytes = cmp.Or(limits.MaxBytes, DefaultMaxBytes)
+	limits.MaxFiles = cmp.Or(limits.MaxFiles, DefaultMaxFiles)
+	return &budget{limits, limits.MaxBytes, limits.MaxFiles}
 }
 
 // entry takes one entry of an archive or folder off the budget.
 func (b *budget) entry() error {
 	if b.files--; b.files < 0 {
-		return &Error{reason: ArchiveTooLarge, problem: fmt.Sprintf("it has more than %d entries: split the module or raise the limit", b.limits.Files)}
+		return &Error{reason: ArchiveTooLarge, problem: fmt.Sprintf("it has more than %d entries: split the module or raise the limit", b.limits.MaxFiles)}
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (b *budget) read(from io.Reader) ([]byte, error) {
 		return nil, err
 	}
 	if b.bytes -= int64(len(content)); b.bytes < 0 {
-		return nil, checkSize(b.limits.Bytes+1, b.limits.Bytes)
+		return nil, checkSize(b.limits.MaxBytes+1, b.limits.MaxBytes)
 	}
 	return content, nil
 }

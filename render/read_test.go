@@ -102,7 +102,7 @@ func TestRead(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, err := Read(tc.layer, Limits{})
+			got, err := ReadManifests(tc.layer, Limits{})
 			if err != nil || names(got) != tc.want {
 				t.Errorf("%s: got %q, %v, want %q", tc.reason, names(got), err, tc.want)
 			}
@@ -130,13 +130,13 @@ func TestReadErrors(t *testing.T) {
 		reason string
 		file   string
 	}{
-		"TooLarge":       {"plain", []byte(yaml), Limits{Bytes: 10}, ArchiveTooLarge, ""},
-		"GzipBomb":       {"it is never unpacked whole", zip(t, make([]byte, 10<<20)), Limits{Bytes: 1 << 20}, ArchiveTooLarge, ""},
-		"ZstdBomb":       {"", zst(t, make([]byte, 10<<20)), Limits{Bytes: 1 << 20}, ArchiveTooLarge, ""},
+		"TooLarge":       {"plain", []byte(yaml), Limits{MaxBytes: 10}, ArchiveTooLarge, ""},
+		"GzipBomb":       {"it is never unpacked whole", zip(t, make([]byte, 10<<20)), Limits{MaxBytes: 1 << 20}, ArchiveTooLarge, ""},
+		"ZstdBomb":       {"", zst(t, make([]byte, 10<<20)), Limits{MaxBytes: 1 << 20}, ArchiveTooLarge, ""},
 		"Nested":         {"compressed three times", zip(t, zip(t, zip(t, []byte(yaml)))), Limits{}, InvalidYAML, ""},
-		"NestedTooLarge": {"", zip(t, zip(t, make([]byte, 10<<20))), Limits{Bytes: 1 << 20}, ArchiveTooLarge, ""},
-		"AllFiles":       {"files count together, also those that are not read", zip(t, archive(t, bomb...)), Limits{Bytes: 19_000}, ArchiveTooLarge, ""},
-		"FilesTogether":  {"", archive(t, bomb...), Limits{Bytes: 1 << 20, Files: 19}, ArchiveTooLarge, ""},
+		"NestedTooLarge": {"", zip(t, zip(t, make([]byte, 10<<20))), Limits{MaxBytes: 1 << 20}, ArchiveTooLarge, ""},
+		"AllFiles":       {"files count together, also those that are not read", zip(t, archive(t, bomb...)), Limits{MaxBytes: 19_000}, ArchiveTooLarge, ""},
+		"FilesTogether":  {"", archive(t, bomb...), Limits{MaxBytes: 1 << 20, MaxFiles: 19}, ArchiveTooLarge, ""},
 		"Absolute":       {"", archive(t, "/etc/passwd", yaml), Limits{}, UnsafeArchive, "/etc/passwd"},
 		"Parent":         {"", archive(t, "../a.yaml", yaml), Limits{}, UnsafeArchive, "../a.yaml"},
 		"HiddenParent":   {"", archive(t, "a/../../b.yaml", yaml), Limits{}, UnsafeArchive, "a/../../b.yaml"},
@@ -157,7 +157,7 @@ func TestReadErrors(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			_, err := Read(tc.layer, tc.limits)
+			_, err := ReadManifests(tc.layer, tc.limits)
 			e, ok := errors.AsType[*Error](err)
 			if !ok || e.Reason() != tc.reason || e.File != tc.file {
 				t.Fatalf("%s: got %v, want %s", tc.why, err, tc.reason)
@@ -193,9 +193,9 @@ func FuzzRead(f *testing.F) {
 		case 2:
 			layer = zst(t, layer)
 		}
-		limits := Limits{Bytes: int64(limit) + 1, Files: 1 + int(pack)}
+		limits := Limits{MaxBytes: int64(limit) + 1, MaxFiles: 1 + int(pack)}
 		for _, layer := range [][]byte{layer, content} {
-			objects, err := Read(layer, limits)
+			objects, err := ReadManifests(layer, limits)
 			if err != nil {
 				if e, ok := errors.AsType[*Error](err); !ok || e.Reason() == "" {
 					t.Fatalf("not a proper error: %v", err)
@@ -210,8 +210,8 @@ func FuzzRead(f *testing.F) {
 			for _, o := range bundle.Objects {
 				size += o.Size()
 			}
-			if size > int(limits.Bytes)*8+maxAliased*8 { // escapes make six bytes of one
-				t.Fatalf("%d bytes from a limit of %d", size, limits.Bytes)
+			if size > int(limits.MaxBytes)*8+maxAliased*8 { // escapes make six bytes of one
+				t.Fatalf("%d bytes from a limit of %d", size, limits.MaxBytes)
 			}
 		}
 	})

@@ -142,7 +142,7 @@ func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []by
 		return nil, nil, err
 	}
 	defer folder.Close() //nolint:errcheck // it was only read
-	a, err := render.Open(folder.FS(), render.Limits{})
+	a, err := render.LoadFolder(folder.FS(), render.Limits{})
 	if err != nil {
 		return nil, nil, err
 	}
@@ -152,14 +152,14 @@ func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []by
 			return nil, nil, err
 		}
 	}
-	objects, leftOut, err := a.Objects(ctx, settings)
+	objects, leftOut, err := a.RenderObjects(ctx, settings)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, l := range leftOut {
 		m.Findings = append(m.Findings, Finding{Warning, c.Where("manifest"), l})
 	}
-	if asks := a.Asks(settings); len(asks) > 0 {
+	if asks := a.CapabilityQueries(settings); len(asks) > 0 {
 		m.Findings = append(m.Findings, Finding{Warning, c.Where("manifest"),
 			fmt.Sprintf("the chart asks about the cluster (%s), which is not known yet: it is rendered for Kubernetes %s", strings.Join(asks, ", "), render.DefaultKubeVersion)})
 	}
@@ -228,9 +228,9 @@ func read(ctx context.Context, c *Config, name string) ([]byte, error) {
 	if response.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("%s answers %s", name, response.Status)
 	}
-	data, err := io.ReadAll(io.LimitReader(response.Body, render.DefaultBytes+1))
-	if err == nil && len(data) > render.DefaultBytes {
-		err = fmt.Errorf("it is larger than %d bytes", render.DefaultBytes)
+	data, err := io.ReadAll(io.LimitReader(response.Body, render.DefaultMaxBytes+1))
+	if err == nil && len(data) > render.DefaultMaxBytes {
+		err = fmt.Errorf("it is larger than %d bytes", render.DefaultMaxBytes)
 	}
 	return data, err
 }

@@ -80,7 +80,7 @@ func (p *Place) installation(ctx context.Context, name, version string) (*Instal
 		}
 	}
 	for _, resource := range installed(c) {
-		if err := add(resource, false, render.FindConfig(configs, resource).Apply(render.Settings{Release: resource})); err != nil {
+		if err := add(resource, false, render.FindConfig(configs, resource).ApplyTo(render.Settings{Release: resource})); err != nil {
 			return nil, err
 		}
 	}
@@ -105,14 +105,14 @@ func (p part) bundle(ctx context.Context, o render.Options, asked func(context.C
 	ctx, cancel := context.WithTimeout(ctx, renderTimeout)
 	defer cancel()
 	settings := p.settings
-	if settings.Capabilities, err = asked(ctx, p.artefact.Asks(settings)); err != nil {
+	if settings.Capabilities, err = asked(ctx, p.artefact.CapabilityQueries(settings)); err != nil {
 		return nil, err
 	}
 	if !p.definitions {
-		b, err = p.artefact.Bundle(ctx, settings, o)
+		b, err = p.artefact.Render(ctx, settings, o)
 	} else {
 		var objects []*unstructured.Unstructured
-		if objects, _, err = p.artefact.Objects(ctx, settings); err == nil {
+		if objects, _, err = p.artefact.RenderObjects(ctx, settings); err == nil {
 			b, err = render.Build(slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "CustomResourceDefinition" }), o)
 		}
 	}

@@ -371,7 +371,7 @@ func (p *Place) load(ctx context.Context, name, version string) (*Module, error)
 		if data, _, err = p.registry.Fetch(ctx, layer); err != nil {
 			return nil, nil, err
 		}
-		if found, err = render.Read(data, render.Limits{}); err != nil {
+		if found, err = render.ReadManifests(data, render.Limits{}); err != nil {
 			return nil, nil, fmt.Errorf("reading %s of %s:%s: %w", resource, name, version, err)
 		}
 		return data, found, nil

@@ -32,7 +32,7 @@ type Trial struct {
 	Say func(text string)
 
 	cluster *apply.Cluster
-	states  apply.States
+	states  apply.StateEvaluator
 }
 
 // Step is what one step of a trial came to.
@@ -137,7 +137,7 @@ func (r *trialRun) install(ctx context.Context, m *Module) error {
 		return err
 	}
 	set := apply.Set{Bundle: bundle, Namespace: v1beta2.RuntimeNamespace, Owner: v1beta2.FieldOwnerApplier}
-	refs, err := r.cluster.Refs(ctx, set)
+	refs, err := r.cluster.Inventory(ctx, set)
 	if err != nil && len(refs) == 0 {
 		return err
 	}
@@ -169,7 +169,7 @@ func (r *trialRun) install(ctx context.Context, m *Module) error {
 		return err
 	}
 	return r.until(ctx, func() (string, error) {
-		notReady, err := r.cluster.Ready(ctx, refs, &done)
+		notReady, err := r.cluster.CheckReady(ctx, refs, &done)
 		switch {
 		case err != nil:
 			return err.Error(), nil
@@ -226,7 +226,7 @@ func (r *trialRun) state(ctx context.Context) (string, error) {
 	if err != nil {
 		return err.Error(), nil
 	}
-	v, err := r.states.Judge(r.cr, cr, apply.StateRules{})
+	v, err := r.states.Evaluate(r.cr, cr, apply.StateRules{})
 	switch {
 	case err != nil:
 		return "", err
@@ -268,7 +268,7 @@ func (r *trialRun) remove(ctx context.Context, refs []apply.Ref) error {
 	if len(refs) == 0 {
 		return nil
 	}
-	var asked apply.Deletion
+	var asked apply.DeletionProgress
 	return r.until(ctx, func() (string, error) {
 		t, err := r.cluster.Delete(ctx, refs, &asked)
 		switch {

@@ -209,7 +209,7 @@ func (rt *Runtime) usable() (*Runtime, error) {
 }
 
 // RegisterKinds says which kinds bundles define, so that runtimes need not be asked.
-func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.Learn(b) }
+func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.AddBundle(b) }
 
 // LookupResource returns how a kind is served, if that is the same in all runtimes as far as is known: of built-in kinds, and of those that bundles define.
 func (p *Pool) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool) {
@@ -253,7 +253,7 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	b.changed = func() { p.brokeOrMended(kyma, b) }
 	plain := &rest.Config{Host: cfg.Host, APIPath: cfg.APIPath, QPS: -1}
 	cluster, err := apply.New(plain, &http.Client{Transport: p.opts.Wrap(b)}, apply.ClusterOptions{
-		Parallel: p.opts.Concurrency, Timeout: p.opts.Timeout, Kinds: &p.kinds,
+		MaxConcurrentRequests: p.opts.Concurrency, RequestTimeout: p.opts.Timeout, Kinds: &p.kinds,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to runtime %s: %w", kyma, err)

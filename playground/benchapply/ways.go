@@ -70,7 +70,7 @@ func newBench(c *cluster.Cluster, dir string) (*bench, error) {
 	if err := os.WriteFile(b.kubeconfig, c.Kubeconfig(), 0o600); err != nil {
 		return nil, fmt.Errorf("writing a kubeconfig: %w", err)
 	}
-	library, err := apply.New(b.config("library"), nil, apply.ClusterOptions{Parallel: parallel})
+	library, err := apply.New(b.config("library"), nil, apply.ClusterOptions{MaxConcurrentRequests: parallel})
 	if err != nil {
 		return nil, err
 	}
@@ -149,7 +149,7 @@ func (b *bench) clean(ctx context.Context, ns string) error {
 	if err != nil {
 		return err
 	}
-	refs, err := b.janitor.Refs(ctx, apply.Set{Bundle: rendered})
+	refs, err := b.janitor.Inventory(ctx, apply.Set{Bundle: rendered})
 	if err != nil {
 		return err
 	}
@@ -162,7 +162,7 @@ func (b *bench) clean(ctx context.Context, ns string) error {
 			outside = append(outside, ref)
 		}
 	}
-	var asked apply.Deletion
+	var asked apply.DeletionProgress
 	for end := time.Now().Add(patience); ; {
 		left, err := b.janitor.Delete(ctx, outside, &asked)
 		if err != nil || left.Done() || time.Now().After(end) {

@@ -105,7 +105,7 @@ func drive(ctx context.Context, s *server) (story []string, requests []string, e
 	}
 	set := apply.Set{Bundle: bundle, Owner: "engine", Overlay: render.Overlay{Labels: map[string]string{"app.kubernetes.io/component": "one"}}}
 	say := func(format string, args ...any) { story = append(story, fmt.Sprintf(format, args...)) }
-	refs, err := c.Refs(ctx, set)
+	refs, err := c.Inventory(ctx, set)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -129,7 +129,7 @@ func drive(ctx context.Context, s *server) (story []string, requests []string, e
 		return nil, nil, err
 	}
 	for {
-		notReady, err := c.Ready(ctx, refs, done)
+		notReady, err := c.CheckReady(ctx, refs, done)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -140,7 +140,7 @@ func drive(ctx context.Context, s *server) (story []string, requests []string, e
 			return nil, nil, fmt.Errorf("%w: %v", err, notReady)
 		}
 	}
-	drifted, err := c.Drift(ctx, set, done)
+	drifted, err := c.FindDrift(ctx, set, done)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -149,7 +149,7 @@ func drive(ctx context.Context, s *server) (story []string, requests []string, e
 	if _, err := c.Patch(ctx, config, types.MergePatchType, "", []byte(`{"data":{"level":"debug"}}`), "somebody"); err != nil {
 		return nil, nil, err
 	}
-	if drifted, err = c.Drift(ctx, set, done); err != nil {
+	if drifted, err = c.FindDrift(ctx, set, done); err != nil {
 		return nil, nil, err
 	}
 	say("drifted: %v", drifted)
@@ -157,17 +157,17 @@ func drive(ctx context.Context, s *server) (story []string, requests []string, e
 	if err := again(set); err != nil {
 		return nil, nil, err
 	}
-	for asked := new(apply.Deletion); ; {
+	for asked := new(apply.DeletionProgress); ; {
 		teardown, err := c.Delete(ctx, refs, asked)
 		if err != nil {
 			return nil, nil, err
 		}
 		if teardown.Done() {
-			say("gone: %d", len(teardown.Gone))
+			say("gone: %d", len(teardown.Deleted))
 			break
 		}
 		if err := pause(ctx); err != nil {
-			return nil, nil, fmt.Errorf("%w: %s", err, teardown.Waits())
+			return nil, nil, fmt.Errorf("%w: %s", err, teardown.WaitMessage())
 		}
 	}
 	return story, slices.Sorted(maps.Keys(r.seen)), nil

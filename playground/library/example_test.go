@@ -42,7 +42,7 @@ func Example() {
 		return
 	}
 	status, err = manifest.ConsistencyCheck(ctx, info)
-	fmt.Println("consistent:", status.Ready, status.Waits, err)
+	fmt.Println("consistent:", status.Ready, status.Pending, err)
 
 	status, err = manifest.InstallChart(ctx, info)
 	fmt.Println("healed:", status.Ready, err)

@@ -85,7 +85,7 @@ func until(ctx context.Context, operation func() (manifest.Status, error)) (mani
 		}
 		select {
 		case <-ctx.Done():
-			return status, fmt.Errorf("not ready after %v: %s", deadline, strings.Join(status.Waits, "; "))
+			return status, fmt.Errorf("not ready after %v: %s", deadline, strings.Join(status.Pending, "; "))
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
@@ -114,10 +114,10 @@ func consistent(t *testing.T, info manifest.InstallInfo) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status.Ready != (len(status.Waits) == 0) {
-		t.Errorf("ready is %v, but it waits for %q", status.Ready, status.Waits)
+	if status.Ready != (len(status.Pending) == 0) {
+		t.Errorf("ready is %v, but it waits for %q", status.Ready, status.Pending)
 	}
-	return strings.Join(status.Waits, "; ")
+	return strings.Join(status.Pending, "; ")
 }
 
 // wrote returns what the library and the tests wrote in a namespace since the mark, as far as the API server took it.
@@ -264,7 +264,7 @@ func TestCustomResource(t *testing.T) {
 
 	for range 2 {
 		status, err := manifest.UninstallChart(t.Context(), info)
-		if err != nil || status.Ready || len(status.Waits) != 1 || !strings.Contains(status.Waits[0], "shop.example.com/hold") {
+		if err != nil || status.Ready || len(status.Pending) != 1 || !strings.Contains(status.Pending[0], "shop.example.com/hold") {
 			t.Fatalf("with a finalizer: %+v, %v", status, err)
 		}
 	}
@@ -329,7 +329,7 @@ func TestNotReady(t *testing.T) {
 	info.ConfigFlags["Wait"], info.ConfigFlags["Timeout"] = true, "3s"
 	begin := time.Now()
 	status, err := manifest.InstallChart(t.Context(), info)
-	if err != nil || status.Ready || !strings.Contains(strings.Join(status.Waits, " "), "unready") {
+	if err != nil || status.Ready || !strings.Contains(strings.Join(status.Pending, " "), "unready") {
 		t.Errorf("got %+v, %v", status, err)
 	}
 	if took := time.Since(begin); took < time.Second || took > 10*time.Second {

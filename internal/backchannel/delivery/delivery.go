@@ -97,7 +97,7 @@ type Request struct {
 // Memory is what is known of one runtime between passes. Losing it costs patches that change nothing. The zero value is ready to use.
 type Memory struct {
 	kit      apply.Progress
-	deletion apply.Deletion
+	deletion apply.DeletionProgress
 	audited  time.Time
 }
 
@@ -189,7 +189,7 @@ func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, k Kit, m *Memo
 	set := apply.Set{Bundle: k.bundle, Owner: owner}
 	drifted := false
 	if audit && s.Digest == k.bundle.Digest {
-		found, err := c.Drift(ctx, set, &m.kit)
+		found, err := c.FindDrift(ctx, set, &m.kit)
 		if err != nil {
 			return "", fmt.Errorf("comparing the agent: %w", err)
 		}
@@ -224,9 +224,9 @@ func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m 
 			return "", fmt.Errorf("removing what the agent no longer has: %w", err)
 		}
 		if len(left.Remaining) > 0 {
-			return left.Waits(), nil
+			return left.WaitMessage(), nil
 		}
-		m.deletion = apply.Deletion{}
+		m.deletion = apply.DeletionProgress{}
 	}
 	s.Synced, s.Digest = refs, set.Bundle.Digest
 	return "", nil

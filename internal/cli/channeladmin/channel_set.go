@@ -130,7 +130,7 @@ func readPolicy(ctx context.Context, c *connection.Cluster, name string) (*chann
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, cm); err != nil {
 		return nil, c.Explain(err, "reading ConfigMap "+name)
 	}
-	p, err := channel.PolicyIn(cm.Data)
+	p, err := channel.PolicyFromConfigMap(cm.Data)
 	if err != nil {
 		return nil, console.Fail(console.ExitFailed, "ConfigMap %s: %v", name, err)
 	}
@@ -187,7 +187,7 @@ func (w *what) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect {
 	wished := connection.WithRequest(k)
 	m := wished.Module(w.module)
 	question := channel.RequestFor(k, wished, m)
-	question.Installed, question.Ordered, question.Now = has.installed, has.ordered, a.Now()
+	question.Installed, question.ManifestVersion, question.Now = has.installed, has.ordered, a.Now()
 	d := channel.Resolve(w.then, question)
 	e := effect{Runtime: k.Name, From: has.installed, To: d.Version, Effect: "stays"}
 	switch b := d.Blocker; {

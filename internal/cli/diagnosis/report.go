@@ -156,7 +156,7 @@ func (f *Facts) resolve(m *Module, wished *v1beta2.Kyma, wish *v1beta2.Module, e
 // Request returns what package channel is asked for a module. Windows are left to the manager, which knows them.
 func (f *Facts) Request(wished *v1beta2.Kyma, m *v1beta2.Module, version string) channel.Request {
 	w := channel.RequestFor(f.Kyma, wished, m)
-	w.Installed, w.Ordered, w.SkipWindows, w.Now = version, version, true, f.Now
+	w.Installed, w.ManifestVersion, w.SkipWindows, w.Now = version, version, true, f.Now
 	if f.Cluster.OwnKyma != "" && !f.Cluster.IsControlPlane() {
 		w.Beta, w.Internal = true, true // what a runtime sees of the catalog is what it may have
 	}
@@ -227,7 +227,7 @@ func (f *Facts) RuntimeBlockers() []blocker {
 	if !k.DeletionTimestamp.IsZero() {
 		add("Deleting", k.DeletionTimestamp.Time, fmt.Sprintf("it is being deleted: %s; finalizers: %s", console.OrDash(k.Status.LastOperation.Operation), console.OrDash(strings.Join(k.Finalizers, ", "))))
 	}
-	if b := channel.Paused(k, ""); b != nil {
+	if b := channel.PauseBlocker(k, ""); b != nil {
 		since := time.Time{}
 		if c := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Reason == b.Code {
 			since = c.LastTransitionTime.Time

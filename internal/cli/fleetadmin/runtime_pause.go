@@ -70,7 +70,7 @@ func setPause(ctx context.Context, a *console.App, name, module string, reason *
 		}
 	}
 	if _, there := k.Annotations[key]; !there && reason == nil {
-		if b := channel.Paused(k, module); b != nil {
+		if b := channel.PauseBlocker(k, module); b != nil {
 			return console.Fail(console.ExitNotReady, "%s is not paused by itself: %s", what, b.Message)
 		}
 		return a.Print(console.Outcome{Object: what, Result: what + " is not paused"})
@@ -84,8 +84,8 @@ func setPause(ctx context.Context, a *console.App, name, module string, reason *
 	}
 	done := what + " is paused"
 	if reason == nil {
-		if done = what + " goes on"; channel.Paused(k, module) != nil {
-			done = fmt.Sprintf("%s: %s", what, channel.Paused(k, module).Message)
+		if done = what + " goes on"; channel.PauseBlocker(k, module) != nil {
+			done = fmt.Sprintf("%s: %s", what, channel.PauseBlocker(k, module).Message)
 		}
 	}
 	return a.Print(console.Outcome{Object: what, Result: done})

@@ -285,7 +285,7 @@ func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (
 // writes nothing.
 func (in *installer) prepare(ctx context.Context) error {
 	var err error
-	if in.refs, err = in.to.Refs(ctx, in.set); err != nil {
+	if in.refs, err = in.to.Inventory(ctx, in.set); err != nil {
 		if len(in.refs) == 0 {
 			return in.because(err)
 		}
@@ -395,7 +395,7 @@ func (in *installer) finish(ctx context.Context, tell func(string)) error {
 func (in *installer) ready(ctx context.Context, tell func(string)) error {
 	told := ""
 	for {
-		notReady, err := in.to.Ready(ctx, in.refs, &in.done)
+		notReady, err := in.to.CheckReady(ctx, in.refs, &in.done)
 		if err != nil {
 			return in.because(err)
 		}

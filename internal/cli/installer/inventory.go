@@ -146,7 +146,7 @@ func (in *installer) release(ctx context.Context) (string, error) {
 // remove deletes objects and waits until they are gone.
 func (in *installer) remove(ctx context.Context, refs []apply.Ref, tell func(string)) error {
 	told := ""
-	asked := apply.Deletion{}
+	asked := apply.DeletionProgress{}
 	for {
 		result, err := in.to.Delete(ctx, refs, &asked)
 		if err != nil {
@@ -160,7 +160,7 @@ func (in *installer) remove(ctx context.Context, refs []apply.Ref, tell func(str
 				return in.because(r.Err)
 			}
 		}
-		if text := result.Waits(); text != told {
+		if text := result.WaitMessage(); text != told {
 			told = text
 			tell((&console.Page{}).Clip(text, 240))
 		}

@@ -108,7 +108,7 @@ func (in *installer) installed(ctx context.Context) ([]apply.Ref, error) {
 		return nil, err
 	}
 	if !there { // kinds that the cluster does not have are left out, and nothing is there of them
-		if refs, err = in.to.Refs(ctx, in.set); err != nil && len(refs) == 0 {
+		if refs, err = in.to.Inventory(ctx, in.set); err != nil && len(refs) == 0 {
 			return nil, in.because(err)
 		}
 		refs = withoutKept(refs)

@@ -221,7 +221,7 @@ func (n *run) removeAgent(ctx context.Context) error {
 		return fmt.Errorf("removing the agent of runtime %s: %w", n.kyma.Name, err)
 	}
 	if len(left.Remaining) > 0 {
-		return loop.Later(time.Second, "the agent to be gone: "+left.Waits())
+		return loop.Later(time.Second, "the agent to be gone: "+left.WaitMessage())
 	}
 	n.kyma.Status.Agent = nil
 	return nil

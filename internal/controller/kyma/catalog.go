@@ -94,7 +94,7 @@ func (r *Reconciler) viewOf(ctx context.Context, g channel.Access) (*view, error
 			return nil, fmt.Errorf("reading the catalog: %w", err)
 		}
 	}
-	seen, err := channel.VisibleTo(g, channel.Contents{
+	seen, err := channel.CatalogCopyFor(g, channel.Contents{
 		Templates: pointers(templates.Items), Releases: pointers(releases.Items), Restricted: r.Restricted,
 	}, v1beta2.RuntimeNamespace)
 	if err != nil {
@@ -216,7 +216,7 @@ func (n *run) compareCatalog(ctx context.Context, v *view, news, gone map[item]b
 		}
 		for _, f := range found {
 			i := item{gvk.Kind, f.Name}
-			if hash := f.Labels[v1beta2.LabelCatalogHash]; v.hashes[i] != "" && f.Deleted.IsZero() {
+			if hash := f.Labels[v1beta2.LabelCatalogHash]; v.hashes[i] != "" && f.DeletionTime.IsZero() {
 				there[i] = hash
 			} else if v.hashes[i] == "" && (hash != "" || f.Labels[v1beta2.LabelManagedBy] == v1beta2.ManagedByKyma) {
 				gone[i] = true
@@ -237,7 +237,7 @@ func (n *run) auditCatalog(ctx context.Context, v *view, news map[item]bool) err
 	if time.Since(m.catalog.audited) < n.AuditInterval*7/8 {
 		return nil
 	}
-	drifted, err := n.runtime.Drift(ctx, n.catalogSet(v.objects), &apply.Progress{})
+	drifted, err := n.runtime.FindDrift(ctx, n.catalogSet(v.objects), &apply.Progress{})
 	if err != nil {
 		return fmt.Errorf("comparing the catalog of runtime %s: %w", n.kyma.Name, err)
 	}
@@ -328,7 +328,7 @@ func (n *run) deleteFromCatalog(ctx context.Context, which map[item]bool) error 
 	if len(refs) == 0 {
 		return nil
 	}
-	left, err := n.runtime.Delete(ctx, refs, &apply.Deletion{})
+	left, err := n.runtime.Delete(ctx, refs, &apply.DeletionProgress{})
 	for _, r := range left.Remaining {
 		if err == nil && r.Err != nil {
 			err = r.Err

@@ -91,7 +91,7 @@ func TestNoteSeenListed(t *testing.T) {
 }
 
 func TestNewView(t *testing.T) {
-	seen, err := channel.VisibleTo(channel.Access{}, channel.Contents{
+	seen, err := channel.CatalogCopyFor(channel.Access{}, channel.Contents{
 		Releases:  []*v1beta2.ModuleReleaseMeta{{ObjectMeta: metav1.ObjectMeta{Name: "keda"}, Spec: v1beta2.ModuleReleaseMetaSpec{Channels: []v1beta2.ChannelVersion{{Channel: "regular", Version: "1.0.0"}}}}},
 		Templates: []*v1beta2.ModuleTemplate{{ObjectMeta: metav1.ObjectMeta{Name: "keda-1.0.0"}, Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0"}}},
 	}, "kyma-system")

@@ -133,19 +133,19 @@ type Reconciler struct {
 
 // memory is what is known of one Kyma between passes. Losing it costs a read or a patch that changes nothing.
 type memory struct {
-	runtime     *runtimes.Runtime // the connection that base and deletion belong to
-	base        apply.Progress    // what was sent of the base
-	deletion    apply.Deletion    // what was asked to go
-	fingerprint uint64            // of the Kyma in the runtime, as far as it is not ours to change
-	released    types.UID         // of the Kyma that was let go; the cache may still show it for a moment
-	catalog     sighting          // what is known of the catalog in the runtime
-	agent       delivery.Memory   // what is known of the delivery of its agent; used by passes, of which there is one at a time, as is the next
-	behind      time.Time         // since when its agent has said that it watches something else than it should; zero if it does not
-	born        time.Time         // when the Kyma was first met
-	presumed    bool              // guarded by Reconciler.mu: its runtime was not looked at yet, see presume.go
-	manifests   []string          // guarded by Reconciler.mu, as what follows: the followers that the watch list depends on
-	awaited     time.Time         // since when some of them are waited for; zero if none is
-	patience    time.Duration     // how long they are
+	runtime     *runtimes.Runtime      // the connection that base and deletion belong to
+	base        apply.Progress         // what was sent of the base
+	deletion    apply.DeletionProgress // what was asked to go
+	fingerprint uint64                 // of the Kyma in the runtime, as far as it is not ours to change
+	released    types.UID              // of the Kyma that was let go; the cache may still show it for a moment
+	catalog     sighting               // what is known of the catalog in the runtime
+	agent       delivery.Memory        // what is known of the delivery of its agent; used by passes, of which there is one at a time, as is the next
+	behind      time.Time              // since when its agent has said that it watches something else than it should; zero if it does not
+	born        time.Time              // when the Kyma was first met
+	presumed    bool                   // guarded by Reconciler.mu: its runtime was not looked at yet, see presume.go
+	manifests   []string               // guarded by Reconciler.mu, as what follows: the followers that the watch list depends on
+	awaited     time.Time              // since when some of them are waited for; zero if none is
+	patience    time.Duration          // how long they are
 }
 
 // New checks the options and returns a Reconciler.

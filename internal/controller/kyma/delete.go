@@ -137,7 +137,7 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 		return n.outwait(ctx, why)
 	}
 	if len(left.Remaining) > 0 {
-		return loop.Later(500*time.Millisecond, left.Waits())
+		return loop.Later(500*time.Millisecond, left.WaitMessage())
 	}
 	return nil
 }

@@ -214,7 +214,7 @@ func (n *run) remove(ctx context.Context) error {
 	var errs []error
 	for i := range n.modules {
 		m := &n.modules[i]
-		refused := m.decision.Blocker != nil && !m.decision.Blocker.Keep
+		refused := m.decision.Blocker != nil && !m.decision.Blocker.KeepInstalled
 		if m.manifest == nil || (m.wanted && !refused) || !m.manifest.DeletionTimestamp.IsZero() {
 			continue
 		}

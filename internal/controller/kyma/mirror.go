@@ -55,7 +55,7 @@ func (n *run) mirror(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if b := channel.Paused(n.kyma, ""); b != nil {
+	if b := channel.PauseBlocker(n.kyma, ""); b != nil {
 		return n.leavePaused(remote, b)
 	}
 	if err := n.compareBase(ctx); err != nil {
@@ -147,7 +147,7 @@ func (n *run) compareBase(ctx context.Context) error {
 	if !unsure {
 		return nil
 	}
-	drifted, err := n.runtime.Drift(ctx, apply.Set{Bundle: n.base, Owner: v1beta2.FieldOwner}, &m.base)
+	drifted, err := n.runtime.FindDrift(ctx, apply.Set{Bundle: n.base, Owner: v1beta2.FieldOwner}, &m.base)
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if err != nil {

@@ -49,7 +49,7 @@ func (n *run) mayPresume() bool {
 	n.mu.Unlock()
 	s := &n.kyma.Status
 	return !met && !n.InCluster && n.Agents.Delivery != nil && s.State == v1beta2.StateReady && s.ObservedGeneration == n.kyma.Generation &&
-		s.Agent != nil && s.Agent.Connected && n.now.Before(n.Agents.Delivery.Due(s.Agent)) && channel.Paused(n.kyma, "") == nil && n.isEquipped()
+		s.Agent != nil && s.Agent.Connected && n.now.Before(n.Agents.Delivery.Due(s.Agent)) && channel.PauseBlocker(n.kyma, "") == nil && n.isEquipped()
 }
 
 // isEquipped tells whether the status says that the runtime has all that it gets beside modules. A pull Secret may be new: then nobody has seen to it.

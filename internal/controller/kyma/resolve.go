@@ -52,7 +52,7 @@ func (n *run) resolve(ctx context.Context) error {
 		if m.manifest != nil {
 			claimed[m.manifest] = true
 		}
-		w.Installed, w.Ordered, w.Now = installedVersion(m.manifest), orderedVersion(m.manifest), n.now
+		w.Installed, w.ManifestVersion, w.Now = installedVersion(m.manifest), orderedVersion(m.manifest), n.now
 		m.wanted, m.decision = true, channel.Resolve(catalog, w)
 		return m
 	}

@@ -154,7 +154,7 @@ func (n *run) reportConditions(out loop.Outcome) {
 		detail = which
 	}
 	all := modulesReady && out.Err == nil && out.Waiting == "" && n.kyma.DeletionTimestamp.IsZero()
-	if b := channel.Paused(n.kyma, ""); b != nil && n.kyma.DeletionTimestamp.IsZero() && out.Err == nil {
+	if b := channel.PauseBlocker(n.kyma, ""); b != nil && n.kyma.DeletionTimestamp.IsZero() && out.Err == nil {
 		reason, detail = b.Code, b.Message
 		if all {
 			meta.SetStatusCondition(&n.kyma.Status.Conditions, metav1.Condition{

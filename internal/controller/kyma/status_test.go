@@ -42,7 +42,7 @@ func TestEntry(t *testing.T) {
 		Name: "keda", Channel: "regular", Version: "1.0.0", State: v1beta2.StateReady,
 		Manifest: tracking("v", "Manifest", "kcp-system", "a-keda-1", 2), Template: tracking("v", "ModuleTemplate", "kcp-system", "keda-1.0.0", 1),
 	}
-	blocked := channel.Decision{Channel: "slow", Blocker: &channel.Blocker{Code: "ChannelNotFound", Message: "no such channel", Keep: true}}
+	blocked := channel.Decision{Channel: "slow", Blocker: &channel.Blocker{Code: "ChannelNotFound", Message: "no such channel", KeepInstalled: true}}
 	unseen := manifestIn(v1beta2.StateReady, "")
 	unseen.Generation = 4
 	leaving := manifestIn(v1beta2.StateDeleting, "waiting for ConfigMap x")

@@ -60,7 +60,7 @@ func TestLastWish(t *testing.T) {
 
 func TestEntryOfBlocker(t *testing.T) {
 	blocked := func(code string) channel.Decision {
-		return channel.Decision{Channel: "fast", Version: "2.0.0", Installed: "1.0.0", Blocker: &channel.Blocker{Code: code, Message: "because", Keep: true}}
+		return channel.Decision{Channel: "fast", Version: "2.0.0", Installed: "1.0.0", Blocker: &channel.Blocker{Code: code, Message: "because", KeepInstalled: true}}
 	}
 	same := blocked(v1beta2.ReasonModulePaused)
 	same.Version = "1.0.0"

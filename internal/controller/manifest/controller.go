@@ -102,7 +102,7 @@ type Reconciler struct {
 	queue     atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
 	sources   sources
 	rendering rendering
-	states    apply.States
+	states    apply.StateEvaluator
 	shared    shared
 
 	mu    sync.Mutex
@@ -117,7 +117,7 @@ func New(o Options) (*Reconciler, error) {
 	return &Reconciler{
 		Options:   o,
 		sources:   sources{registry: o.Registry, secrets: o.Secrets, local: o.LocalSources},
-		rendering: rendering{bundles: render.Cache{Bytes: o.BundleBytes}},
+		rendering: rendering{bundles: render.Cache{MaxBytes: o.BundleBytes}},
 		known:     map[types.NamespacedName]*installation{},
 	}, nil
 }

@@ -99,7 +99,7 @@ func (n *run) deleteResource(ctx context.Context) error {
 	if len(left.Remaining) > 0 {
 		n.noteRefusal(left)
 		n.sustain(ctx)
-		return loop.Later(loop.PollDelay(time.Now(), n.since()), left.Waits())
+		return loop.Later(loop.PollDelay(time.Now(), n.since()), left.WaitMessage())
 	}
 	return nil
 }
@@ -119,7 +119,7 @@ func (n *run) sustain(ctx context.Context) {
 		return // another version than the one that was installed; nothing is known to be missing
 	}
 	if err == nil {
-		n.plan.audit = n.plan.audit || slices.ContainsFunc(n.refs, func(r apply.Ref) bool { return !n.inst.progress.Applied(r) })
+		n.plan.audit = n.plan.audit || slices.ContainsFunc(n.refs, func(r apply.Ref) bool { return !n.inst.progress.IsApplied(r) })
 		err = n.render(ctx)
 	}
 	if err == nil && n.rendered {
@@ -140,7 +140,7 @@ func (n *run) teardown(ctx context.Context) error {
 	}
 	if len(left.Remaining) > 0 {
 		n.noteRefusal(left)
-		return loop.Later(loop.PollDelay(time.Now(), n.since()), left.Waits())
+		return loop.Later(loop.PollDelay(time.Now(), n.since()), left.WaitMessage())
 	}
 	return nil
 }

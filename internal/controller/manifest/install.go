@@ -65,7 +65,7 @@ func (n *run) resolveSets(ctx context.Context) ([]apply.Ref, error) {
 	var all []apply.Ref
 	n.setRefs = make([][]apply.Ref, len(n.sets))
 	for i, set := range n.sets {
-		refs, err := n.runtime.Refs(ctx, set)
+		refs, err := n.runtime.Inventory(ctx, set)
 		if err != nil && refs == nil {
 			return nil, err // objects that the runtime cannot have are told by apply
 		}
@@ -161,7 +161,7 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	case i == len(n.sets)-1:
 		return nil
 	}
-	unserved, err := n.runtime.Ready(ctx, definitionsOf(n.setRefs[i]), &n.inst.progress)
+	unserved, err := n.runtime.CheckReady(ctx, definitionsOf(n.setRefs[i]), &n.inst.progress)
 	if err != nil || len(unserved) == 0 {
 		return err
 	}
@@ -189,7 +189,7 @@ func (n *run) event(reason, note string) {
 func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	only := n.plan.drifted
 	for _, ref := range n.refs {
-		if n.plan.audit || !n.inst.progress.Applied(ref) && !slices.ContainsFunc(only, ref.SameObject) {
+		if n.plan.audit || !n.inst.progress.IsApplied(ref) && !slices.ContainsFunc(only, ref.SameObject) {
 			only = nil
 			break
 		}
@@ -200,7 +200,7 @@ func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 		if only != nil && len(of) == 0 {
 			continue
 		}
-		drifted, err := n.runtime.Drift(ctx, set, &n.inst.progress, of...)
+		drifted, err := n.runtime.FindDrift(ctx, set, &n.inst.progress, of...)
 		if err != nil {
 			return nil, err
 		}
@@ -235,7 +235,7 @@ func (n *run) createResource(ctx context.Context) error {
 	}
 	create := n.runtime.Create
 	if n.looked {
-		create = n.runtime.CreateUnseen
+		create = n.runtime.CreateWithoutRead
 	}
 	_, err := create(ctx, cr, v1beta2.FieldOwnerCustomResource)
 	n.looked = false
@@ -265,7 +265,7 @@ func (n *run) readResource(ctx context.Context) error {
 	}
 	n.cr, n.looked = cr, err == nil
 	if n.cr != nil {
-		n.inst.progress.Read(n.resourceRef(), cr.GetUID(), cr.GetGeneration(), cr.GetResourceVersion())
+		n.inst.progress.ObserveRead(n.resourceRef(), cr.GetUID(), cr.GetGeneration(), cr.GetResourceVersion())
 	}
 	return err
 }
@@ -275,7 +275,7 @@ func (n *run) definedHere(kind schema.GroupKind) {
 	for _, set := range n.sets {
 		for _, o := range set.Bundle.Objects {
 			if crd, ok := o.CRD(); ok && crd.Group == kind.Group && crd.Kind == kind.Kind {
-				n.inst.progress.Served(apply.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Name: o.Name})
+				n.inst.progress.MarkServed(apply.Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Name: o.Name})
 			}
 		}
 	}
@@ -296,12 +296,12 @@ func (n *run) prune(ctx context.Context) error {
 			return err
 		}
 		if len(left.Remaining) > 0 {
-			return loop.Later(loop.PollDelay(time.Now(), n.since()), left.Waits())
+			return loop.Later(loop.PollDelay(time.Now(), n.since()), left.WaitMessage())
 		}
-		metrics.Objects.WithLabelValues("deleted").Add(float64(len(left.Gone)))
+		metrics.Objects.WithLabelValues("deleted").Add(float64(len(left.Deleted)))
 		n.kept = left.Kept
 	}
-	n.inst.deletion = apply.Deletion{}
+	n.inst.deletion = apply.DeletionProgress{}
 	if n.plan.whole {
 		n.inst.compared = time.Now()
 		n.tellLeftOut()
@@ -421,9 +421,9 @@ func (n *run) observe(ctx context.Context) error {
 		n.seen = observed{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady, v1beta2.OperationManifestWaiting}
 		return loop.RecheckAfter(notYet)
 	}
-	ask := n.runtime.Ready
+	ask := n.runtime.CheckReady
 	if n.manifest.Status.State == v1beta2.StateProcessing && time.Since(n.since()) < 2*time.Second {
-		ask = n.runtime.ReadyBriefly
+		ask = n.runtime.CheckReadyWithoutPods
 	}
 	waiting, err := ask(ctx, deciding(n.refs, n.manifest.Spec.Manager), &n.inst.progress)
 	if err != nil {
@@ -463,7 +463,7 @@ func (n *run) judgeResource(ctx context.Context) (observed, error) {
 	if n.cr == nil {
 		return observed{v1beta2.StateProcessing, v1beta2.ReasonCustomResourceNotReady, fmt.Sprintf("%s is not there yet", ref)}, nil
 	}
-	verdict, err := n.states.Judge(ref, n.cr, stateRules(&n.manifest.Spec))
+	verdict, err := n.states.Evaluate(ref, n.cr, stateRules(&n.manifest.Spec))
 	if err != nil {
 		return observed{}, reconcile.TerminalError(err)
 	}

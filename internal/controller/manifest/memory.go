@@ -20,8 +20,8 @@ import (
 
 // installation is what is remembered of one Manifest between passes. Losing it costs reads and patches that change nothing.
 type installation struct {
-	progress apply.Progress // what was sent and answered; used by passes, of which there is one at a time
-	deletion apply.Deletion // what was asked to go
+	progress apply.Progress         // what was sent and answered; used by passes, of which there is one at a time
+	deletion apply.DeletionProgress // what was asked to go
 	kinds    []runtimes.Interest
 	uid      types.UID              // of the Manifest; another of the same name is another installation
 	released bool                   // the Manifest was let go; the cache may still show it for a moment
@@ -125,7 +125,7 @@ func (i *installation) noteMissedLocked(in runtimes.Interest, resource apply.Ref
 // noteOneLocked records what was seen of one object. The caller holds mu.
 func (i *installation) noteOneLocked(s runtimes.Event, o *metav1.PartialObjectMetadata, owner string, resource apply.Ref) bool {
 	ref := refIn(s.Interest, o.Namespace, o.Name)
-	known := !s.Deleted && i.progress.Known(ref, o.UID, o.ResourceVersion) // it was judged as it is
+	known := !s.Deleted && i.progress.IsKnownVersion(ref, o.UID, o.ResourceVersion) // it was judged as it is
 	if ref.SameObject(resource) {
 		i.stir = i.stir || !known
 		return !known
@@ -133,7 +133,7 @@ func (i *installation) noteOneLocked(s runtimes.Event, o *metav1.PartialObjectMe
 	if known || o.Annotations[v1beta2.AnnotationOwnedBy] != owner {
 		return false
 	}
-	if !s.Deleted && !statusCounts(ref) && i.progress.Ours(ref, o.UID, o.Generation, o.ResourceVersion) {
+	if !s.Deleted && !statusCounts(ref) && i.progress.ObserveEvent(ref, o.UID, o.Generation, o.ResourceVersion) {
 		return false // an echo of what we have written
 	}
 	if i.news == nil {
@@ -231,8 +231,8 @@ func (i *installation) giveBack(news map[apply.Ref]sighting, stir, missed bool) 
 func (i *installation) drifted(news map[apply.Ref]sighting) []apply.Ref {
 	var refs []apply.Ref
 	for ref, s := range news {
-		known := i.progress.Applied(ref)
-		if s.deleted || known && !i.progress.Ours(ref, s.uid, s.generation, s.resourceVersion) || !known && s.byOthers {
+		known := i.progress.IsApplied(ref)
+		if s.deleted || known && !i.progress.ObserveEvent(ref, s.uid, s.generation, s.resourceVersion) || !known && s.byOthers {
 			refs = append(refs, ref)
 		}
 	}

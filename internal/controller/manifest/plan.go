@@ -159,7 +159,7 @@ func judge(waiting []apply.NotReady) observed {
 }
 
 // judged maps the verdict on the module's custom resource.
-func judged(v apply.Verdict) observed {
+func judged(v apply.StateResult) observed {
 	if v.State == apply.StateReady {
 		return observed{state: v1beta2.StateReady}
 	}

@@ -95,7 +95,7 @@ func TestDriftIsOneShortSentence(t *testing.T) {
 	}
 	var found []apply.Drifted
 	for i := range 50 {
-		found = append(found, apply.Drifted{Ref: apply.Ref{Kind: "ConfigMap", Namespace: "n", Name: fmt.Sprint("c", i)}, Fields: []string{"data.a"}, By: []string{"kubectl"}})
+		found = append(found, apply.Drifted{Ref: apply.Ref{Kind: "ConfigMap", Namespace: "n", Name: fmt.Sprint("c", i)}, Fields: []string{"data.a"}, Managers: []string{"kubectl"}})
 	}
 	got := drift(found)
 	for _, want := range []string{"ConfigMap n/c0", "data.a", "kubectl", "and 47 more", v1beta2.AnnotationDrift} {
@@ -235,7 +235,7 @@ func TestNoteConcernsOnlyItsOwn(t *testing.T) {
 	}
 	for name, c := range cases {
 		inst := &installation{inventory: []apply.Ref{{Kind: "ConfigMap", Namespace: "n", Name: "a"}}}
-		inst.progress.Read(cr, "u", 1, "7")
+		inst.progress.ObserveRead(cr, "u", 1, "7")
 		if got := inst.note(c.seen, "kcp-system/m", cr); got != c.want {
 			t.Errorf("%s: %s: got %v", name, c.reason, got)
 		}

@@ -54,7 +54,7 @@ func (n *run) planOf(ctx context.Context) (plan, error) {
 		if err != nil {
 			return plan{}, lasting(fmt.Errorf("finding the source of %s: %w", install.Name, err))
 		}
-		settings := config.Apply(render.Settings{Release: install.Name})
+		settings := config.ApplyTo(render.Settings{Release: install.Name})
 		p.add(part{name: install.Name, artefact: a, settings: settings, options: options})
 	}
 	p.digest = p.sum(n.manifest)
@@ -186,13 +186,13 @@ func (n *run) bundle(ctx context.Context, p part) (*render.Bundle, error) {
 		if p.definitions {
 			return definitionsBundle(ctx, a, settings, options)
 		}
-		return a.Bundle(ctx, settings, options)
+		return a.Render(ctx, settings, options)
 	})
 }
 
 // definitionsBundle makes a bundle of the definitions in a crds layer.
 func definitionsBundle(ctx context.Context, a *render.Artefact, settings render.Settings, options render.Options) (*render.Bundle, error) {
-	objects, _, err := a.Objects(ctx, settings)
+	objects, _, err := a.RenderObjects(ctx, settings)
 	if err != nil {
 		return nil, err
 	}
@@ -226,7 +226,7 @@ func (r *rendering) asks(p part, load func() (*render.Artefact, error)) ([]strin
 		if err != nil {
 			return nil, err
 		}
-		asks := a.Asks(p.settings)
+		asks := a.CapabilityQueries(p.settings)
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		put(&r.known, key, asks)

@@ -337,7 +337,7 @@ func (s *sources) findFolder(path string) (artefact, error) {
 		return artefact{}, refuse(errors.New("there is no such folder, or it lies outside"))
 	}
 	defer func() { _ = folder.Close() }()
-	a, err := render.Open(folder.FS(), render.Limits{})
+	a, err := render.LoadFolder(folder.FS(), render.Limits{})
 	if err != nil {
 		return artefact{}, err
 	}
@@ -363,7 +363,7 @@ func (a artefact) sub(folder string) artefact {
 		if err != nil {
 			return nil, err
 		}
-		return artefact.Sub(folder)
+		return artefact.Subfolder(folder)
 	}
 	return a
 }

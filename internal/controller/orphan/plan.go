@@ -58,7 +58,7 @@ var catalogKinds = []schema.GroupVersionKind{
 }
 
 // sourceOf returns an empty object of the kind that an entry of a catalog comes from; nil for an entry that is not in the catalog's place.
-func sourceOf(f *apply.Found) client.Object {
+func sourceOf(f *apply.ObjectMetadata) client.Object {
 	switch {
 	case f.Namespace != v1beta2.RuntimeNamespace:
 		return nil
@@ -84,7 +84,7 @@ func slot(now time.Time, interval time.Duration, name string) time.Time {
 
 // ownerOf returns the Manifest that an object in a runtime says it belongs to; false if it does not say, or another control plane, with another
 // namespace, made it.
-func ownerOf(f *apply.Found, namespace string) (types.NamespacedName, bool) {
+func ownerOf(f *apply.ObjectMetadata, namespace string) (types.NamespacedName, bool) {
 	of, name, ok := strings.Cut(f.Annotation(v1beta2.AnnotationOwnedBy), "/")
 	return types.NamespacedName{Namespace: of, Name: name}, ok && of == namespace && name != ""
 }

@@ -109,7 +109,7 @@ func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) e
 		}
 		return err
 	}
-	objects, err := r.search(ctx, rt, kinds, func(f *apply.Found) (types.NamespacedName, client.Object) {
+	objects, err := r.search(ctx, rt, kinds, func(f *apply.ObjectMetadata) (types.NamespacedName, client.Object) {
 		if owner, ok := ownerOf(f, r.Namespace); ok {
 			return owner, &v1beta2.Manifest{}
 		}
@@ -122,7 +122,7 @@ func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) e
 	if err != nil || r.InCluster {
 		return passing(err)
 	}
-	entries, err := r.search(ctx, rt, catalogKinds, func(f *apply.Found) (types.NamespacedName, client.Object) {
+	entries, err := r.search(ctx, rt, catalogKinds, func(f *apply.ObjectMetadata) (types.NamespacedName, client.Object) {
 		return types.NamespacedName{Namespace: r.Namespace, Name: f.Name}, sourceOf(f)
 	})
 	if err == nil {
@@ -146,12 +146,12 @@ func passing(err error) error {
 // search returns what of these kinds is in a runtime, carries our label, and has no source. What the source would be is said by source; an object that is
 // nil has none that could be missing.
 func (r *Reconciler) search(ctx context.Context, rt *runtimes.Runtime, kinds []schema.GroupVersionKind,
-	source func(*apply.Found) (types.NamespacedName, client.Object),
+	source func(*apply.ObjectMetadata) (types.NamespacedName, client.Object),
 ) ([]apply.Ref, error) {
 	var orphans []apply.Ref
 	missing := map[string]bool{} // by kind and name of the source
 	for _, gvk := range kinds {
-		found, _, err := rt.Labelled(ctx, gvk, v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma, mostObjects)
+		found, _, err := rt.ListByLabel(ctx, gvk, v1beta2.LabelManagedBy+"="+v1beta2.ManagedByKyma, mostObjects)
 		if loop.Reason(err) == apply.KindUnknown {
 			continue
 		}
@@ -160,7 +160,7 @@ func (r *Reconciler) search(ctx context.Context, rt *runtimes.Runtime, kinds []s
 		}
 		for i := range found {
 			key, of := source(&found[i])
-			if of == nil || !found[i].Deleted.IsZero() {
+			if of == nil || !found[i].DeletionTime.IsZero() {
 				continue
 			}
 			id := fmt.Sprintf("%T %s", of, key)
@@ -223,9 +223,9 @@ func (r *Reconciler) settle(ctx context.Context, kyma *v1beta2.Kyma, rt *runtime
 	if err != nil {
 		return err
 	}
-	if len(left.Gone) > 0 {
+	if len(left.Deleted) > 0 {
 		r.Events.Eventf(kyma, nil, corev1.EventTypeNormal, v1beta2.ReasonOrphanDeleted, action,
-			"deleted %d objects that %s: %s", len(left.Gone), what, listed(left.Gone))
+			"deleted %d objects that %s: %s", len(left.Deleted), what, listed(left.Deleted))
 	}
 	return nil
 }

@@ -100,13 +100,13 @@ type Reconciler struct {
 
 // memory is what is known of one purge between passes. Losing it costs reads, and events that say less.
 type memory struct {
-	kyma     *v1beta2.Kyma        // as last seen
-	runtime  *runtimes.Runtime    // the connection that the rest belongs to; nil while there is none
-	targets  map[string]*target   // by name of the Manifest
-	deletion apply.Deletion       // what was asked to go
-	told     map[string]bool      // what stood in the way at the last pass, and was told
-	begun    time.Time            // when the work on this connection began
-	unhooked map[string]time.Time // when a webhook was taken out of the runtime, by its name
+	kyma     *v1beta2.Kyma          // as last seen
+	runtime  *runtimes.Runtime      // the connection that the rest belongs to; nil while there is none
+	targets  map[string]*target     // by name of the Manifest
+	deletion apply.DeletionProgress // what was asked to go
+	told     map[string]bool        // what stood in the way at the last pass, and was told
+	begun    time.Time              // when the work on this connection began
+	unhooked map[string]time.Time   // when a webhook was taken out of the runtime, by its name
 }
 
 // New checks the options and returns a Reconciler.

@@ -49,7 +49,7 @@ func (n *run) purgeInventories(ctx context.Context) error {
 
 // accepted returns the objects that are gone or going.
 func accepted(left apply.Teardown) []apply.Ref {
-	refs := slices.Clone(left.Gone)
+	refs := slices.Clone(left.Deleted)
 	for _, r := range left.Remaining {
 		if !r.Since.IsZero() {
 			refs = append(refs, r.Ref)

@@ -201,18 +201,18 @@ const (
 //	6  else                                  release
 //
 // A runtime whose clock is ahead gives no farewell.
-func (k *kind) moveFor(found *apply.Found, now time.Time, grace time.Duration) (do move, until time.Time) {
+func (k *kind) moveFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (do move, until time.Time) {
 	patience := min(grace, farewell)
-	asked := now.Sub(found.Deleted)
+	asked := now.Sub(found.DeletionTime)
 	switch {
 	case !k.ours(found.Ref):
 		return leave, time.Time{}
-	case found.Deleted.IsZero():
+	case found.DeletionTime.IsZero():
 		return remove, now.Add(patience)
 	case len(found.Finalizers) == len(served(found.Finalizers)):
 		return wait, time.Time{}
 	case asked >= 0 && asked < patience:
-		return wait, found.Deleted.Add(patience)
+		return wait, found.DeletionTime.Add(patience)
 	case grace == 0:
 		return wait, time.Time{}
 	default:

@@ -101,7 +101,7 @@ func TestMoveFor(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, until := c.kind.moveFor(&apply.Found{Ref: someThing, Deleted: c.deleted, Finalizers: c.finalizers}, now, c.grace)
+			got, until := c.kind.moveFor(&apply.ObjectMetadata{Ref: someThing, DeletionTime: c.deleted, Finalizers: c.finalizers}, now, c.grace)
 			if got != c.want || !until.Equal(c.until) {
 				t.Errorf("%s: got %d until %s, want %d until %s", c.reason, got, until, c.want, c.until)
 			}

@@ -143,7 +143,7 @@ type purging struct {
 }
 
 // move does to one custom resource what is to be done, and returns 1 if that is anything. Its error concerns the cluster.
-func (p *purging) move(ctx context.Context, found *apply.Found) (int, error) {
+func (p *purging) move(ctx context.Context, found *apply.ObjectMetadata) (int, error) {
 	do, until := p.kind.moveFor(found, p.now, p.Grace)
 	if !until.IsZero() {
 		p.lookAt(until)
@@ -165,7 +165,7 @@ func (p *purging) move(ctx context.Context, found *apply.Found) (int, error) {
 }
 
 // release takes the finalizers of one custom resource, if it is still the one that was found.
-func (p *purging) release(ctx context.Context, found *apply.Found) error {
+func (p *purging) release(ctx context.Context, found *apply.ObjectMetadata) error {
 	keep := served(found.Finalizers)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": found.UID, "finalizers": keep}})
 	if err != nil {

@@ -104,7 +104,7 @@ func (p *Policies) Refresh(ctx context.Context) {
 	case err != nil:
 		return // it is not known whether there is a policy, so the one in force stays
 	}
-	changed, problem := p.replace(version, func() (*channel.Policy, error) { return channel.PolicyIn(cm.Data) })
+	changed, problem := p.replace(version, func() (*channel.Policy, error) { return channel.PolicyFromConfigMap(cm.Data) })
 	if !changed {
 		return
 	}
@@ -170,7 +170,7 @@ func (p *Policies) replace(version string, parse func() (*channel.Policy, error)
 		metrics.PolicyRead.Set(0)
 		return true, err
 	}
-	policy.Least, p.inForce = p.options.MinWindow, policy
+	policy.MinRemaining, p.inForce = p.options.MinWindow, policy
 	metrics.PolicyRead.Set(1)
 	return true, nil
 }

@@ -24,7 +24,7 @@ const (
 
 // isOpen reports whether the policy in force has an open window.
 func isOpen(p *Policies) bool {
-	o, err := p.InForce().Opening(nil, time.Now())
+	o, err := p.InForce().CurrentOrNextWindow(nil, time.Now())
 	return err == nil && o.IsOpen(time.Now())
 }
 
@@ -42,7 +42,7 @@ func TestRefreshFile(t *testing.T) {
 		t.Fatalf("a missing file gives %v, %v", policy, p.Problem())
 	}
 	write(open)
-	if !p.RefreshFile(t.Context()) || !isOpen(p) || p.InForce().Least != time.Minute {
+	if !p.RefreshFile(t.Context()) || !isOpen(p) || p.InForce().MinRemaining != time.Minute {
 		t.Error("a new policy is not in force")
 	}
 	if p.RefreshFile(t.Context()) {

@@ -18,8 +18,8 @@ type Kinds struct {
 	known map[schema.GroupVersionKind]resource // guarded by mu
 }
 
-// Learn adds what the definitions in a bundle define.
-func (k *Kinds) Learn(b *render.Bundle) {
+// AddBundle adds what the definitions in a bundle define.
+func (k *Kinds) AddBundle(b *render.Bundle) {
 	for _, o := range b.Objects {
 		if crd, ok := o.CRD(); ok {
 			k.learn(crd)

@@ -25,7 +25,7 @@ func shopStock() Contents {
 
 func mustView(t testing.TB, g Access, s Contents) CatalogCopy {
 	t.Helper()
-	v, err := VisibleTo(g, s, "kyma-system")
+	v, err := CatalogCopyFor(g, s, "kyma-system")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestShown(t *testing.T) {
 	for kind, broken := range map[string]Contents{
 		v1beta2.KindModuleTemplate: {Templates: []*v1beta2.ModuleTemplate{{Spec: v1beta2.ModuleTemplateSpec{Channel: "regular", Descriptor: runtime.RawExtension{Raw: []byte("{")}}}}},
 	} {
-		if _, err := VisibleTo(Access{}, broken, "kyma-system"); err == nil || !strings.Contains(err.Error(), "encoding "+kind) {
+		if _, err := CatalogCopyFor(Access{}, broken, "kyma-system"); err == nil || !strings.Contains(err.Error(), "encoding "+kind) {
 			t.Errorf("a broken %s: %v", kind, err)
 		}
 	}

@@ -18,7 +18,7 @@ func TestLabelled(t *testing.T) {
 		_, _ = w.Write([]byte(`{"metadata":{"continue":"next"},"items":[{"metadata":{"name":"a","namespace":"b","uid":"u",
 "labels":{"of":"us"},"annotations":{"owner":"me","operator.kyma-project.io/prune":"keep"}}}]}`))
 	})
-	found, more, err := c.Labelled(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, "of=us,not!=them", 7)
+	found, more, err := c.ListByLabel(t.Context(), schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"}, "of=us,not!=them", 7)
 	if err != nil || !more || len(found) != 1 {
 		t.Fatalf("got %v, more %t, %v, want one and that there are more", found, more, err)
 	}
@@ -32,7 +32,7 @@ func TestLabelled(t *testing.T) {
 	if got := s.take(); len(got) != 1 {
 		t.Errorf("requests are %q, want one", got)
 	}
-	_, _, err = c.Labelled(t.Context(), schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}, "", 7)
+	_, _, err = c.ListByLabel(t.Context(), schema.GroupVersionKind{Group: "example.com", Version: "v1", Kind: "Thing"}, "", 7)
 	if !reasonIs(err, KindUnknown) {
 		t.Errorf("got %v, want %s", err, KindUnknown)
 	}

@@ -63,7 +63,7 @@ type CopiedObject struct {
 	JSON []byte
 }
 
-// VisibleTo returns what the runtimes of a group see, as objects in a namespace of the runtime. It costs one look at everything: call it
+// CatalogCopyFor returns what the runtimes of a group see, as objects in a namespace of the runtime. It costs one look at everything: call it
 // once for a group and a change of the stock. It agrees with Resolve:
 //
 //	1  a ModuleReleaseMeta is seen with those channels whose version the group may have, if it has such a channel and is not mandatory
@@ -72,7 +72,7 @@ type CopiedObject struct {
 //
 // Kymas that a module is restricted to are nobody's business in a runtime: spec.kymaSelector is left out. It fails if an object has a
 // descriptor that is no JSON, which an API server does not accept.
-func VisibleTo(g Access, all Contents, namespace string) (CatalogCopy, error) {
+func CatalogCopyFor(g Access, all Contents, namespace string) (CatalogCopy, error) {
 	s := shelf{group: g, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{}, released: map[string]bool{}, seen: map[string]bool{}}
 	for _, t := range all.Templates {
 		s.templates[t.Name] = t

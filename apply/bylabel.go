@@ -8,9 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Labelled finds objects of a kind by a label selector, in all namespaces, metadata only, in one request: at most so many, and whether
+// ListByLabel finds objects of a kind by a label selector, in all namespaces, metadata only, in one request: at most so many, and whether
 // there are more. An error with reason KindUnknown means that there can be none in this version.
-func (c *Cluster) Labelled(ctx context.Context, gvk schema.GroupVersionKind, selector string, most int) (found []Found, more bool, err error) {
+func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, most int) (found []ObjectMetadata, more bool, err error) {
 	res, err := c.resolve(ctx, gvk)
 	if err != nil {
 		return nil, false, err
@@ -29,4 +29,4 @@ func (c *Cluster) Labelled(ctx context.Context, gvk schema.GroupVersionKind, sel
 }
 
 // Annotation returns the value of an annotation, "" if there is none.
-func (f *Found) Annotation(key string) string { return f.annotations[key] }
+func (f *ObjectMetadata) Annotation(key string) string { return f.annotations[key] }
