@@ -467,20 +467,27 @@ func stepName(e ast.Expr) string {
 	return strings.Trim(text.Value, `"`)
 }
 
-// TestLinks: links from our pages to files of ours lead somewhere.
+// TestLinks checks that links between our pages lead to files that exist, and to headings that exist in these files.
 func TestLinks(t *testing.T) {
-	link := regexp.MustCompile(`\]\(([^)#\s]+)(#[^)]*)?\)`)
+	link := regexp.MustCompile(`\]\(([^)#\s]*)(#[^)]*)?\)`)
 	err := walk(".md", func(page string) error {
 		data, err := os.ReadFile(page)
 		if err != nil {
 			return err
 		}
 		for _, m := range link.FindAllStringSubmatch(string(data), -1) {
-			if strings.Contains(m[1], "://") {
+			target, anchor := filepath.Join(filepath.Dir(page), m[1]), strings.TrimPrefix(m[2], "#")
+			if strings.Contains(m[1], "://") || m[1] == "" && anchor == "" {
 				continue
 			}
-			if _, err := os.Stat(filepath.Join(filepath.Dir(page), m[1])); err != nil {
-				t.Errorf("%s links to %s, which is not there", page, m[1])
+			if m[1] == "" {
+				target = page
+			}
+			text, err := os.ReadFile(target)
+			if _, missing := os.Stat(target); missing != nil {
+				t.Errorf("%s links to %s, which does not exist", page, m[1])
+			} else if anchor != "" && (err != nil || !hasHeading(string(text), anchor)) {
+				t.Errorf("%s links to %s%s, but no heading has that anchor", page, m[1], m[2])
 			}
 		}
 		return nil
@@ -488,6 +495,23 @@ func TestLinks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// hasHeading reports whether a Markdown page has a heading with this anchor: its text in lower case, spaces as dashes,
+// without punctuation.
+func hasHeading(page, anchor string) bool {
+	punctuation := regexp.MustCompile(`[^\pL\pN _-]`)
+	for line := range strings.Lines(page) {
+		level, text, found := strings.Cut(line, " ")
+		if !found || strings.Trim(level, "#") != "" {
+			continue
+		}
+		plain := punctuation.ReplaceAllString(strings.ToLower(strings.TrimSpace(text)), "")
+		if strings.ReplaceAll(plain, " ", "-") == anchor {
+			return true
+		}
+	}
+	return false
 }
 
 // calls tells whether the file uses the function name of the package with this import path.
