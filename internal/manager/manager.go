@@ -49,6 +49,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/purge"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/watcher"
 	"github.com/kyma-fleet/lifecycle-manager/internal/conversion"
+	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -171,7 +172,7 @@ func managerOptions(c *config.Manager) (ctrl.Options, error) {
 		Scheme: s, MapperProvider: newMapper,
 		Cache: cache.Options{
 			DefaultNamespaces: map[string]cache.Config{c.Namespace: {}},
-			DefaultTransform:  manifest.Slim(),
+			DefaultTransform:  dedup.Transform(),
 			ByObject:          map[client.Object]cache.ByObject{secrets: {Label: labels.NewSelector().Add(*labelled)}},
 		},
 		NewCache:  newCache,

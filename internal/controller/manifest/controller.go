@@ -1,37 +1,35 @@
-// Package manifest is the life of a Manifest: one version of one module on one runtime.
+// Package manifest reconciles Manifests: one version of one module on one runtime.
 //
 // # Use
 //
 //	r, err := manifest.New(manifest.Options{…})
-//	err = r.Register(ctx, mgr)
+//	err = r.Register(mgr)
 //
 // # How it works
 //
-// The stories, install and delete, and handing a module over to its user, are the lists in [Reconciler.Reconcile]. A pass first finds the sources of the module and
-// works out the digest of all that decides what the runtime should have. If the status says that this digest was applied, and nothing
-// was seen to happen, the pass is over without a request to anyone. Otherwise what the sources hold is verified and rendered (once for
-// all runtimes that answer a chart's questions alike), the inventory is written, then the objects, one source after the other, then the
-// module's custom resource; what a former version had and this one has not is removed; and readiness is observed.
+// The three stories, install, delete, and hand over to the user, are the lists of steps in [run.reconcile].
 //
-// A source that is slow holds up nobody: after two seconds the pass ends, and the answer is there when it comes back.
+// An installation first resolves the sources of the module (package source) and computes the digest of everything that decides which
+// objects the runtime should have (plan.go). If the status has this digest as applied, and no event was received from the runtime, the
+// reconcile ends without a request. Otherwise the sources are verified and rendered, the inventory is saved, the objects are applied,
+// one source after the other, and then the module's custom resource. Objects that only the former version had are deleted, and
+// readiness is observed.
 //
-// Between passes the controller remembers, per Manifest, what was sent and what the runtime answered, so that an object is sent once per
-// change and its echo in a watch is recognised. Losing that memory costs reads, never correctness.
+// A slow source blocks no worker: after two seconds the reconcile ends, and the answer is used by the next one.
+//
+// Between reconciles, the controller remembers per Manifest what was sent to the runtime and what the runtime answered. So an object is
+// sent once per change, and an event that was caused by an own write is recognised. Losing that memory costs requests, not correctness.
 //
 // # What it does not do
 //
-// No step waits for a runtime: what has not happened yet is named in the status and looked at again. Removing a module needs
-// neither registry nor template, only the inventory.
+// No step waits for a runtime: what is not finished is named in the status and observed again later. Removing a module needs neither
+// registry nor template, only the inventory.
 package manifest
 
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
-	"maps"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,14 +42,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/event"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
+	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -60,7 +56,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Options are what the controller works with.
+// Options configure the controller.
 type Options struct {
 	// Client reads from the cache and sees its own writes.
 	Client client.Client
@@ -68,120 +64,108 @@ type Options struct {
 	Runtimes *runtimes.Pool
 	// Registry reads artefacts.
 	Registry *registry.Registry
-	// Secrets reads the Secrets with logins that Manifests select. It should not cache.
+	// Secrets reads the Secrets with credentials that Manifests select. It should not cache.
 	Secrets client.Reader
-	// Events tells people what has happened; nil tells nobody.
+	// Events records Kubernetes events; nil: none are recorded.
 	Events events.EventRecorder
 	// LocalSources is a folder of which Manifests may name folders as sources of type kustomize; "" means none.
 	LocalSources string
 	// PullSecret is the name of the Secret that workloads of modules pull images with; "" means none.
 	PullSecret string
-	// CustomStateCheck says that the state of a module's custom resource counts where its Manifest does not say.
+	// CustomStateCheck is whether the state of a module's custom resource decides about readiness, for Manifests without the annotation.
 	CustomStateCheck bool
-	// BundleBytes bounds the memory for rendered modules; 0 means render.DefaultCacheBytes.
+	// BundleBytes limits the memory for rendered modules; 0 means render.DefaultCacheBytes.
 	BundleBytes int
-	// AuditInterval is how often every object is compared with what it should be. Audits of a fleet are spread over it.
+	// AuditInterval is how often every object is compared with its desired state. The audits of a fleet are spread over it.
 	AuditInterval time.Duration
-	// HeardAuditInterval is the same where all changes are heard of. 0 means AuditInterval.
+	// HeardAuditInterval is the same for runtimes that report all changes. 0 means AuditInterval.
 	HeardAuditInterval time.Duration
 	// Urgent is the set of runtimes that a person waits for, the same for all controllers. Needed.
 	Urgent *queueing.Urgent
-	// Concurrency is the number of Manifests worked on at the same time.
+	// Concurrency is the number of Manifests that are reconciled at the same time.
 	Concurrency int
-	// RateLimiter spaces the tries after an error.
+	// RateLimiter delays the retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
-	// Shards say which runtimes are worked on here. nil: all.
+	// Shards are the runtimes that this replica is responsible for. nil: all.
 	Shards *shard.Keeper
-	// After is told of each step, see loop.Options; nil in production.
+	// After is called after each step, see loop.Options; nil in production.
 	After func(step string)
 }
 
 // Reconciler reconciles Manifests.
 type Reconciler struct {
 	Options
-	queue     atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
-	sources   sources
-	rendering rendering
-	states    apply.StateEvaluator
-	shared    shared
-
-	mu    sync.Mutex
-	known map[types.NamespacedName]*installation // guarded by mu
+	trigger  queueing.Trigger // enqueues Manifests for events from runtimes
+	sources  *source.Finder
+	bundles  source.Renderer
+	states   apply.StateEvaluator
+	shared   dedup.Values // interests and inventories that many Manifests have
+	memories loop.Memory[types.NamespacedName, memory]
 }
 
 // New checks the options and returns a Reconciler.
 func New(o Options) (*Reconciler, error) {
-	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.Secrets == nil || o.AuditInterval <= 0 {
-		return nil, fmt.Errorf("making the Manifest controller: options need Client, Runtimes, Registry, Secrets and AuditInterval")
+	if o.Client == nil || o.Runtimes == nil || o.Registry == nil || o.Secrets == nil || o.Urgent == nil || o.AuditInterval <= 0 {
+		return nil, fmt.Errorf("making the Manifest controller: options need Client, Runtimes, Registry, Secrets, Urgent and AuditInterval")
 	}
 	return &Reconciler{
-		Options:   o,
-		sources:   sources{registry: o.Registry, secrets: o.Secrets, local: o.LocalSources},
-		rendering: rendering{bundles: render.Cache{MaxBytes: o.BundleBytes}},
-		known:     map[types.NamespacedName]*installation{},
+		Options: o,
+		sources: source.NewFinder(source.Options{Registry: o.Registry, Secrets: o.Secrets, LocalSources: o.LocalSources}),
+		bundles: source.Renderer{Bundles: render.Cache{MaxBytes: o.BundleBytes}},
 	}, nil
 }
 
 // Register adds the controller to a manager.
 func (r *Reconciler) Register(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
-		Watches(&v1beta2.Manifest{}, r.onManifest(), builder.WithPredicates(predicate.Funcs{UpdateFunc: wishChanged})).
-		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			r.queue.Store(&q)
-			return nil
-		})).
+		Watches(&v1beta2.Manifest{}, r.onManifest(), builder.WithPredicates(loop.SpecChanged(v1beta2.AnnotationSyncOCIRef))).
+		WatchesRawSource(r.trigger.Source()).
 		Named("manifest").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
 		Complete(r)
 }
 
-// wishChanged lets pass what is not our own status: spec, labels, annotations, deletion.
-func wishChanged(e event.UpdateEvent) bool {
-	before, after := e.ObjectOld, e.ObjectNew
-	return before.GetGeneration() != after.GetGeneration() ||
-		before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
-		!sameStrings(before.GetLabels(), after.GetLabels()) || !sameStrings(said(before), said(after))
-}
-
-// said returns the annotations that somebody else than this controller may have written.
-func said(o client.Object) map[string]string {
-	annotations := o.GetAnnotations()
-	if _, there := annotations[v1beta2.AnnotationSyncOCIRef]; there {
-		annotations = maps.Clone(annotations)
-		delete(annotations, v1beta2.AnnotationSyncOCIRef)
-	}
-	return annotations
-}
-
-// run is one pass over one Manifest.
+// run is one reconcile of one Manifest.
 type run struct {
 	*Reconciler
-	manifest *v1beta2.Manifest // as read; steps change its status only through status.go
-	kyma     string            // the runtime
-	inst     *installation     // what is remembered; this pass alone uses it
-
-	runtime    *runtimes.Runtime      // set by connect, or by reach; nil if nothing is asked of it
-	abandoned  bool                   // set by connectToDelete: no access Secret, so the runtime is left as it is
-	plan       plan                   // set by decide
-	news       map[apply.Ref]sighting // taken by decide from what was heard, like the next two
-	stirred    bool
-	missed     bool
-	signatures []signed               // set by render: of all artefacts
-	rendered   bool                   // set by render: there is something to apply or compare
-	sets       []apply.Set            // set by render, one for each part of the plan
-	setRefs    [][]apply.Ref          // set by record: what each of the sets brings
-	refs       []apply.Ref            // set by record: all of it, else what was applied before
-	kept       []apply.Ref            // set by prune: no longer of the sets, but to be kept
-	applied    bool                   // set by prune: a new plan was carried out, and all that it replaced is gone
-	saved      v1beta2.ManifestStatus // the status as the control plane knows it: as it was read, or since record
-	looked     bool                   // set by createResource: cr is how the module's custom resource is, nil if it is not there
-	cr         *unstructured.Unstructured
-	fresh      bool     // set by apply: a workload was sent in this pass, so that it is not ready
-	seen       observed // set by observe
-	blocker    string   // set by blockers, resource and teardown: the reason code of what stands in the way
+	manifest *v1beta2.Manifest      // as read; only report.go changes its status
+	kyma     string                 // the runtime
+	memory   *memory                // of this Manifest; used by one reconcile at a time
+	runtime  *runtimes.Runtime      // set by connect or reach; nil if no request is needed
+	plan     plan                   // set by decide
+	changes  changes                // taken by decide from the memory
+	rendered *rendered              // set by render; nil if there is nothing to apply or to compare
+	refs     []apply.Ref            // set by record: the objects that the runtime should have; without rendered, the inventory
+	pruned   pruned                 // set by prune
+	saved    v1beta2.ManifestStatus // the status in the control plane: as read, or as saved after record
+	resource *moduleResource        // set by readResource; nil if it was not read in this reconcile
+	observed observed               // set by apply, createResource, the steps of a deletion, and observe
 }
 
-// Reconcile is the whole life of a Manifest.
+// rendered is the content of all sources, ready to be applied.
+type rendered struct {
+	sets       []apply.Set   // one for each source of the plan
+	refs       [][]apply.Ref // set by resolveRefs: the objects of each set
+	signatures []signature   // of all artefacts
+}
+
+// pruned is the result of prune.
+type pruned struct {
+	complete bool        // everything is applied, and everything that it replaces is deleted
+	kept     []apply.Ref // objects that are in no set any more, and are never deleted
+}
+
+// moduleResource is the module's custom resource as it was read; object is nil if it does not exist.
+type moduleResource struct{ object *unstructured.Unstructured }
+
+// observed is what the steps found in the runtime.
+type observed struct {
+	readiness    readiness
+	workloadSent bool   // a workload was applied in this reconcile, so it cannot be ready
+	blocker      string // the reason code of what the reconcile waits for; "" if none is known
+}
+
+// Reconcile reconciles one Manifest. It does nothing for Manifests of other shards.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
 	m := &v1beta2.Manifest{}
 	if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
@@ -191,47 +175,53 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	kyma := m.Labels[v1beta2.LabelKymaName]
-	defer func() { result.Priority = r.Runtimes.Again(kyma) }()
+	defer func() { result.Priority = r.Urgent.RequeuePriority(kyma) }()
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, kyma)
 	defer leave()
-	ctx = r.Runtimes.Hurried(ctx, kyma)
+	ctx = r.Urgent.Context(ctx, kyma)
 	if !ours || !r.Shards.IsLabelled(m, kyma) {
 		r.forget(req.NamespacedName)
 		return reconcile.Result{}, nil
 	}
-	if r.Shards != nil { // now that it is known where to look: this sees our own writes
+	if r.Shards != nil { // read again with the context of the shard: this read sees our own writes
 		if err := r.Client.Get(ctx, req.NamespacedName, m); err != nil {
-			return reconcile.Result{}, client.IgnoreNotFound(err) // its end wakes us
+			return reconcile.Result{}, client.IgnoreNotFound(err) // the event of its deletion triggers a reconcile
 		}
 	}
-	inst := r.remember(req.NamespacedName, m.UID)
-	if inst.released {
-		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
+	memory := r.memoryOf(req.NamespacedName, m.UID)
+	if memory.released {
+		return reconcile.Result{}, nil // the finalizers are removed; the event of the deletion triggers a reconcile
 	}
-	n := &run{Reconciler: r, manifest: m, kyma: m.Labels[v1beta2.LabelKymaName], inst: inst}
-	pass := loop.Options{Client: r.Client, Controller: "manifest", Object: m, Report: n.report, AfterStep: r.After}
+	n := &run{Reconciler: r, manifest: m, kyma: m.Labels[v1beta2.LabelKymaName], memory: memory}
+	return n.reconcile(ctx)
+}
+
+// reconcile runs the steps for what the Manifest asks for: hand over, delete, nothing, or install.
+func (n *run) reconcile(ctx context.Context) (reconcile.Result, error) {
+	m := n.manifest
+	options := loop.Options{Client: n.Client, Controller: "manifest", Object: m, Report: n.report, AfterStep: n.After}
 	if m.IsUnmanaged() {
-		return loop.Run(ctx, pass,
+		return loop.Run(ctx, options,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
 			loop.Step{Name: "handover", Do: n.handOver},
 			loop.Step{Name: "release", Do: n.release})
 	}
 	if !m.DeletionTimestamp.IsZero() {
-		n.saved, pass.DeferSave = *m.Status.DeepCopy(), n.isMinor
-		return loop.Run(ctx, pass,
+		n.saved, options.DeferSave = *m.Status.DeepCopy(), n.deferSave
+		return loop.Run(ctx, options,
 			loop.Step{Name: "connect", Do: n.connectToDelete},
 			loop.Step{Name: "blockers", Do: n.findBlockers},
 			loop.Step{Name: "resource", Do: n.deleteResource},
 			loop.Step{Name: "teardown", Do: n.teardown},
 			loop.Step{Name: "release", Do: n.release})
 	}
-	if reason, why := hold(m); reason != "" {
-		pass.Report = func(loop.Outcome) { n.reportHeld(reason, why) }
-		return loop.Run(ctx, pass)
+	if reason, message := suspension(m); reason != "" {
+		options.Report = func(loop.Outcome) { reportSuspended(m, reason, message) }
+		return loop.Run(ctx, options)
 	}
-	pass.Publish, pass.DeferSave = n.publishRef, n.isMinor
-	return loop.Run(ctx, pass,
-		loop.Step{Name: "adopt", Do: n.adopt},
+	options.Publish, options.DeferSave = n.publishRef, n.deferSave
+	return loop.Run(ctx, options,
+		loop.Step{Name: "adopt", Do: n.addFinalizers},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "decide", Do: n.decide},
 		loop.Step{Name: "reach", Do: n.reach},
@@ -241,64 +231,49 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (resu
 		loop.Step{Name: "resource", Do: n.createResource},
 		loop.Step{Name: "prune", Do: n.prune},
 		loop.Step{Name: "observe", Do: n.observe},
-		loop.Step{Name: "audit", Do: n.nextAudit})
+		loop.Step{Name: "audit", Do: n.scheduleAudit})
 }
 
-// adopt adds the finalizers, so that the Manifest cannot vanish before its objects do.
-func (n *run) adopt(ctx context.Context) error {
-	missing := slices.DeleteFunc([]string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval}, func(f string) bool {
-		return controllerutil.ContainsFinalizer(n.manifest, f)
-	})
-	if len(missing) == 0 {
+// addFinalizers adds the finalizers, so that the Manifest is not removed before its objects are.
+func (n *run) addFinalizers(ctx context.Context) error {
+	return loop.AddFinalizers(ctx, n.Client, n.manifest, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval)
+}
+
+// publishRef sets the annotation with the reference of the source that was applied completely, for clients that wait for it. Only
+// sources in a registry have a reference.
+func (n *run) publishRef(ctx context.Context) error {
+	image, err := v1beta2.DecodeImageSpec(n.manifest.Spec.Install.Source)
+	if err != nil || image.Ref == "" || n.plan.digest == "" || n.manifest.Status.AppliedDigest != n.plan.digest ||
+		n.manifest.Annotations[v1beta2.AnnotationSyncOCIRef] == image.Ref {
 		return nil
 	}
-	old := n.manifest.DeepCopy()
-	n.manifest.Finalizers = append(n.manifest.Finalizers, missing...)
-	return n.patchMetadata(ctx, old)
+	return loop.PatchMetadata(ctx, n.Client, n.manifest, func(m *metav1.ObjectMeta) {
+		metav1.SetMetaDataAnnotation(m, v1beta2.AnnotationSyncOCIRef, image.Ref)
+	})
 }
 
-// patchMetadata sends what changed since old.
-func (n *run) patchMetadata(ctx context.Context, old *v1beta2.Manifest, opts ...client.PatchOption) error {
-	copied := n.manifest.DeepCopy()
-	if err := n.Client.Patch(ctx, copied, client.MergeFrom(old), append(opts, client.FieldOwner(v1beta2.FieldOwner))...); err != nil {
-		return fmt.Errorf("marking Manifest %s: %w", n.manifest.Name, err)
-	}
-	n.manifest.ObjectMeta = copied.ObjectMeta
-	return nil
-}
-
-// publishRef says in an annotation which ref of the source was applied completely, for clients that wait for that.
-func (n *run) publishRef(ctx context.Context) error {
-	source, err := v1beta2.DecodeImageSpec(n.manifest.Spec.Install.Source)
-	if err != nil || source.Ref == "" || n.plan.digest == "" || n.manifest.Status.AppliedDigest != n.plan.digest ||
-		n.manifest.Annotations[v1beta2.AnnotationSyncOCIRef] == source.Ref {
-		return nil // of other sources there is no ref to tell
-	}
-	old := n.manifest.DeepCopy()
-	metav1.SetMetaDataAnnotation(&n.manifest.ObjectMeta, v1beta2.AnnotationSyncOCIRef, source.Ref)
-	return n.patchMetadata(ctx, old)
-}
-
-// connect finds the way to the runtime. It makes no request to it. Every failure waits for a change, of which the pool tells us. What is Ready may not need
-// the runtime: then the first connection since the program started is left to reach.
+// connect gets the connection to the runtime, without a request to it. An error waits for a change, which the pool reports. A Manifest
+// that is Ready may not need a connection: if none is open, reach opens it when it is needed.
 func (n *run) connect(ctx context.Context) error {
-	n.follow()
-	if s := &n.manifest.Status; s.State == v1beta2.StateReady && s.AppliedDigest != "" && s.ObservedGeneration == n.manifest.Generation {
+	n.subscribe()
+	s := &n.manifest.Status
+	if s.State == v1beta2.StateReady && s.AppliedDigest != "" && s.ObservedGeneration == n.manifest.Generation {
 		return n.connectBy(ctx, n.Runtimes.GetIfOpen)
 	}
 	return n.connectBy(ctx, n.Runtimes.Get)
 }
 
-// reach connects after all, unless there is nothing to do.
+// reach connects if connect did not, unless there is nothing to do.
 func (n *run) reach(ctx context.Context) error {
-	if n.runtime != nil || !n.plan.work() && n.isQuiet(judgingBy(n.manifest, n.CustomStateCheck)) {
+	if n.runtime != nil || !n.plan.hasWork() && n.isQuiet(readinessRules(n.manifest, n.CustomStateCheck)) {
 		return nil
 	}
 	return n.connectBy(ctx, n.Runtimes.Get)
 }
 
-func (n *run) connectBy(ctx context.Context, way func(context.Context, string) (*runtimes.Runtime, error)) error {
-	rt, err := way(ctx, n.kyma)
+// connectBy gets the connection from the pool. Errors with a reason are terminal: the pool triggers a reconcile when that changes.
+func (n *run) connectBy(ctx context.Context, get func(context.Context, string) (*runtimes.Runtime, error)) error {
+	rt, err := get(ctx, n.kyma)
 	if err != nil && loop.Reason(err) != "" {
 		return reconcile.TerminalError(err)
 	}
@@ -306,7 +281,7 @@ func (n *run) connectBy(ctx context.Context, way func(context.Context, string) (
 	return err
 }
 
-// auditInterval is how long what is not heard of may stay as it is. Agents do not tell of Secrets.
+// auditInterval is the interval of audits for this Manifest. Agents do not report Secrets, so a module with one is audited more often.
 func (n *run) auditInterval() time.Duration {
 	isSecret := func(r v1beta2.Resource) bool { return r.Group == "" && r.Kind == "Secret" }
 	if n.HeardAuditInterval == 0 || !n.Runtimes.IsWatched(n.kyma) || slices.ContainsFunc(n.manifest.Status.Synced, isSecret) {
@@ -315,10 +290,8 @@ func (n *run) auditInterval() time.Duration {
 	return n.HeardAuditInterval
 }
 
-// nextAudit asks for the next look without a reason. Those of a fleet are spread.
-func (n *run) nextAudit(context.Context) error {
+// scheduleAudit requests the next reconcile, spread over the interval by the name of the Manifest.
+func (n *run) scheduleAudit(context.Context) error {
 	interval := min(n.auditInterval(), n.Runtimes.PollInterval(n.kyma))
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(n.manifest.Namespace + "/" + n.manifest.Name))
-	return loop.RecheckAfter(interval - interval/8 + interval/4*time.Duration(h.Sum32()%1024)/1024)
+	return loop.RecheckAfter(loop.Spread(interval, n.manifest.Namespace+"/"+n.manifest.Name))
 }

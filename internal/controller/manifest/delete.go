@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
@@ -18,61 +18,84 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// connectToDelete finds the way to the runtime. No access Secret is the decision of whoever removed it: the runtime is left as it is.
-// Any other failure waits: the runtime may come back, unless the Kyma controller says that it is not waited for any more.
+// connectToDelete connects to the runtime. Without an access Secret, the runtime is left as it is and the Manifest is released: removing
+// the Secret is a decision of its owner. Any other error waits until the runtime can be reached, or until the Kyma controller gives it
+// up.
 func (n *run) connectToDelete(ctx context.Context) error {
 	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
-		n.abandoned = true
 		return n.release(ctx)
 	}
 	err := n.connect(ctx)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
-		n.abandoned = true
 		return n.release(ctx)
 	}
-	n.refs = refsOf(n.manifest.Status.Synced)
+	n.refs = inventoryRefs(n.manifest.Status.Synced)
 	return err
 }
 
-// findBlockers looks for custom resources of the module's kind that users made. They would be orphaned, so they block.
+// handOver removes our labels and annotations from the objects of the inventory, which belong to the user from now on.
+func (n *run) handOver(ctx context.Context) error {
+	body := fmt.Appendf(nil, `{"metadata":{"labels":{%q:null},"annotations":{%q:null,%q:null}}}`,
+		v1beta2.LabelManagedBy, v1beta2.AnnotationOwnedBy, v1beta2.AnnotationDisclaimer)
+	for _, ref := range n.refs {
+		_, err := n.runtime.Patch(ctx, ref, types.MergePatchType, "", body, v1beta2.FieldOwnerApplier)
+		if err != nil && !isNotFound(err) {
+			return fmt.Errorf("handing %s over: %w", ref, err)
+		}
+	}
+	return nil
+}
+
+// isNotFound reports whether an object, its namespace or its kind does not exist.
+func isNotFound(err error) bool {
+	switch loop.Reason(err) {
+	case apply.ObjectNotFound, apply.NamespaceNotFound, apply.KindUnknown:
+		return true
+	}
+	return false
+}
+
+// findBlockers waits while there are custom resources of the module's kind that users made: without the module, nothing would handle
+// them.
 func (n *run) findBlockers(ctx context.Context) error {
 	cr := n.manifest.Spec.Resource
 	if cr == nil {
 		return nil
 	}
-	all, err := n.runtime.List(ctx, n.resourceRef().GVK(), "")
+	own := resourceRefOf(n.manifest)
+	all, err := n.runtime.List(ctx, own.GVK(), "")
 	if loop.Reason(err) == apply.KindUnknown {
-		return nil // the kind is not served any more, so there are none
+		return nil // a kind that is not served has no objects
 	}
 	if err != nil {
 		return err
 	}
 	var users []apply.Ref
 	for _, found := range all {
-		if n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !found.SameObject(n.resourceRef()) {
+		if n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !found.SameObject(own) {
 			users = append(users, found.Ref)
 		}
 	}
-	if users, err = n.ofUsers(ctx, users); err != nil || len(users) == 0 {
+	if users, err = n.withoutOtherManifests(ctx, users); err != nil || len(users) == 0 {
 		return err
 	}
 	var names []string
 	for _, ref := range users {
 		names = append(names, ref.String())
 	}
-	const most = 5 // a message is read by people
+	const limit = 5 // names in a message
 	more := ""
-	if len(names) > most {
-		more = fmt.Sprintf(" and %d more", len(names)-most)
-		names = names[:most]
+	if len(names) > limit {
+		more = fmt.Sprintf(" and %d more", len(names)-limit)
+		names = names[:limit]
 	}
-	n.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
-	n.sustain(ctx)
-	return loop.Later(loop.PollDelay(time.Now(), n.since()), "custom resources of users to be deleted: "+strings.Join(names, ", ")+more)
+	n.observed.blocker = v1beta2.ReasonCustomResourceBlocksDeletion
+	n.repairOperator(ctx)
+	return n.waitFor("custom resources of users to be deleted: " + strings.Join(names, ", ") + more)
 }
 
-// ofUsers leaves out what other Manifests of this runtime have made: they see to it themselves.
-func (n *run) ofUsers(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
+// withoutOtherManifests returns refs without the custom resources of other Manifests of this runtime, which delete them.
+func (n *run) withoutOtherManifests(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
 	if len(refs) == 0 {
 		return nil, nil
 	}
@@ -87,89 +110,97 @@ func (n *run) ofUsers(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error
 	}), nil
 }
 
-// deleteResource deletes the module's custom resource and waits until its operator, which still runs, has cleaned up.
+// deleteResource deletes the module's custom resource and waits until the operator of the module, which still runs, has removed its
+// finalizers.
 func (n *run) deleteResource(ctx context.Context) error {
 	if n.manifest.Spec.Resource == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return nil
 	}
-	left, err := n.runtime.Delete(ctx, []apply.Ref{n.resourceRef()}, &n.inst.deletion)
+	left, err := n.runtime.Delete(ctx, []apply.Ref{resourceRefOf(n.manifest)}, &n.memory.deletion)
 	if err != nil {
 		return err
 	}
 	if len(left.Remaining) > 0 {
-		n.noteRefusal(left)
-		n.sustain(ctx)
-		return loop.Later(loop.PollDelay(time.Now(), n.since()), left.WaitMessage())
+		n.noteForbidden(left)
+		n.repairOperator(ctx)
+		return n.waitFor(left.WaitMessage())
 	}
 	return nil
 }
 
-// goodbye is how long a custom resource may take to go before somebody looks whether its operator is still there.
-const goodbye = 2 * time.Second
+// operatorRepairDelay is how long a deletion may take before the operator of the module is compared with its desired state.
+const operatorRepairDelay = 2 * time.Second
 
-// sustain keeps the module's operator as it was installed while custom resources wait for it: who else would let them go? It is a
-// favour: if it fails, say because the registry is down, the deletion waits as before. Once the purge has begun to take the operator
-// apart, it is over.
-func (n *run) sustain(ctx context.Context) {
-	if time.Since(n.since()).Abs() < goodbye || n.manifest.Annotations[v1beta2.AnnotationPurged] != "" {
+// repairOperator keeps the objects of the module as they were installed while custom resources wait for its operator to remove their
+// finalizers. If that fails, for example because the registry is unavailable, the error is logged and the deletion waits as before. It
+// does nothing once the purge controller has started to delete the module.
+func (n *run) repairOperator(ctx context.Context) {
+	if time.Since(n.notReadySince()).Abs() < operatorRepairDelay || n.manifest.Annotations[v1beta2.AnnotationPurged] != "" {
 		return
 	}
 	err := n.decide(ctx)
-	if err == nil && n.plan.whole {
-		return // another version than the one that was installed; nothing is known to be missing
+	if err == nil && n.plan.applyAll {
+		return // the Manifest has another version than the installed one, so nothing is known to be missing
 	}
 	if err == nil {
-		n.plan.audit = n.plan.audit || slices.ContainsFunc(n.refs, func(r apply.Ref) bool { return !n.inst.progress.IsApplied(r) })
+		n.plan.compareAll = n.plan.compareAll || slices.ContainsFunc(n.refs, func(r apply.Ref) bool { return !n.memory.progress.IsApplied(r) })
 		err = n.render(ctx)
 	}
-	if err == nil && n.rendered {
-		if _, err = n.resolveSets(ctx); err == nil {
+	if err == nil && n.rendered != nil {
+		if _, err = n.resolveRefs(ctx); err == nil {
 			err = n.apply(ctx)
 		}
 	}
 	if err != nil {
-		log.FromContext(ctx).Info("cannot look after the operator while its custom resource is being deleted", "error", err.Error())
+		log.FromContext(ctx).Info("cannot repair the operator of the module while its custom resource is being deleted", "error", err.Error())
 	}
 }
 
-// teardown deletes everything in the inventory, in order, and waits until it is gone.
+// teardown deletes everything in the inventory, in order, and waits until it is deleted.
 func (n *run) teardown(ctx context.Context) error {
-	left, err := n.runtime.Delete(ctx, n.refs, &n.inst.deletion)
+	left, err := n.runtime.Delete(ctx, n.refs, &n.memory.deletion)
 	if err != nil {
 		return err
 	}
 	if len(left.Remaining) > 0 {
-		n.noteRefusal(left)
-		return loop.Later(loop.PollDelay(time.Now(), n.since()), left.WaitMessage())
+		n.noteForbidden(left)
+		return n.waitFor(left.WaitMessage())
 	}
 	return nil
 }
 
-// noteRefusal makes the want of a permission the reason of what is waited for: somebody has to grant it.
-func (n *run) noteRefusal(left apply.Teardown) {
+// noteForbidden sets the reason RuntimeForbidden if an object cannot be deleted because a permission is missing.
+func (n *run) noteForbidden(left apply.Teardown) {
 	if slices.ContainsFunc(left.Remaining, func(r apply.Remaining) bool { return r.Err != nil && r.Err.Reason() == apply.RuntimeForbidden }) {
-		n.blocker = v1beta2.ReasonRuntimeForbidden
+		n.observed.blocker = v1beta2.ReasonRuntimeForbidden
 	}
 }
 
-// release lets the Manifest go. One whose module is handed over is not being deleted yet.
+// release removes the finalizers. A Manifest that was handed over is deleted first.
 func (n *run) release(ctx context.Context) error {
 	if n.manifest.IsUnmanaged() && n.manifest.DeletionTimestamp.IsZero() {
-		if err := client.IgnoreNotFound(n.Client.Delete(ctx, n.manifest)); err != nil {
-			return fmt.Errorf("deleting Manifest %s: %w", n.manifest.Name, err)
-		}
-	}
-	old := n.manifest.DeepCopy()
-	changed := false
-	for _, f := range []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource} {
-		changed = controllerutil.RemoveFinalizer(n.manifest, f) || changed
-	}
-	if changed {
-		// Reads need not wait for the cache to see it: inst.released knows.
-		if err := client.IgnoreNotFound(n.patchMetadata(ctx, old, client.DisableReadYourWritesConsistency)); err != nil {
+		if err := n.deleteManifest(ctx); err != nil {
 			return err
 		}
 	}
-	n.inst.released = true
+	finalizers := []string{v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval, v1beta2.FinalizerCustomResource}
+	// Later reads need not wait for the cache: memory.released is set.
+	if err := loop.RemoveFinalizers(ctx, n.Client, n.manifest, finalizers, client.DisableReadYourWritesConsistency); err != nil {
+		return err
+	}
+	n.memory.released = true
 	return loop.Done()
+}
+
+// deleteManifest deletes the Manifest, and reads its metadata again, which the removal of the finalizers needs.
+func (n *run) deleteManifest(ctx context.Context) error {
+	if err := client.IgnoreNotFound(n.Client.Delete(ctx, n.manifest)); err != nil {
+		return fmt.Errorf("deleting Manifest %s: %w", n.manifest.Name, err)
+	}
+	deleted := &v1beta2.Manifest{}
+	if err := n.Client.Get(ctx, client.ObjectKeyFromObject(n.manifest), deleted); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	n.manifest.ObjectMeta = deleted.ObjectMeta
+	return nil
 }

@@ -1,7 +1,6 @@
 package manifest
 
 import (
-	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -11,228 +10,221 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// installation is what is remembered of one Manifest between passes. Losing it costs reads and patches that change nothing.
-type installation struct {
-	progress apply.Progress         // what was sent and answered; used by passes, of which there is one at a time
-	deletion apply.DeletionProgress // what was asked to go
-	kinds    []runtimes.Interest
-	uid      types.UID              // of the Manifest; another of the same name is another installation
-	released bool                   // the Manifest was let go; the cache may still show it for a moment
-	judged   string                 // by which readiness was judged last; "" if not yet
-	reported v1beta2.State          // by the last pass, whether or not that could be saved; "" if not yet
-	unsaved  unsaved                // what was applied completely, if the status does not say so yet
-	drift    string                 // what was found to differ and is only reported; "" if nothing
-	compared time.Time              // when all objects were last sent or compared; zero if not since the program learnt of this Manifest
-	audited  time.Time              // when all objects were last compared, or when the program learnt of this Manifest
-	runtime  atomic.Pointer[string] // the Kyma that is followed
+// memory is what is remembered of one Manifest between reconciles. Losing it costs reads, and patches that change nothing. Only the
+// fields below mu are used by others than the one reconcile of the Manifest that runs at a time.
+type memory struct {
+	progress       apply.Progress         // what was sent to the runtime, and its answers
+	deletion       apply.DeletionProgress // the deletions that were requested
+	interests      []runtimes.Interest    // what events are subscribed to
+	uid            types.UID              // of the Manifest; a new Manifest of the same name has its own memory
+	released       bool                   // the finalizers are removed; the cache may still return the Manifest
+	readinessRules string                 // by which readiness was decided last; "" before the first time
+	reported       v1beta2.State          // the state of the last report, saved or not; "" before the first one
+	unsaved        unsaved                // what was applied completely, if the status does not have it yet
+	drift          string                 // the message about drift that is reported and not corrected; "" if there is none
+	compared       time.Time              // when all objects were last sent or compared; zero if not since this process knows the Manifest
+	audited        time.Time              // when all objects were last compared, or when this process first saw the Manifest
+	runtime        atomic.Pointer[string] // the Kyma whose events are subscribed to
 
-	mu        sync.Mutex
-	inventory []apply.Ref            // guarded by mu: what should be there once all is applied
-	news      map[apply.Ref]sighting // guarded by mu: objects seen to change since the last pass
-	stir      bool                   // guarded by mu: something that readiness depends on has changed
-	missed    bool                   // guarded by mu: changes of objects may have been missed
+	mu       sync.Mutex
+	expected []apply.Ref // guarded by mu: the objects that the runtime should have once all are applied
+	changes  changes     // guarded by mu
 }
 
-// sighting is what a watch told of one object.
-type sighting struct {
+// changes are the events that were received since the last reconcile.
+type changes struct {
+	objects   map[apply.Ref]objectEvent // the last event of each object that changed
+	readiness bool                      // something that readiness depends on has changed
+	missed    bool                      // events about objects may have been missed
+}
+
+// objectEvent is what the last event reported about an object.
+type objectEvent struct {
 	uid             types.UID
 	generation      int64
 	resourceVersion string
 	deleted         bool
-	byOthers        bool // the last change of anything but status was not ours
+	byOthers        bool // another field manager made the last change outside of status
 }
 
-// remember returns what is remembered of a Manifest, made if needed.
-func (r *Reconciler) remember(key types.NamespacedName, uid types.UID) *installation {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	i := r.known[key]
-	if i == nil || i.uid != uid {
-		i = &installation{uid: uid, audited: time.Now()}
-		r.known[key] = i
-	}
-	return i
+// unsaved is the digest of what was applied completely to a runtime, and the version of the Manifest whose status does not have it.
+type unsaved struct{ digest, resourceVersion string }
+
+// isOf reports whether this digest was applied, and the Manifest has not changed since.
+func (u unsaved) isOf(m *v1beta2.Manifest, digest string) bool {
+	return u.digest != "" && u.digest == digest && u.resourceVersion == m.ResourceVersion
 }
 
-// forget drops what is remembered of a Manifest that is gone.
-func (r *Reconciler) forget(key types.NamespacedName) {
-	r.mu.Lock()
-	i := r.known[key]
-	delete(r.known, key)
-	r.mu.Unlock()
-	if i != nil && i.runtime.Load() != nil {
-		r.Runtimes.Unsubscribe(*i.runtime.Load(), followKey(key))
-	}
-}
-
-// follow asks to hear of the connection, of the kinds of the inventory and of the module's custom resource.
-func (n *run) follow() {
-	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
-	n.inst.runtime.Store(new(strings.Clone(n.kyma))) // a pointer into n would keep all of it
-	n.Runtimes.Subscribe(n.kyma, runtimes.Subscriber{
-		Key: followKey(key), Interests: n.inst.kinds, ReplayMissed: n.inst.compared.IsZero(), Notify: n.wakeOn(key, n.inst, n.resourceRef()),
+// memoryOf returns the memory of a Manifest, and creates it if needed.
+func (r *Reconciler) memoryOf(key types.NamespacedName, uid types.UID) *memory {
+	return r.memories.Update(key, func(old *memory) *memory {
+		if old != nil && old.uid == uid {
+			return old
+		}
+		return &memory{uid: uid, audited: time.Now()}
 	})
 }
 
-// wakeOn returns what the pool calls when something happened in the runtime. What is not of this Manifest is passed over; the rest is noted and
-// the Manifest put into the queue.
-func (r *Reconciler) wakeOn(key types.NamespacedName, inst *installation, resource apply.Ref) func(runtimes.Event) {
-	owner := key.Namespace + "/" + key.Name
-	return func(s runtimes.Event) {
-		if !inst.note(s, owner, resource) {
-			return
-		}
-		if q := r.queue.Load(); q != nil {
-			(*q).Add(reconcile.Request{NamespacedName: key})
-		}
+// forget drops the memory of a Manifest, and its subscription.
+func (r *Reconciler) forget(key types.NamespacedName) {
+	if m := r.memories.Forget(key); m != nil && m.runtime.Load() != nil {
+		r.Runtimes.Unsubscribe(*m.runtime.Load(), subscriptionKey(key))
 	}
 }
 
-// note records what was seen and tells whether it concerns this Manifest.
-func (i *installation) note(s runtimes.Event, owner string, resource apply.Ref) bool {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if s.ConnectionChanged {
+// addEvent records an event from the runtime, and reports whether it concerns this Manifest. owner is namespace/name of the Manifest,
+// resource its custom resource.
+func (m *memory) addEvent(e runtimes.Event, owner string, resource apply.Ref) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if e.ConnectionChanged {
 		return true
 	}
-	if s.Missed {
-		return i.noteMissedLocked(s.Interest, resource)
+	if e.Missed {
+		return m.addMissedLocked(e.Interest, resource)
 	}
-	if s.Listed {
-		return i.noteAllLocked(s, owner, resource)
+	if e.Listed {
+		return m.addListLocked(e, owner, resource)
 	}
-	return s.Object != nil && i.noteOneLocked(s, s.Object, owner, resource)
+	return e.Object != nil && m.addObjectLocked(e, e.Object, owner, resource)
 }
 
-// noteMissedLocked records that changes may have been missed, and tells whether that concerns this Manifest. The caller holds mu.
-func (i *installation) noteMissedLocked(in runtimes.Interest, resource apply.Ref) bool {
-	concerns := func(ref apply.Ref) bool {
-		return in.Kind == "" || refIn(in, ref.Namespace, ref.Name).SameObject(ref)
+// addMissedLocked records that events of an interest may have been missed. The caller holds mu.
+func (m *memory) addMissedLocked(in runtimes.Interest, resource apply.Ref) bool {
+	covers := func(ref apply.Ref) bool {
+		return in.Kind == "" || refOf(in, ref.Namespace, ref.Name).SameObject(ref)
 	}
-	missed := slices.ContainsFunc(i.inventory, concerns)
-	i.missed = i.missed || missed
-	i.stir = i.stir || missed || concerns(resource)
-	return missed || concerns(resource)
+	missed := slices.ContainsFunc(m.expected, covers)
+	m.changes.missed = m.changes.missed || missed
+	m.changes.readiness = m.changes.readiness || missed || covers(resource)
+	return missed || covers(resource)
 }
 
-// noteOneLocked records what was seen of one object. The caller holds mu.
-func (i *installation) noteOneLocked(s runtimes.Event, o *metav1.PartialObjectMetadata, owner string, resource apply.Ref) bool {
-	ref := refIn(s.Interest, o.Namespace, o.Name)
-	known := !s.Deleted && i.progress.IsKnownVersion(ref, o.UID, o.ResourceVersion) // it was judged as it is
+// addObjectLocked records the event of one object. The caller holds mu.
+func (m *memory) addObjectLocked(e runtimes.Event, o *metav1.PartialObjectMetadata, owner string, resource apply.Ref) bool {
+	ref := refOf(e.Interest, o.Namespace, o.Name)
+	known := !e.Deleted && m.progress.IsKnownVersion(ref, o.UID, o.ResourceVersion) // this version has been read already
 	if ref.SameObject(resource) {
-		i.stir = i.stir || !known
+		m.changes.readiness = m.changes.readiness || !known
 		return !known
 	}
 	if known || o.Annotations[v1beta2.AnnotationOwnedBy] != owner {
 		return false
 	}
-	if !s.Deleted && !statusCounts(ref) && i.progress.ObserveEvent(ref, o.UID, o.Generation, o.ResourceVersion) {
-		return false // an echo of what we have written
+	if !e.Deleted && !statusMatters(ref) && m.progress.ObserveEvent(ref, o.UID, o.Generation, o.ResourceVersion) {
+		return false // an own write
 	}
-	if i.news == nil {
-		i.news = map[apply.Ref]sighting{}
-	}
-	i.news[ref] = sighting{
-		uid: o.UID, generation: o.Generation, resourceVersion: o.ResourceVersion, deleted: s.Deleted, byOthers: changedByOthers(o),
-	}
+	m.setObjectLocked(ref, objectEvent{
+		uid: o.UID, generation: o.Generation, resourceVersion: o.ResourceVersion, deleted: e.Deleted, byOthers: changedByOthers(o),
+	})
 	return true
 }
 
-// statusCounts tells whether a change of the status of an object may matter to readiness.
-func statusCounts(ref apply.Ref) bool {
+// setObjectLocked sets the last event of an object. The caller holds mu.
+func (m *memory) setObjectLocked(ref apply.Ref, e objectEvent) {
+	if m.changes.objects == nil {
+		m.changes.objects = map[apply.Ref]objectEvent{}
+	}
+	m.changes.objects[ref] = e
+}
+
+// statusMatters reports whether readiness may depend on the status of an object.
+func statusMatters(ref apply.Ref) bool {
 	return isWorkload(ref) || ref.Kind == "CustomResourceDefinition" || ref.Kind == "PersistentVolumeClaim"
 }
 
-// noteAllLocked records how a kind stands when a watch on it begins: each object of this Manifest, and what should be there and is not. The
+// addListLocked records the list with which a watch starts: each object of this Manifest, and each expected object that is missing. The
 // caller holds mu.
-func (i *installation) noteAllLocked(s runtimes.Event, owner string, resource apply.Ref) bool {
+func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Ref) bool {
 	concerned := false
-	there := map[apply.Ref]bool{}
-	for k := range s.Objects {
-		o := &s.Objects[k]
-		ref := refIn(s.Interest, o.Namespace, o.Name)
-		there[ref] = true
-		if was, known := i.news[ref]; known && (was.deleted || isOlder(o.ResourceVersion, was.resourceVersion)) {
-			continue // an event may overtake the list that came before it
+	listed := map[apply.Ref]bool{}
+	for k := range e.Objects {
+		o := &e.Objects[k]
+		ref := refOf(e.Interest, o.Namespace, o.Name)
+		listed[ref] = true
+		if last, known := m.changes.objects[ref]; known && (last.deleted || isOlder(o.ResourceVersion, last.resourceVersion)) {
+			continue // a later event may be received before the list
 		}
-		concerned = i.noteOneLocked(s, o, owner, resource) || concerned
+		concerned = m.addObjectLocked(e, o, owner, resource) || concerned
 	}
-	for _, ref := range append([]apply.Ref{resource}, i.inventory...) {
-		of := refIn(s.Interest, ref.Namespace, ref.Name)
-		if s.Interest.Name != "" && ref.Name != s.Interest.Name || !of.SameObject(ref) || there[of] {
+	for _, ref := range append([]apply.Ref{resource}, m.expected...) {
+		inList := refOf(e.Interest, ref.Namespace, ref.Name)
+		if e.Interest.Name != "" && ref.Name != e.Interest.Name || !inList.SameObject(ref) || listed[inList] {
 			continue
 		}
 		concerned = true
 		if ref.SameObject(resource) {
-			i.stir = true
+			m.changes.readiness = true
 			continue
 		}
-		if i.news == nil {
-			i.news = map[apply.Ref]sighting{}
-		}
-		i.news[of] = sighting{deleted: true}
+		m.setObjectLocked(inList, objectEvent{deleted: true})
 	}
 	return concerned
 }
 
-// isOlder tells whether a version of an object comes before another one. Of what is no number, that is not known.
+// isOlder reports whether a resource version is older than another one; false if one of them is not a number.
 func isOlder(version, than string) bool {
 	a, errA := strconv.ParseUint(version, 10, 64)
 	b, errB := strconv.ParseUint(than, 10, 64)
 	return errA == nil && errB == nil && a < b
 }
 
-// refIn identifies an object of an interest.
-func refIn(i runtimes.Interest, namespace, name string) apply.Ref {
+// refOf identifies an object of an interest.
+func refOf(i runtimes.Interest, namespace, name string) apply.Ref {
 	return apply.Ref{Group: i.Resource.Group, Version: i.Resource.Version, Kind: i.Kind, Namespace: namespace, Name: name}
 }
 
-// expect says what should be in the runtime, so that it is noticed when it is not. It is kept once for all runtimes that should have the same.
-func (i *installation) expect(refs []apply.Ref, s *shared) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if !slices.Equal(i.inventory, refs) {
-		i.inventory = share(s, "expected "+keyOf(syncedOf(refs)), refs)
+// expect sets the objects that the runtime should have. Equal lists are kept once for all runtimes.
+func (m *memory) expect(refs []apply.Ref, shared *dedup.Values) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if !slices.Equal(m.expected, refs) {
+		m.expected = dedup.Share(shared, "expected "+dedup.InventoryKey(inventoryOf(refs)), refs)
 	}
 }
 
-// take returns what was seen since the last call.
-func (i *installation) take() (news map[apply.Ref]sighting, stir, missed bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	news, stir, missed = i.news, i.stir, i.missed
-	i.news, i.stir, i.missed = nil, false, false
-	return news, stir, missed
+// takeChanges returns the changes since the last call.
+func (m *memory) takeChanges() changes {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	taken := m.changes
+	m.changes = changes{}
+	return taken
 }
 
-// giveBack puts back what a pass took and could not deal with.
-func (i *installation) giveBack(news map[apply.Ref]sighting, stir, missed bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.news == nil {
-		i.news = map[apply.Ref]sighting{}
-	}
-	for ref, s := range news {
-		if _, newer := i.news[ref]; !newer {
-			i.news[ref] = s
+// restoreChanges puts back the changes that a reconcile took and did not complete. Newer events of an object win.
+func (m *memory) restoreChanges(taken changes) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for ref, e := range taken.objects {
+		if _, newer := m.changes.objects[ref]; !newer {
+			m.setObjectLocked(ref, e)
 		}
 	}
-	i.stir, i.missed = i.stir || stir, i.missed || missed
+	m.changes.readiness, m.changes.missed = m.changes.readiness || taken.readiness, m.changes.missed || taken.missed
 }
 
-// drifted returns the objects that somebody else changed or deleted, in stable order. An echo of our own write is none, nor is a change of status.
-func (i *installation) drifted(news map[apply.Ref]sighting) []apply.Ref {
+// history returns what a plan needs of the memory and the changes.
+func (m *memory) history(c changes, auditInterval time.Duration) history {
+	return history{
+		unsaved: m.unsaved, drifted: m.drifted(c.objects), missed: c.missed, driftReported: m.drift != "", neverCompared: m.compared.IsZero(),
+		sinceCompared: time.Since(m.compared), sinceAudit: time.Since(m.audited), auditInterval: auditInterval,
+	}
+}
+
+// drifted returns the objects that others changed or deleted, sorted. Own writes and changes of status do not count.
+func (m *memory) drifted(objects map[apply.Ref]objectEvent) []apply.Ref {
 	var refs []apply.Ref
-	for ref, s := range news {
-		known := i.progress.IsApplied(ref)
-		if s.deleted || known && !i.progress.ObserveEvent(ref, s.uid, s.generation, s.resourceVersion) || !known && s.byOthers {
+	for ref, e := range objects {
+		applied := m.progress.IsApplied(ref)
+		if e.deleted || applied && !m.progress.ObserveEvent(ref, e.uid, e.generation, e.resourceVersion) || !applied && e.byOthers {
 			refs = append(refs, ref)
 		}
 	}
@@ -240,7 +232,7 @@ func (i *installation) drifted(news map[apply.Ref]sighting) []apply.Ref {
 	return refs
 }
 
-// changedByOthers tells whether the last change of an object, apart from its status, was made by somebody else.
+// changedByOthers reports whether another field manager made the last change of an object outside of its status.
 func changedByOthers(m *metav1.PartialObjectMetadata) bool {
 	var ours, others metav1.Time
 	for _, f := range m.ManagedFields {
@@ -254,9 +246,3 @@ func changedByOthers(m *metav1.PartialObjectMetadata) bool {
 	}
 	return ours.Before(&others)
 }
-
-func followKey(key types.NamespacedName) string {
-	return runtimes.ManifestSubscriberKey(key.Namespace, key.Name)
-}
-
-func sameStrings(a, b map[string]string) bool { return maps.Equal(a, b) }

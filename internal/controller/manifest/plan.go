@@ -8,38 +8,76 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// plan is what the runtime should have, and what of it has to be seen to in this pass.
+// plan is the desired content of the runtime, and which part of it this reconcile has to apply or to compare.
 type plan struct {
-	parts   []part   // in the order in which they are installed
-	config  artefact // the config layer; zero if there is none
+	sources []source.Source // in the order in which they are installed
+	config  source.Artefact // the config layer; zero if there is none
+	options render.Options  // for the objects of all sources
 	overlay render.Overlay
-	digest  string // of all that decides what the runtime should have
+	digest  string // of everything that decides what the runtime should have
 
-	whole   bool        // everything: this digest was never applied completely
-	drifted []apply.Ref // else these: somebody else changed or deleted them
-	audit   bool        // and whatever a comparison finds
+	applyAll   bool        // this digest has not been applied completely, so all objects are applied
+	drifted    []apply.Ref // otherwise: objects that were changed or deleted by others, and are compared
+	compareAll bool        // otherwise: all objects are compared
 }
 
-// part is what one source brings.
-type part struct {
-	name        string // of the install
-	definitions bool   // the crds layer: of what it holds, only definitions count
-	artefact    artefact
-	settings    render.Settings // without capabilities
-	options     render.Options  // its Digest is that of artefact and settings
+// history is what earlier reconciles and events leave for a plan to decide by.
+type history struct {
+	unsaved       unsaved     // what was applied completely without a save of the status
+	drifted       []apply.Ref // objects that others changed or deleted
+	missed        bool        // events about objects may have been missed
+	driftReported bool        // the last comparison found drift that was only reported
+	neverCompared bool        // since this process knows the Manifest, its objects were neither sent nor compared
+
+	sinceCompared time.Duration // since all objects were sent or compared
+	sinceAudit    time.Duration // since all objects were compared
+	auditInterval time.Duration
 }
 
-// work tells whether objects have to be applied or compared.
-func (p plan) work() bool { return p.whole || p.audit || len(p.drifted) > 0 }
+// recentComparisonPeriod is how long after a comparison missed events do not need another one. An installation compares, and misses events.
+const recentComparisonPeriod = time.Minute
 
-// newOptions returns what is done to every object of the module, whichever source it comes from.
-func newOptions(m *v1beta2.Manifest, pullSecret string) (render.Options, render.Overlay) {
+// newPlan returns the plan for a Manifest whose sources were resolved.
+func newPlan(m *v1beta2.Manifest, found source.Found, pullSecret string, h history) plan {
+	p := plan{
+		sources: found.Sources,
+		config:  found.Config,
+		options: objectOptions(m, pullSecret),
+		overlay: render.Overlay{
+			Labels:      map[string]string{v1beta2.LabelAppComponent: m.Name},
+			Annotations: map[string]string{v1beta2.AnnotationOwnedBy: m.Namespace + "/" + m.Name},
+		},
+		drifted: h.drifted,
+	}
+	p.digest = p.sum(m)
+	p.applyAll = m.Status.AppliedDigest != p.digest && !h.unsaved.isOf(m, p.digest)
+	switch {
+	case h.sinceAudit >= h.auditInterval*7/8:
+		p.compareAll = true
+	case h.missed && h.sinceCompared > recentComparisonPeriod:
+		p.compareAll = true
+	case reportsDrift(m): // drift that was reported before a restart is found again
+		p.compareAll = h.neverCompared
+	case h.driftReported: // the annotation was removed, so the drift is corrected now
+		p.compareAll = true
+	}
+	return p
+}
+
+// hasWork reports whether objects have to be applied or compared.
+func (p plan) hasWork() bool { return p.applyAll || p.compareAll || len(p.drifted) > 0 }
+
+// objectOptions returns what is done to every object of the module.
+func objectOptions(m *v1beta2.Manifest, pullSecret string) render.Options {
 	o := render.Options{
 		Labels:      map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
 		Annotations: map[string]string{v1beta2.AnnotationDisclaimer: v1beta2.Disclaimer},
@@ -49,19 +87,19 @@ func newOptions(m *v1beta2.Manifest, pullSecret string) (render.Options, render.
 	if mgr := m.Spec.Manager; mgr != nil {
 		o.Manager = &render.Manager{Group: mgr.Group, Version: mgr.Version, Kind: mgr.Kind, Namespace: mgr.Namespace, Name: mgr.Name}
 	}
-	return o, render.Overlay{
-		Labels:      map[string]string{v1beta2.LabelAppComponent: m.Name},
-		Annotations: map[string]string{v1beta2.AnnotationOwnedBy: m.Namespace + "/" + m.Name},
-	}
+	return o
 }
 
-// sum is the digest of all that decides what the runtime should have, but for what charts ask the runtime, which audits take notice
-// of. It needs no artefact: that is what makes an unchanged Manifest cost nothing, also after a restart.
+// sum returns the digest of everything that decides what the runtime should have, except for what charts ask the runtime, whose changes
+// are found by audits. It needs the digests of the artefacts and not their content, so an unchanged Manifest needs no download, also
+// after a restart. The digest is in the status of all Manifests: changing how it is computed applies all modules again.
 func (p plan) sum(m *v1beta2.Manifest) string {
 	h := sha256.New()
 	encode := json.NewEncoder(h)
-	for _, part := range p.parts {
-		_ = encode.Encode([]any{part.name, part.options.BundleDigest()}) // strings and JSON values always encode
+	for _, s := range p.sources {
+		options := p.options
+		options.Digest = s.Digest()
+		_ = encode.Encode([]any{s.Name, options.BundleDigest()}) // strings and JSON values always encode
 	}
 	for _, part := range []any{p.overlay, m.Spec.Version, m.Spec.CustomResourcePolicy, m.Spec.Resource} {
 		_ = encode.Encode(part)
@@ -69,7 +107,19 @@ func (p plan) sum(m *v1beta2.Manifest) string {
 	return "sha256:" + hex.EncodeToString(h.Sum(nil))
 }
 
-// stateRules says how the state of the module's custom resource is read.
+// suspension returns reason and message if a Manifest must not be reconciled until it is deleted, else "".
+func suspension(m *v1beta2.Manifest) (reason, message string) {
+	if m.SkipsReconciliation() {
+		return v1beta2.ReasonSkipReconciliation, fmt.Sprintf(
+			"the status is from before the label %s was set: remove the label to continue", v1beta2.LabelSkipReconciliation)
+	}
+	if message := m.Annotations[v1beta2.AnnotationPaused]; message != "" {
+		return v1beta2.ReasonModulePaused, message
+	}
+	return "", ""
+}
+
+// stateRules returns the rules by which the state of the module's custom resource is read.
 func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 	rules := apply.StateRules{Expression: s.StateExpression}
 	for _, c := range s.CustomStateCheck {
@@ -78,30 +128,32 @@ func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 	return rules
 }
 
-// stateCounts says whether the state of the module's custom resource counts: the annotation decides, else the flag.
-func stateCounts(m *v1beta2.Manifest, flag bool) bool {
+// resourceDecides reports whether the state of the module's custom resource decides about readiness: the annotation counts before the
+// flag.
+func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
 	if m.Spec.Resource == nil || m.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return false
 	}
-	counts, err := strconv.ParseBool(m.Annotations[v1beta2.AnnotationCustomStateCheck])
+	decides, err := strconv.ParseBool(m.Annotations[v1beta2.AnnotationCustomStateCheck])
 	if err != nil {
 		return flag
 	}
-	return counts
+	return decides
 }
 
-// judgingBy identifies how readiness is judged, as far as the Manifest's generation does not.
-func judgingBy(m *v1beta2.Manifest, flag bool) string {
-	return fmt.Sprint(stateCounts(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
+// readinessRules identifies the rules by which readiness is decided, as far as they are not in the spec.
+func readinessRules(m *v1beta2.Manifest, flag bool) string {
+	return fmt.Sprint(resourceDecides(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
 }
 
-// deciding returns the objects whose readiness counts: of the workloads only the manager, if the Manifest names one that is there.
-func deciding(refs []apply.Ref, manager *v1beta2.Manager) []apply.Ref {
+// readinessRefs returns the objects whose readiness counts. If the Manifest names a manager that exists, it is the only workload.
+func readinessRefs(refs []apply.Ref, manager *v1beta2.Manager) []apply.Ref {
 	if manager == nil {
 		return refs
 	}
 	isManager := func(r apply.Ref) bool {
-		return r.Group == manager.Group && r.Kind == manager.Kind && r.Name == manager.Name && (manager.Namespace == "" || r.Namespace == manager.Namespace)
+		return r.Group == manager.Group && r.Kind == manager.Kind && r.Name == manager.Name &&
+			(manager.Namespace == "" || r.Namespace == manager.Namespace)
 	}
 	if !slices.ContainsFunc(refs, isManager) {
 		return refs
@@ -109,7 +161,7 @@ func deciding(refs []apply.Ref, manager *v1beta2.Manager) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return isWorkload(r) && !isManager(r) })
 }
 
-// isWorkload tells whether an object runs pods, or is one.
+// isWorkload reports whether an object runs pods, or is a pod.
 func isWorkload(r apply.Ref) bool {
 	switch r.Group + "/" + r.Kind {
 	case "apps/Deployment", "apps/StatefulSet", "apps/DaemonSet", "apps/ReplicaSet", "batch/Job", "/Pod":
@@ -118,67 +170,62 @@ func isWorkload(r apply.Ref) bool {
 	return false
 }
 
-// definitionsOf returns the definitions of new kinds among refs.
-func definitionsOf(refs []apply.Ref) []apply.Ref {
+// crdsOf returns the CRDs among refs.
+func crdsOf(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return r.Kind != "CustomResourceDefinition" })
 }
 
-// reportsDrift tells whether drift is told and left alone.
+// reportsDrift reports whether drift is reported and not corrected.
 func reportsDrift(m *v1beta2.Manifest) bool {
 	return m.Annotations[v1beta2.AnnotationDrift] == v1beta2.DriftReport
 }
 
-// drift says in one sentence what differs and is left so.
-func drift(found []apply.Drifted) string {
+// driftMessage names the first objects that differ; "" if there are none.
+func driftMessage(found []apply.Drifted) string {
 	if len(found) == 0 {
 		return ""
 	}
-	const most = 3 // a message is read by people
+	const limit = 3
 	var text []string
-	for _, d := range found[:min(most, len(found))] {
+	for _, d := range found[:min(limit, len(found))] {
 		text = append(text, d.String())
 	}
-	if more := len(found) - most; more > 0 {
+	if more := len(found) - limit; more > 0 {
 		text = append(text, fmt.Sprintf("and %d more", more))
 	}
-	return clip(strings.Join(text, "; ")) + "; left alone, as annotation " + v1beta2.AnnotationDrift + " says"
+	return loop.Clip(strings.Join(text, "; ")) + "; not corrected because of the annotation " + v1beta2.AnnotationDrift
 }
 
-// judge turns what is not ready into one answer: a failure of one object outweighs the progress of others.
-func judge(waiting []apply.NotReady) observed {
-	o := observed{state: v1beta2.StateReady}
+// readiness is the state of the module in the runtime; reason and message are set if it is not Ready.
+type readiness struct {
+	state   v1beta2.State
+	reason  string
+	message string
+}
+
+// readinessOf summarizes the objects that are not ready. A failure of one object counts before the progress of others.
+func readinessOf(waiting []apply.NotReady) readiness {
+	r := readiness{state: v1beta2.StateReady}
 	for _, w := range waiting {
 		switch {
-		case w.Failed && o.state != v1beta2.StateError:
-			o = observed{v1beta2.StateError, v1beta2.ReasonWorkloadFailed, w.Message}
-		case !w.Failed && o.state == v1beta2.StateReady:
-			o = observed{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady, w.Message}
+		case w.Failed && r.state != v1beta2.StateError:
+			r = readiness{v1beta2.StateError, v1beta2.ReasonWorkloadFailed, w.Message}
+		case !w.Failed && r.state == v1beta2.StateReady:
+			r = readiness{v1beta2.StateProcessing, v1beta2.ReasonWorkloadNotReady, w.Message}
 		}
 	}
-	return o
+	return r
 }
 
-// judged maps the verdict on the module's custom resource.
-func judged(v apply.StateResult) observed {
+// readinessByResource converts the verdict on the module's custom resource.
+func readinessByResource(v apply.StateResult) readiness {
 	if v.State == apply.StateReady {
-		return observed{state: v1beta2.StateReady}
+		return readiness{state: v1beta2.StateReady}
 	}
-	return observed{v1beta2.State(v.State), v1beta2.ReasonCustomResourceNotReady, v.Message}
+	return readiness{v1beta2.State(v.State), v1beta2.ReasonCustomResourceNotReady, v.Message}
 }
 
-// clip keeps a message of a runtime, which anybody may have written, short and on one line.
-func clip(s string) string {
-	const most = 512
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return s
-}
-
-// resourceRef identifies the module's custom resource; zero if it has none.
-func (n *run) resourceRef() apply.Ref { return resourceRefOf(n.manifest) }
-
+// resourceRefOf identifies the module's custom resource; zero if it has none.
 func resourceRefOf(m *v1beta2.Manifest) apply.Ref {
 	cr := m.Spec.Resource
 	if cr == nil {
@@ -188,19 +235,25 @@ func resourceRefOf(m *v1beta2.Manifest) apply.Ref {
 	return apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: cr.GetNamespace(), Name: cr.GetName()}
 }
 
-// refsOf and syncedOf convert between the inventory in the status and the references of the engine.
-func refsOf(synced []v1beta2.Resource) []apply.Ref {
-	refs := make([]apply.Ref, len(synced))
-	for i, s := range synced {
+// inventoryRefs returns the objects of an inventory.
+func inventoryRefs(inventory []v1beta2.Resource) []apply.Ref {
+	refs := make([]apply.Ref, len(inventory))
+	for i, s := range inventory {
 		refs[i] = apply.Ref{Group: s.Group, Version: s.Version, Kind: s.Kind, Namespace: s.Namespace, Name: s.Name, Keep: s.Keep}
 	}
 	return refs
 }
 
-func syncedOf(refs []apply.Ref) []v1beta2.Resource {
-	synced := make([]v1beta2.Resource, len(refs))
+// inventoryOf returns the inventory with these objects.
+func inventoryOf(refs []apply.Ref) []v1beta2.Resource {
+	inventory := make([]v1beta2.Resource, len(refs))
 	for i, r := range refs {
-		synced[i] = v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Keep: r.Keep}
+		inventory[i] = v1beta2.Resource{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Keep: r.Keep}
 	}
-	return synced
+	return inventory
+}
+
+// missingRefs returns the objects of refs that are not among others.
+func missingRefs(refs, others []apply.Ref) []apply.Ref {
+	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
 }

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,195 +12,132 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
-	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// recordInventory adds what is about to be applied to the inventory. What was there stays until it is known to be gone.
-func (n *run) recordInventory() {
-	s := &n.manifest.Status
-	if s.State == "" { // all that there is to say until it is Ready, if that is soon
-		s.State, s.ObservedGeneration = v1beta2.StateProcessing, n.manifest.Generation
-		s.LastOperation = v1beta2.LastOperation{Operation: v1beta2.OperationManifestWaiting, LastUpdateTime: metav1.Now()}
-		n.reportConditions(v1beta2.StateProcessing, v1beta2.ReasonApplying, v1beta2.OperationManifestWaiting)
-	}
-	union := slices.Clone(n.refs)
-	for _, old := range refsOf(s.Synced) {
-		if !slices.ContainsFunc(union, old.SameObject) {
-			union = append(union, old)
-		}
-	}
-	if known := refsOf(s.Synced); slices.ContainsFunc(union, func(r apply.Ref) bool { return !slices.Contains(known, r) }) {
-		s.Synced = syncedOf(union)
-	}
-}
-
-// report derives the whole status from what the steps saw. Nothing in it changes while nothing changes.
-func (n *run) report(out loop.Outcome) {
-	s := &n.manifest.Status
-	if n.applied {
-		s.Synced = syncedOf(append(slices.Clone(n.refs), n.kept...))
-	}
-	if n.applied || n.inst.unsaved.is(n.manifest, n.plan.digest) {
-		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
-	}
-	if out.Step != "" { // what this pass took notice of and did not deal with is still news
-		n.inst.giveBack(n.news, n.stirred, n.missed)
-	}
-	s.ObservedGeneration = n.manifest.Generation
-	before, since := s.State, n.since()
-	state, reason, operation := n.state(out)
-	if s.State != state || s.LastOperation.Operation != operation {
-		s.LastOperation = v1beta2.LastOperation{Operation: operation, LastUpdateTime: metav1.Now()}
-	}
-	s.State, n.inst.reported = state, state
-	n.reportConditions(state, reason, operation)
-	if state == v1beta2.StateReady && before == v1beta2.StateProcessing {
-		metrics.Ready.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(time.Since(since).Seconds())
-	}
-}
-
-// brief is how long an installation or a deletion may take before its status says more than that it was begun; as long as a Kyma has patience. One
-// that is quicker costs two writes of status, or one, whatever happens on the way.
-const brief = 10 * time.Second
-
-// isMinor tells whether the status need not be saved: what was begun a moment ago goes on without a problem.
-func (n *run) isMinor() bool {
-	s, was := &n.manifest.Status, &n.saved
-	if s.State != was.State || s.ObservedGeneration != was.ObservedGeneration || time.Since(n.since()) > brief {
-		return false
-	}
-	switch s.State {
-	case v1beta2.StateProcessing:
-		return n.isMinorInstall()
-	case v1beta2.StateDeleting:
-		return readyReason(s) == readyReason(was)
-	default:
-		return false
-	}
-}
-
-// isMinorInstall is isMinor for an installation, which has to be a new one. What was applied is kept in mind until the status says it.
-func (n *run) isMinorInstall() bool {
-	s, was := &n.manifest.Status, &n.saved
-	if was.Version != "" || len(was.Synced) == 0 || !slices.Equal(s.Synced, was.Synced) ||
-		!equality.Semantic.DeepEqual(meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSignature), meta.FindStatusCondition(was.Conditions, v1beta2.ConditionSignature)) {
-		return false
-	}
-	n.inst.unsaved = unsaved{}
-	if s.AppliedDigest != "" {
-		n.inst.unsaved = unsaved{digest: s.AppliedDigest, resourceVersion: n.manifest.ResourceVersion}
-	}
-	return true
-}
-
-// readyReason is the reason why a Manifest is not Ready, "" if that is not known.
-func readyReason(s *v1beta2.ManifestStatus) string {
-	if c := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady); c != nil {
-		return c.Reason
-	}
-	return ""
-}
-
-// unsaved is the digest of what was applied completely to a runtime, and which version of the Manifest does not say so.
-type unsaved struct{ digest, resourceVersion string }
-
-func (u unsaved) is(m *v1beta2.Manifest, digest string) bool {
-	return u.digest != "" && u.digest == digest && u.resourceVersion == m.ResourceVersion
-}
-
-// state is the one word for the Manifest, the reason, and the sentence next to it. The first row that fits wins:
+// summarize returns state, reason and message of a Manifest. The first row that matches wins:
 //
 //	1  it was handed over    Unmanaged
 //	2  it is being deleted   Deleting
 //	3  a step failed         Error
 //	4  a step waits          Processing
-//	5  else                  what was observed
-func (n *run) state(out loop.Outcome) (state v1beta2.State, reason, operation string) {
+//	5  otherwise             the observed readiness
+func summarize(m *v1beta2.Manifest, out loop.Outcome, o observed) (state v1beta2.State, reason, message string) {
 	detail := out.Waiting
 	if out.Err != nil {
-		detail = out.Err.Error()
+		detail = loop.Message(out.Err)
 	} else if detail != "" {
 		detail = "waiting for " + detail
 	}
 	switch {
-	case n.manifest.IsUnmanaged() && out.Err == nil:
+	case m.IsUnmanaged() && out.Err == nil:
 		return v1beta2.StateUnmanaged, v1beta2.ReasonUnmanaged, "the module is handed over to the user"
-	case !n.manifest.DeletionTimestamp.IsZero():
-		if detail == "" {
-			detail = v1beta2.OperationDeleting
-		}
-		return v1beta2.StateDeleting, firstOf(n.blocker, out.Reason(), v1beta2.ReasonObjectsRemaining), detail
+	case !m.DeletionTimestamp.IsZero():
+		return v1beta2.StateDeleting, cmp.Or(o.blocker, out.Reason(), v1beta2.ReasonObjectsRemaining), cmp.Or(detail, v1beta2.OperationDeleting)
 	case out.Err != nil:
-		return v1beta2.StateError, firstOf(out.Reason(), v1beta2.ReasonInternalError), detail
+		return v1beta2.StateError, cmp.Or(out.Reason(), v1beta2.ReasonInternalError), detail
 	case out.Waiting != "":
-		return v1beta2.StateProcessing, firstOf(n.blocker, v1beta2.ReasonApplying), detail
-	case n.seen.state == v1beta2.StateReady:
+		return v1beta2.StateProcessing, cmp.Or(o.blocker, v1beta2.ReasonApplying), detail
+	case o.readiness.state == v1beta2.StateReady:
 		return v1beta2.StateReady, v1beta2.ReasonReady, v1beta2.OperationManifestReady
 	default:
-		return n.seen.state, n.seen.reason, n.seen.message
+		return o.readiness.state, o.readiness.reason, o.readiness.message
 	}
 }
 
-// reportConditions sets the conditions that the reference has, and Ready, which carries the reason.
-func (n *run) reportConditions(state v1beta2.State, reason, message string) {
-	s := &n.manifest.Status
+// setConditions sets the conditions of the reference implementation, and Ready with reason and message.
+func setConditions(m *v1beta2.Manifest, state v1beta2.State, reason, message string, signatures []signature) {
+	s := &m.Status
 	set := func(kind, reason string, ok bool, yes, no string) {
-		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: no, ObservedGeneration: n.manifest.Generation}
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: no, ObservedGeneration: m.Generation}
 		if ok {
 			c.Status, c.Message = metav1.ConditionTrue, yes
 		}
 		meta.SetStatusCondition(&s.Conditions, c)
 	}
-	installed := s.AppliedDigest != ""
-	set(v1beta2.ConditionResources, v1beta2.ReasonResourcesAvailable, installed || len(s.Synced) > 0, v1beta2.MessageResourcesTrue, v1beta2.MessageResourcesFalse)
-	set(v1beta2.ConditionInstallation, v1beta2.ReasonReady, state == v1beta2.StateReady || state == v1beta2.StateWarning, v1beta2.MessageInstallationTrue, v1beta2.MessageInstallationFalse)
-	if n.manifest.Spec.Resource != nil && n.manifest.Spec.CustomResourcePolicy != v1beta2.Ignore {
-		set(v1beta2.ConditionModuleCR, v1beta2.ReasonModuleCRCreated, installed, v1beta2.MessageModuleCRTrue, v1beta2.MessageModuleCRFalse)
+	applied := s.AppliedDigest != ""
+	set(v1beta2.ConditionResources, v1beta2.ReasonResourcesAvailable, applied || len(s.Synced) > 0,
+		v1beta2.MessageResourcesTrue, v1beta2.MessageResourcesFalse)
+	set(v1beta2.ConditionInstallation, v1beta2.ReasonReady, state == v1beta2.StateReady || state == v1beta2.StateWarning,
+		v1beta2.MessageInstallationTrue, v1beta2.MessageInstallationFalse)
+	if m.Spec.Resource != nil && m.Spec.CustomResourcePolicy != v1beta2.Ignore {
+		set(v1beta2.ConditionModuleCR, v1beta2.ReasonModuleCRCreated, applied, v1beta2.MessageModuleCRTrue, v1beta2.MessageModuleCRFalse)
 	}
-	n.reportSignatures()
+	setSignatureCondition(m, signatures)
 	set(v1beta2.ConditionReady, reason, state == v1beta2.StateReady, v1beta2.OperationManifestReady, message)
 }
 
-// reportSignatures records what was found out about signatures, if this pass has looked.
-func (n *run) reportSignatures() {
-	if n.signatures == nil {
+// setSignatureCondition sets the condition about signatures; nil leaves it as it is. The condition is removed if the trust policy
+// requires nothing.
+func setSignatureCondition(m *v1beta2.Manifest, signatures []signature) {
+	if signatures == nil {
 		return
 	}
-	c := metav1.Condition{Type: v1beta2.ConditionSignature, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonSignatureVerified, ObservedGeneration: n.manifest.Generation}
-	var by []string
-	for _, s := range n.signatures {
+	c := metav1.Condition{
+		Type: v1beta2.ConditionSignature, Status: metav1.ConditionTrue, Reason: v1beta2.ReasonSignatureVerified, ObservedGeneration: m.Generation,
+	}
+	var verified []string
+	for _, s := range signatures {
 		switch {
 		case s.Problem != "":
-			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1beta2.ReasonSignatureMissing, clip(s.name+": "+s.Problem)
+			c.Status, c.Reason, c.Message = metav1.ConditionFalse, v1beta2.ReasonSignatureMissing, loop.Clip(s.source+": "+s.Problem)
 		case s.Verified:
-			by = append(by, fmt.Sprintf("%s is signed with key %s (%s)", s.name, s.Key, s.Kind))
+			verified = append(verified, fmt.Sprintf("%s is signed with key %s (%s)", s.source, s.Key, s.Kind))
 		}
 	}
-	if c.Status == metav1.ConditionTrue && len(by) == 0 {
-		meta.RemoveStatusCondition(&n.manifest.Status.Conditions, v1beta2.ConditionSignature) // the policy asks for nothing
+	if c.Status == metav1.ConditionTrue && len(verified) == 0 {
+		meta.RemoveStatusCondition(&m.Status.Conditions, v1beta2.ConditionSignature)
 		return
 	}
 	if c.Status == metav1.ConditionTrue {
-		c.Message = clip(strings.Join(by, "; "))
+		c.Message = loop.Clip(strings.Join(verified, "; "))
 	}
-	meta.SetStatusCondition(&n.manifest.Status.Conditions, c)
+	meta.SetStatusCondition(&m.Status.Conditions, c)
 }
 
-// since is when the present state began, which says how long something has been waited for.
-func (n *run) since() time.Time {
-	if c := meta.FindStatusCondition(n.manifest.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
-		return c.LastTransitionTime.Time
+// reportSuspended sets the reason why a Manifest is not reconciled. Everything else stays, also the observed generation.
+func reportSuspended(m *v1beta2.Manifest, reason, message string) {
+	s := &m.Status
+	if s.State == "" {
+		s.State = v1beta2.StateProcessing
 	}
-	return time.Now()
+	c := metav1.Condition{
+		Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: s.ObservedGeneration,
+	}
+	if old := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady); old != nil {
+		c.Status = old.Status
+	}
+	meta.SetStatusCondition(&s.Conditions, c)
 }
 
-func firstOf(all ...string) string {
-	for _, s := range all {
-		if s != "" {
-			return s
+// quietPeriod is how long an installation or a deletion may take before the status has more than that it started. The same period is
+// used for Kymas. Within it, an installation costs two writes of the status and a deletion one.
+const quietPeriod = 10 * time.Second
+
+// isMinor reports whether the difference between a status and the saved one need not be saved: a new installation or a deletion that
+// started a short time ago goes on without a problem.
+func isMinor(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) bool {
+	if s.State != saved.State || s.ObservedGeneration != saved.ObservedGeneration || notReadyFor > quietPeriod {
+		return false
+	}
+	switch s.State {
+	case v1beta2.StateProcessing:
+		signature := func(s *v1beta2.ManifestStatus) *metav1.Condition {
+			return meta.FindStatusCondition(s.Conditions, v1beta2.ConditionSignature)
 		}
+		return saved.Version == "" && len(saved.Synced) > 0 && slices.Equal(s.Synced, saved.Synced) &&
+			equality.Semantic.DeepEqual(signature(s), signature(saved))
+	case v1beta2.StateDeleting:
+		return readyReason(s) == readyReason(saved)
+	default:
+		return false
+	}
+}
+
+// readyReason returns the reason of the condition Ready, "" without that condition.
+func readyReason(s *v1beta2.ManifestStatus) string {
+	if c := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady); c != nil {
+		return c.Reason
 	}
 	return ""
 }

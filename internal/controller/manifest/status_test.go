@@ -25,7 +25,7 @@ func TestIsMinor(t *testing.T) {
 		"New":       {"that it was begun has to be said once", func(_, saved *v1beta2.ManifestStatus) { saved.State = "" }, false},
 		"Was ready": {"it is no new installation", func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
 		"Upgrade":   {"another version is there", func(_, saved *v1beta2.ManifestStatus) { saved.Version = "0.9.0" }, false},
-		"Slow":      {"people begin to ask", func(now, _ *v1beta2.ManifestStatus) { since(now, brief+time.Second) }, false},
+		"Slow":      {"people begin to ask", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) }, false},
 		"Edited":    {"it was changed meanwhile", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
 		"Inventory": {"what is installed is written down first", func(now, _ *v1beta2.ManifestStatus) {
 			now.Synced = append(now.Synced, v1beta2.Resource{Version: "v1", Kind: "Secret", Name: "b"})
@@ -40,9 +40,9 @@ func TestIsMinor(t *testing.T) {
 			}
 			since(&status, 0)
 			m := manifestWith(func(m *v1beta2.Manifest) { m.ResourceVersion, m.Status = "7", *status.DeepCopy() })
-			n := &run{manifest: m, saved: status, inst: &installation{unsaved: unsaved{"before", "6"}}}
+			n := &run{manifest: m, saved: status, memory: &memory{unsaved: unsaved{"before", "6"}}}
 			c.edit(&m.Status, &n.saved)
-			if got := n.isMinor(); got != c.want {
+			if got := n.deferSave(); got != c.want {
 				t.Errorf("%s: got %t, want %t", c.reason, got, c.want)
 			}
 			want := unsaved{"before", "6"} // what is saved is none of its business
@@ -52,8 +52,8 @@ func TestIsMinor(t *testing.T) {
 					want = unsaved{m.Status.AppliedDigest, "7"}
 				}
 			}
-			if n.inst.unsaved != want {
-				t.Errorf("%s: kept in mind is %+v, want %+v", c.reason, n.inst.unsaved, want)
+			if n.memory.unsaved != want {
+				t.Errorf("%s: kept in mind is %+v, want %+v", c.reason, n.memory.unsaved, want)
 			}
 		})
 	}
@@ -74,7 +74,7 @@ func TestIsMinorDeletion(t *testing.T) {
 		"Freed": {"nobody has to do anything any more", func(_, saved *v1beta2.ManifestStatus) {
 			saved.Conditions[0].Reason = v1beta2.ReasonCustomResourceBlocksDeletion
 		}, false},
-		"Slow":   {"people begin to ask", func(now, _ *v1beta2.ManifestStatus) { since(now, brief+time.Second) }, false},
+		"Slow":   {"people begin to ask", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) }, false},
 		"Edited": {"it was changed meanwhile", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
 	}
 	for name, c := range cases {
@@ -82,9 +82,9 @@ func TestIsMinorDeletion(t *testing.T) {
 			status := v1beta2.ManifestStatus{State: v1beta2.StateDeleting, ObservedGeneration: 1}
 			since(&status, 0)
 			m := manifestWith(func(m *v1beta2.Manifest) { m.Status = *status.DeepCopy() })
-			n := &run{manifest: m, saved: status, inst: &installation{}}
+			n := &run{manifest: m, saved: status, memory: &memory{}}
 			c.edit(&m.Status, &n.saved)
-			if got := n.isMinor(); got != c.want {
+			if got := n.deferSave(); got != c.want {
 				t.Errorf("%s: got %t, want %t", c.reason, got, c.want)
 			}
 		})
@@ -116,7 +116,7 @@ func TestUnsaved(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			m := manifestWith(func(m *v1beta2.Manifest) { m.ResourceVersion = "7" })
-			if got := c.unsaved.is(m, "d"); got != c.want {
+			if got := c.unsaved.isOf(m, "d"); got != c.want {
 				t.Errorf("%s: got %t, want %t", c.reason, got, c.want)
 			}
 		})
@@ -130,18 +130,18 @@ func TestIsQuiet(t *testing.T) {
 		want   bool
 	}{
 		"Nothing":    {"nothing has happened", func(*run) {}, true},
-		"Restarted":  {"what the status says is relied on", func(n *run) { n.inst.judged, n.inst.reported = "", "" }, true},
-		"Unsaved":    {"the last pass found an error, and could not say so", func(n *run) { n.inst.reported = v1beta2.StateError }, false},
+		"Restarted":  {"what the status says is relied on", func(n *run) { n.memory.readinessRules, n.memory.reported = "", "" }, true},
+		"Unsaved":    {"the last pass found an error, and could not say so", func(n *run) { n.memory.reported = v1beta2.StateError }, false},
 		"NotReady":   {"it may have become Ready", func(n *run) { n.manifest.Status.State = v1beta2.StateWarning }, false},
-		"Stirred":    {"something happened", func(n *run) { n.stirred = true }, false},
-		"News":       {"an object changed", func(n *run) { n.news = map[apply.Ref]sighting{{Kind: "Pod"}: {}} }, false},
-		"Rendered":   {"objects were sent", func(n *run) { n.rendered = true }, false},
+		"Stirred":    {"something happened", func(n *run) { n.changes.readiness = true }, false},
+		"News":       {"an object changed", func(n *run) { n.changes.objects = map[apply.Ref]objectEvent{{Kind: "Pod"}: {}} }, false},
+		"Rendered":   {"objects were sent", func(n *run) { n.rendered = &rendered{} }, false},
 		"Generation": {"the spec changed", func(n *run) { n.manifest.Generation++ }, false},
-		"Rules":      {"it is judged in another way", func(n *run) { n.inst.judged = "others" }, false},
+		"Rules":      {"it is judged in another way", func(n *run) { n.memory.readinessRules = "others" }, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			n := &run{manifest: &v1beta2.Manifest{}, inst: &installation{judged: "rules", reported: v1beta2.StateReady}}
+			n := &run{manifest: &v1beta2.Manifest{}, memory: &memory{readinessRules: "rules", reported: v1beta2.StateReady}}
 			n.manifest.Status.State = v1beta2.StateReady
 			c.change(n)
 			if got := n.isQuiet("rules"); got != c.want {

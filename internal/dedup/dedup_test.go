@@ -1,4 +1,4 @@
-package manifest
+package dedup
 
 import (
 	"fmt"
@@ -10,30 +10,32 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// installed returns a Manifest of a runtime, all of whose texts are its own.
-func installed(runtime string) *v1beta2.Manifest {
-	return manifestWith(func(m *v1beta2.Manifest) {
-		m.Name = runtime + "-keda-1"
-		m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "lifecycle-manager"}}
-		m.Labels = map[string]string{v1beta2.LabelModuleName: strings.Clone("keda"), v1beta2.LabelKymaName: runtime}
-		m.Finalizers = []string{strings.Clone(v1beta2.FinalizerManifest)}
-		m.Spec.Resource = &unstructured.Unstructured{Object: map[string]any{"kind": "Keda", "spec": map[string]any{"replicas": int64(2)}}}
-		m.Status.Synced = []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system", Name: "keda"}}
-		m.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: strings.Clone("all is ready")}}
-		m.Status.LastOperation.Operation = strings.Clone("all is ready")
-	})
+// installed returns a Manifest that shares no string with other Manifests.
+func installed(name string) *v1beta2.Manifest {
+	m := &v1beta2.Manifest{}
+	m.Namespace, m.Name = "kcp-system", name+"-keda-1"
+	m.Spec.Version = "1.0.0"
+	m.Spec.Install = v1beta2.InstallInfo{Name: "raw-manifest", Source: runtime.RawExtension{Raw: []byte(`{"ref":"a"}`)}}
+	m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "lifecycle-manager"}}
+	m.Labels = map[string]string{v1beta2.LabelModuleName: strings.Clone("keda"), v1beta2.LabelKymaName: name}
+	m.Finalizers = []string{strings.Clone(v1beta2.FinalizerManifest)}
+	m.Spec.Resource = &unstructured.Unstructured{Object: map[string]any{"kind": "Keda", "spec": map[string]any{"replicas": int64(2)}}}
+	m.Status.Synced = []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system", Name: "keda"}}
+	m.Status.Conditions = []metav1.Condition{{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready", Message: strings.Clone("all is ready")}}
+	m.Status.LastOperation.Operation = strings.Clone("all is ready")
+	return m
 }
 
-// TestSlim: the cache keeps what two Manifests have in common once, and what they say stays what it was.
-func TestSlim(t *testing.T) {
-	slim := Slim()
+// TestTransform: equal values of two Manifests are kept once, and the content of both stays the same.
+func TestTransform(t *testing.T) {
+	transform := Transform()
 	through := func(m *v1beta2.Manifest) *v1beta2.Manifest {
-		out, err := slim(m)
+		out, err := transform(m)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -51,12 +53,12 @@ func TestSlim(t *testing.T) {
 		a, b   any
 	}{
 		"Resource":   {"the custom resource of a module", a.Spec.Resource, b.Spec.Resource},
-		"Source":     {"where it comes from", &a.Spec.Install.Source.Raw[0], &b.Spec.Install.Source.Raw[0]},
+		"Source":     {"the source", &a.Spec.Install.Source.Raw[0], &b.Spec.Install.Source.Raw[0]},
 		"Synced":     {"the inventory", &a.Status.Synced[0], &b.Status.Synced[0]},
 		"Label":      {"values of labels", at(a.Labels[v1beta2.LabelModuleName]), at(b.Labels[v1beta2.LabelModuleName])},
 		"Finalizer":  {"finalizers", at(a.Finalizers[0]), at(b.Finalizers[0])},
-		"Message":    {"sentences", at(a.Status.Conditions[0].Message), at(b.Status.Conditions[0].Message)},
-		"Operations": {"and the same sentence elsewhere", at(a.Status.Conditions[0].Message), at(b.Status.LastOperation.Operation)},
+		"Message":    {"messages of conditions", at(a.Status.Conditions[0].Message), at(b.Status.Conditions[0].Message)},
+		"Operations": {"an equal message in another field", at(a.Status.Conditions[0].Message), at(b.Status.LastOperation.Operation)},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -67,8 +69,8 @@ func TestSlim(t *testing.T) {
 	}
 }
 
-// TestSlimKeepsApart: what differs anywhere is not shared.
-func TestSlimKeepsApart(t *testing.T) {
+// TestTransformKeepsDifferentValuesApart: values that differ in any field are not shared.
+func TestTransformKeepsDifferentValuesApart(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		edit   func(*v1beta2.Manifest)
@@ -89,12 +91,12 @@ func TestSlimKeepsApart(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			slim, want, other := Slim(), installed("a"), installed("a")
+			transform, want, other := Transform(), installed("a"), installed("a")
 			c.edit(other)
 			c.edit(want)
 			want.ManagedFields = nil
 			for _, m := range []*v1beta2.Manifest{installed("a"), other} {
-				if _, err := slim(m); err != nil {
+				if _, err := transform(m); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -105,65 +107,54 @@ func TestSlimKeepsApart(t *testing.T) {
 	}
 }
 
-// TestSlimOthers: other objects lose only what nobody reads.
-func TestSlimOthers(t *testing.T) {
+// TestTransformOtherKinds: objects of other kinds lose only their managedFields.
+func TestTransformOtherKinds(t *testing.T) {
 	in := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a", ManagedFields: []metav1.ManagedFieldsEntry{{Manager: "m"}}}, Data: map[string][]byte{"config": []byte("x")}}
-	out, err := Slim()(in)
+	out, err := Transform()(in)
 	if diff := cmp.Diff(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string][]byte{"config": []byte("x")}}, out); err != nil || diff != "" {
 		t.Errorf("%v, -want +got\n%s", err, diff)
 	}
 }
 
-// TestShareIsBounded: values of versions that nobody has any more do not stay for ever.
+// TestShareIsBounded: values that are no longer used do not stay in memory for ever.
 func TestShareIsBounded(t *testing.T) {
-	var s shared
-	for i := range 3 * mostShared {
-		if got := share(&s, fmt.Sprint(i), i); got != i {
+	var s Values
+	for i := range 3 * valuesLimit {
+		if got := Share(&s, fmt.Sprint(i), i); got != i {
 			t.Fatalf("%d is kept as %d", i, got)
 		}
-		if len(s.values) > mostShared {
+		if len(s.values) > valuesLimit {
 			t.Fatalf("%d values are kept", len(s.values))
 		}
 	}
-	if got := share(&s, fmt.Sprint(3*mostShared-1), -1); got != 3*mostShared-1 {
+	if got := Share(&s, fmt.Sprint(3*valuesLimit-1), -1); got != 3*valuesLimit-1 {
 		t.Errorf("the newest was forgotten: %d", got)
 	}
 }
 
-func TestSharedInterests(t *testing.T) {
-	var s shared
-	first := s.interests([]runtimes.Interest{{Namespace: "a"}})
-	if again := s.interests([]runtimes.Interest{{Namespace: "a"}}); &again[0] != &first[0] {
-		t.Error("equal interests are kept twice")
-	}
-	if other := s.interests([]runtimes.Interest{{Namespace: "b"}}); other[0].Namespace != "b" {
-		t.Errorf("other interests are taken for the same: %v", other)
-	}
-}
-
-// kymaOf returns the Kyma of a runtime, all of whose texts are its own.
-func kymaOf(runtime string) *v1beta2.Kyma {
+// kymaOf returns a Kyma that shares no string with other Kymas.
+func kymaOf(name string) *v1beta2.Kyma {
 	ref := func(kind, name string) *v1beta2.ObjectReference {
 		return &v1beta2.ObjectReference{Kind: strings.Clone(kind), Metadata: v1beta2.ObjectReferenceMeta{Name: strings.Clone(name), Generation: 3}}
 	}
 	k := &v1beta2.Kyma{}
-	k.Name, k.Labels = runtime, map[string]string{"region": strings.Clone("eu")}
+	k.Name, k.Labels = name, map[string]string{"region": strings.Clone("eu")}
 	k.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "lifecycle-manager"}}
 	k.Spec = v1beta2.KymaSpec{Channel: "fast", Modules: append(make([]v1beta2.Module, 0, 4), v1beta2.Module{Name: strings.Clone("keda")})}
 	k.Status.Conditions = append(make([]metav1.Condition, 0, 4), metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionTrue, Message: strings.Clone("all is ready")})
 	k.Status.Modules = append(make([]v1beta2.ModuleStatus, 0, 8), v1beta2.ModuleStatus{
 		Name: strings.Clone("keda"), Version: strings.Clone("1.0.0"), State: v1beta2.StateReady,
-		Template: ref("ModuleTemplate", "keda-1.0.0"), Resource: ref("Keda", "default"), Manifest: ref("Manifest", runtime+"-keda-1"),
+		Template: ref("ModuleTemplate", "keda-1.0.0"), Resource: ref("Keda", "default"), Manifest: ref("Manifest", name+"-keda-1"),
 	})
 	k.Status.Agent = &v1beta2.AgentStatus{Connected: true, Synced: []v1beta2.Resource{{Version: "v1", Kind: "Secret", Name: "skr-webhook-tls"}}}
 	return k
 }
 
-// TestSlimKyma: as TestSlim, of two Kymas.
-func TestSlimKyma(t *testing.T) {
-	slim := Slim()
+// TestTransformKyma is TestTransform for two Kymas.
+func TestTransformKyma(t *testing.T) {
+	transform := Transform()
 	through := func(k *v1beta2.Kyma) *v1beta2.Kyma {
-		out, err := slim(k)
+		out, err := transform(k)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -183,11 +174,11 @@ func TestSlimKyma(t *testing.T) {
 	}{
 		"Module":   {"names of modules", at(a.Spec.Modules[0].Name), at(inB.Name)},
 		"Version":  {"versions", at(inA.Version), at(inB.Version)},
-		"Template": {"where it comes from", inA.Template, inB.Template},
+		"Template": {"the source", inA.Template, inB.Template},
 		"Resource": {"its custom resource", inA.Resource, inB.Resource},
-		"Message":  {"sentences", at(a.Status.Conditions[0].Message), at(b.Status.Conditions[0].Message)},
-		"Synced":   {"what the agent consists of", &a.Status.Agent.Synced[0], &b.Status.Agent.Synced[0]},
-		"Room":     {"room for more", cap(b.Spec.Modules) + cap(b.Status.Modules) + cap(b.Status.Conditions), 3},
+		"Message":  {"messages of conditions", at(a.Status.Conditions[0].Message), at(b.Status.Conditions[0].Message)},
+		"Synced":   {"the inventory of the agent", &a.Status.Agent.Synced[0], &b.Status.Agent.Synced[0]},
+		"Capacity": {"unused capacity of slices", cap(b.Spec.Modules) + cap(b.Status.Modules) + cap(b.Status.Conditions), 3},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package manifest
+package source
 
 import (
 	"archive/tar"
@@ -13,8 +13,8 @@ import (
 	library "github.com/kyma-fleet/lifecycle-manager/manifest"
 )
 
-// TestSlowChartHoldsNobodyUp: a worker does not wait for a slow host, many workers share one download, and what has come meanwhile is there.
-func TestSlowChartHoldsNobodyUp(t *testing.T) {
+// TestSlowChart: a caller does not wait for a slow host, several callers share one download, and the next caller gets its result.
+func TestSlowChart(t *testing.T) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)
 	about := "apiVersion: v2\nname: c\nversion: 1.0.0\n"
@@ -24,25 +24,25 @@ func TestSlowChartHoldsNobodyUp(t *testing.T) {
 	if _, err := w.Write([]byte(about)); err != nil || w.Close() != nil {
 		t.Fatal(err)
 	}
-	var asked atomic.Int32
+	var requests atomic.Int32
 	slow := make(chan struct{})
 	host := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
+		requests.Add(1)
 		<-slow
 		_, _ = w.Write(packed.Bytes())
 	}))
 	defer host.Close()
 
-	s := &sources{}
+	f := &Finder{}
 	from := &library.Repository{URL: host.URL}
 	fetch := func() error {
-		_, err := s.fetchChart(t.Context(), from, library.ChartVersion{Name: "c", Version: "1.0.0", URL: host.URL + "/c.tgz"}, "c")
+		_, err := f.downloadChart(t.Context(), from, library.ChartVersion{Name: "c", Version: "1.0.0", URL: host.URL + "/c.tgz"}, "c")
 		return err
 	}
 	for range 2 {
 		start := time.Now()
-		if err := fetch(); err == nil || !strings.Contains(err.Error(), "chart c 1.0.0 to be downloaded") || time.Since(start) < patience {
-			t.Errorf("a slow host: got %v, want to hear what is waited for", err)
+		if err := fetch(); err == nil || !strings.Contains(err.Error(), "chart c 1.0.0 to be downloaded") || time.Since(start) < answerTimeout {
+			t.Errorf("a slow host: got %v, want what it waits for", err)
 		}
 	}
 	close(slow)
@@ -52,10 +52,10 @@ func TestSlowChartHoldsNobodyUp(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("the host has answered: %v", err)
+			t.Fatalf("the host has answered, but the chart is not returned: %v", err)
 		}
 	}
-	if err := fetch(); err != nil || asked.Load() != 1 {
-		t.Errorf("again: %v after %d downloads, want one for all", err, asked.Load())
+	if err := fetch(); err != nil || requests.Load() != 1 {
+		t.Errorf("again: %v after %d downloads, want one for all", err, requests.Load())
 	}
 }

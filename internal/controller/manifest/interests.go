@@ -1,0 +1,127 @@
+package manifest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// subscribe subscribes to events of the connection, of the kinds in the inventory, and of the module's custom resource.
+func (n *run) subscribe() {
+	key := types.NamespacedName{Namespace: n.manifest.Namespace, Name: n.manifest.Name}
+	n.memory.runtime.Store(new(strings.Clone(n.kyma))) // a pointer into n would keep all of n in memory
+	n.Runtimes.Subscribe(n.kyma, runtimes.Subscriber{
+		Key: subscriptionKey(key), Interests: n.memory.interests, ReplayMissed: n.memory.compared.IsZero(),
+		Notify: n.notifier(key, n.memory, resourceRefOf(n.manifest)),
+	})
+}
+
+// notifier returns the function that the pool calls with events from the runtime. It enqueues the Manifest if an event concerns it.
+func (r *Reconciler) notifier(key types.NamespacedName, memory *memory, resource apply.Ref) func(runtimes.Event) {
+	owner := key.Namespace + "/" + key.Name
+	return func(e runtimes.Event) {
+		if memory.addEvent(e, owner, resource) {
+			r.trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})
+		}
+	}
+}
+
+// subscriptionKey identifies the subscription of a Manifest.
+func subscriptionKey(key types.NamespacedName) string {
+	return runtimes.ManifestSubscriberKey(key.Namespace, key.Name)
+}
+
+// expectObjects subscribes to the kinds of the objects that the runtime should have, and remembers these objects, so that their
+// deletion is noticed.
+func (n *run) expectObjects(ctx context.Context) error {
+	if !n.Runtimes.UsesInterests() {
+		return nil
+	}
+	interests, err := n.interests(ctx)
+	if err != nil {
+		return err
+	}
+	n.memory.expect(n.refs, &n.shared)
+	if !slices.Equal(interests, n.memory.interests) {
+		n.memory.interests = dedup.Share(&n.shared, fmt.Sprint("interests ", interests), slices.Clip(interests))
+		n.subscribe()
+	}
+	return nil
+}
+
+// interests returns the kinds of the inventory and the custom resource, each once.
+func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
+	var all []runtimes.Interest
+	add := func(ref apply.Ref, i runtimes.Interest) error {
+		resource, err := n.resourceOfKind(ctx, ref)
+		if err != nil {
+			if loop.Reason(err) == v1beta2.ReasonKindUnknown {
+				return nil // the kind is not served yet, so it has no events
+			}
+			return err
+		}
+		i.Resource, i.Kind = resource, ref.Kind
+		if !slices.Contains(all, i) {
+			all = append(all, i)
+		}
+		return nil
+	}
+	for _, ref := range n.refs {
+		if err := add(ref, runtimes.Interest{Labels: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma}); err != nil {
+			return nil, err
+		}
+	}
+	if ref := resourceRefOf(n.manifest); ref != (apply.Ref{}) {
+		if err := add(ref, runtimes.Interest{Namespace: ref.Namespace, Name: ref.Name}); err != nil {
+			return nil, err
+		}
+	}
+	slices.SortFunc(all, runtimes.Interest.Compare)
+	return n.Runtimes.ShareInterests(all), nil
+}
+
+// resourceOfKind returns the resource of a kind. After a restart it needs no request if the inventory of an installed module has exactly
+// one CRD of the group, which then defines the kind.
+func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
+	plural := ""
+	for _, r := range n.refs {
+		name, inGroup := strings.CutSuffix(r.Name, "."+ref.Group)
+		switch {
+		case !inGroup || r.Kind != "CustomResourceDefinition":
+		case plural != "" || n.manifest.Status.AppliedDigest == "":
+			return n.discoverResource(ctx, ref)
+		default:
+			plural = name
+		}
+	}
+	if plural != "" {
+		return ref.GVK().GroupVersion().WithResource(plural), nil
+	}
+	return n.discoverResource(ctx, ref)
+}
+
+// discoverResource returns the resource of a kind from what is known of all runtimes, else from the runtime.
+func (n *run) discoverResource(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
+	if n.runtime == nil {
+		if resource, known := n.Runtimes.LookupResource(ref); known {
+			return resource, nil
+		}
+		if err := n.connectBy(ctx, n.Runtimes.Get); err != nil {
+			return schema.GroupVersionResource{}, err
+		}
+	}
+	resource, _, err := n.runtime.Resource(ctx, ref)
+	return resource, err
+}

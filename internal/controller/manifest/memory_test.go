@@ -1,0 +1,108 @@
+package manifest
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+func TestChangedByOthers(t *testing.T) {
+	at := func(manager, sub string, seconds int64) metav1.ManagedFieldsEntry {
+		when := metav1.NewTime(time.Unix(seconds, 0))
+		return metav1.ManagedFieldsEntry{Manager: manager, Subresource: sub, Time: &when}
+	}
+	ours := v1beta2.FieldOwnerApplier
+	cases := map[string]struct {
+		reason string
+		fields []metav1.ManagedFieldsEntry
+		want   bool
+	}{
+		"OnlyOurs":    {"nobody else wrote", []metav1.ManagedFieldsEntry{at(ours, "", 1)}, false},
+		"StatusLater": {"status is not ours to mind", []metav1.ManagedFieldsEntry{at(ours, "", 1), at("kcm", "status", 2)}, false},
+		"EditLater":   {"somebody edited after us", []metav1.ManagedFieldsEntry{at(ours, "", 1), at("kubectl", "", 2)}, true},
+		"EditBefore":  {"what was before is overwritten", []metav1.ManagedFieldsEntry{at(ours, "", 2), at("kubectl", "", 1)}, false},
+	}
+	for name, c := range cases {
+		if got := changedByOthers(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.fields}}); got != c.want {
+			t.Errorf("%s: %s: got %v", name, c.reason, got)
+		}
+	}
+}
+
+func TestAddEvent(t *testing.T) {
+	cr := apply.Ref{Group: "x.io", Version: "v1", Kind: "Keda", Namespace: "n", Name: "default"}
+	object := func(name, owner string) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: name, Annotations: map[string]string{v1beta2.AnnotationOwnedBy: owner}}}
+	}
+	at := func(o *metav1.PartialObjectMetadata, version string) *metav1.PartialObjectMetadata {
+		o.UID, o.ResourceVersion = "u", version
+		return o
+	}
+	cases := map[string]struct {
+		reason string
+		seen   runtimes.Event
+		want   bool
+	}{
+		"Connection":     {"the connection concerns all", runtimes.Event{ConnectionChanged: true}, true},
+		"AllAsItShould":  {"a list with what is expected", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "Other"}}, false},
+		"OneIsMissing":   {"a list without what is expected", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "ConfigMap"}}, true},
+		"Ours":           {"an object that names the Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/m")}, true},
+		"Theirs":         {"an object of another Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/other")}, false},
+		"CustomResource": {"the custom resource carries no mark", runtimes.Event{Interest: interestOf(cr), Object: object("default", "")}, true},
+		"AsItWasRead":    {"the custom resource as it was judged", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7")}, false},
+		"SinceItWasRead": {"the custom resource after that", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "8")}, true},
+		"ReadAndGone":    {"what was judged is gone", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7"), Deleted: true}, true},
+		"UsersOwn":       {"another of its kind is the user's", runtimes.Event{Interest: interestOf(cr), Object: object("mine", "")}, false},
+	}
+	for name, c := range cases {
+		m := &memory{expected: []apply.Ref{{Kind: "ConfigMap", Namespace: "n", Name: "a"}}}
+		m.progress.ObserveRead(cr, "u", 1, "7")
+		if got := m.addEvent(c.seen, "kcp-system/m", cr); got != c.want {
+			t.Errorf("%s: %s: got %v", name, c.reason, got)
+		}
+	}
+}
+
+// TestListAndEventsInAnyOrder: a list and the events after it may arrive in any order, and nothing that happened is lost.
+func TestListAndEventsInAnyOrder(t *testing.T) {
+	ref := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
+	in := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap"}
+	at := func(version string) *metav1.PartialObjectMetadata {
+		return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "n", Name: "a", ResourceVersion: version, Annotations: map[string]string{v1beta2.AnnotationOwnedBy: "kcp-system/m"},
+		}}
+	}
+	listed := runtimes.Event{Listed: true, Interest: in, Objects: []metav1.PartialObjectMetadata{*at("10")}}
+	cases := map[string]struct {
+		reason string
+		events []runtimes.Event
+		want   objectEvent
+	}{
+		"Listed":  {"as it was listed", []runtimes.Event{listed}, objectEvent{resourceVersion: "10"}},
+		"Changed": {"it changed after the list", []runtimes.Event{{Interest: in, Object: at("11")}, listed}, objectEvent{resourceVersion: "11"}},
+		"Before":  {"it changed before the list", []runtimes.Event{{Interest: in, Object: at("9")}, listed}, objectEvent{resourceVersion: "10"}},
+		"Deleted": {"it went after the list", []runtimes.Event{{Interest: in, Object: at("11"), Deleted: true}, listed}, objectEvent{resourceVersion: "11", deleted: true}},
+		"Gone":    {"it is not in the list", []runtimes.Event{{Listed: true, Interest: in}}, objectEvent{deleted: true}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			m := &memory{expected: []apply.Ref{ref}}
+			for _, s := range c.events {
+				m.addEvent(s, "kcp-system/m", apply.Ref{})
+			}
+			if got := m.changes.objects[ref]; got != c.want {
+				t.Errorf("%s: got %+v, want %+v", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+func interestOf(ref apply.Ref) runtimes.Interest {
+	return runtimes.Interest{Resource: ref.GVK().GroupVersion().WithResource("kedas"), Kind: ref.Kind}
+}

@@ -1,0 +1,86 @@
+package manifest
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+)
+
+// reportInventory adds the objects that will be applied to the inventory. The objects in it stay until they are deleted.
+func (n *run) reportInventory() {
+	s := &n.manifest.Status
+	if s.State == "" { // a fast installation saves no other status until it is Ready
+		s.State, s.ObservedGeneration = v1beta2.StateProcessing, n.manifest.Generation
+		s.LastOperation = v1beta2.LastOperation{Operation: v1beta2.OperationManifestWaiting, LastUpdateTime: metav1.Now()}
+		setConditions(n.manifest, v1beta2.StateProcessing, v1beta2.ReasonApplying, v1beta2.OperationManifestWaiting, n.signatures())
+	}
+	known := inventoryRefs(s.Synced)
+	union := append(slices.Clone(n.refs), missingRefs(known, n.refs)...)
+	if slices.ContainsFunc(union, func(r apply.Ref) bool { return !slices.Contains(known, r) }) {
+		s.Synced = inventoryOf(union)
+	}
+}
+
+// report sets the whole status after the last step, and remembers what the next reconcile needs of this one.
+func (n *run) report(out loop.Outcome) {
+	s := &n.manifest.Status
+	if n.pruned.complete {
+		s.Synced = inventoryOf(append(slices.Clone(n.refs), n.pruned.kept...))
+	}
+	if n.pruned.complete || n.memory.unsaved.isOf(n.manifest, n.plan.digest) {
+		s.AppliedDigest, s.Version = n.plan.digest, n.manifest.Spec.Version
+	}
+	if out.Step != "" {
+		n.memory.restoreChanges(n.changes)
+	}
+	s.ObservedGeneration = n.manifest.Generation
+	before, since := s.State, n.notReadySince()
+	state, reason, operation := summarize(n.manifest, out, n.observed)
+	if s.State != state || s.LastOperation.Operation != operation {
+		s.LastOperation = v1beta2.LastOperation{Operation: operation, LastUpdateTime: metav1.Now()}
+	}
+	s.State, n.memory.reported = state, state
+	setConditions(n.manifest, state, reason, operation, n.signatures())
+	if state == v1beta2.StateReady && before == v1beta2.StateProcessing {
+		metrics.Ready.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(time.Since(since).Seconds())
+	}
+}
+
+// signatures returns the results of verification in this reconcile.
+func (n *run) signatures() []signature {
+	if n.rendered == nil {
+		return nil
+	}
+	return n.rendered.signatures
+}
+
+// deferSave reports whether the status need not be saved in this reconcile. The digest of what was applied is then remembered until
+// the status is saved.
+func (n *run) deferSave() bool {
+	s := &n.manifest.Status
+	if !isMinor(s, &n.saved, time.Since(n.notReadySince())) {
+		return false
+	}
+	if s.State == v1beta2.StateProcessing {
+		n.memory.unsaved = unsaved{}
+		if s.AppliedDigest != "" {
+			n.memory.unsaved = unsaved{digest: s.AppliedDigest, resourceVersion: n.manifest.ResourceVersion}
+		}
+	}
+	return true
+}
+
+// notReadySince is when the Manifest stopped being Ready; now if it is Ready or not reported yet.
+func (n *run) notReadySince() time.Time {
+	if c := meta.FindStatusCondition(n.manifest.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+		return c.LastTransitionTime.Time
+	}
+	return time.Now()
+}

@@ -1,0 +1,128 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// renderTimeout is the deadline for loading and rendering one artefact.
+const renderTimeout = 20 * time.Second
+
+// Renderer renders sources to bundles, and caches what it renders: Manifests with equal sources and settings share one bundle. The
+// zero value has render.DefaultCacheBytes. It is safe for concurrent use.
+type Renderer struct {
+	// Bundles is the cache. Its size must be set before the first use.
+	Bundles render.Cache
+
+	loads     singleflight.Group
+	mu        sync.Mutex
+	questions map[string][]string // guarded by mu; what an artefact asks about the cluster, by digest of the source
+}
+
+// Bundle renders a source with options, whose Digest it sets. A chart may ask about the cluster, for example for its version:
+// capabilities is called with these questions, and runtimes with equal answers share one bundle.
+func (r *Renderer) Bundle(
+	ctx context.Context, s Source, options render.Options,
+	capabilities func(ctx context.Context, questions []string) (render.Capabilities, error),
+) (*render.Bundle, error) {
+	ctx, cancel := context.WithTimeout(ctx, renderTimeout)
+	defer cancel()
+	questions, err := r.questionsOf(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	settings := s.Settings
+	if settings.Capabilities, err = capabilities(ctx, questions); err != nil {
+		return nil, err
+	}
+	options.Digest = s.Digest()
+	if len(questions) > 0 {
+		options.Digest = settings.Digest(options.Digest, questions)
+	}
+	return r.Bundles.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
+		content, err := s.load(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if s.CRDsOnly {
+			return crdBundle(ctx, content, settings, options)
+		}
+		return content.Render(ctx, settings, options)
+	})
+}
+
+// questionsOf returns what a source asks about the cluster. For that its artefact is loaded, once for all callers. Loading goes on
+// when the caller that started it is cancelled, because the others wait for it.
+func (r *Renderer) questionsOf(ctx context.Context, s Source) ([]string, error) {
+	key := s.Digest()
+	r.mu.Lock()
+	questions, known := r.questions[key]
+	r.mu.Unlock()
+	if known {
+		return questions, nil
+	}
+	answers := r.loads.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renderTimeout)
+		defer cancel()
+		content, err := s.load(ctx)
+		if err != nil {
+			return nil, err
+		}
+		questions := content.CapabilityQueries(s.Settings)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		put(&r.questions, key, questions)
+		return questions, nil
+	})
+	select {
+	case answer := <-answers:
+		if answer.Err != nil {
+			return nil, answer.Err
+		}
+		return answer.Val.([]string), nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// load downloads and unpacks the artefact of a source.
+func (s Source) load(ctx context.Context) (*render.Artefact, error) {
+	content, err := s.Artefact.Load(ctx)
+	if err != nil && s.Name == v1beta2.RawManifest {
+		err = fmt.Errorf("%s: %w", v1beta2.OperationManifestLayerFailed, err)
+	}
+	return content, err
+}
+
+// crdBundle returns a bundle of the CRDs in an artefact.
+func crdBundle(
+	ctx context.Context, content *render.Artefact, settings render.Settings, options render.Options,
+) (*render.Bundle, error) {
+	objects, _, err := content.RenderObjects(ctx, settings)
+	if err != nil {
+		return nil, err
+	}
+	objects = slices.DeleteFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() != "CustomResourceDefinition" })
+	if len(objects) == 0 {
+		return nil, EmptyError{}
+	}
+	return render.Build(objects, options)
+}
+
+// EmptyError is the error of an artefact without objects. It is an error because applying such an artefact would remove all objects
+// of the former version.
+type EmptyError struct{}
+
+func (EmptyError) Error() string { return "the artefact contains no object: build the module again" }
+
+// Reason returns ReasonInvalidObject.
+func (EmptyError) Reason() string { return v1beta2.ReasonInvalidObject }

@@ -1,0 +1,152 @@
+package source
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"strings"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	library "github.com/kyma-fleet/lifecycle-manager/manifest"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// downloadedChart is a chart that has been downloaded and not been rendered yet.
+type downloadedChart struct {
+	content *render.Artefact
+	expires time.Time
+}
+
+// findChart resolves a chart in a chart repository, or in an OCI registry.
+func (f *Finder) findChart(
+	ctx context.Context, of origin, spec *v1beta2.HelmChartSpec, config render.ClientConfig,
+) (Artefact, error) {
+	var c credentials
+	if spec.CredSecretSelector != nil {
+		var err error
+		if c, err = f.credentialsOf(ctx, of.namespace, spec.CredSecretSelector); err != nil {
+			return Artefact{}, err
+		}
+	}
+	wanted := spec.Version
+	if wanted == "" {
+		wanted = config.Version
+	}
+	if wanted == "" && config.Devel {
+		wanted = ">0.0.0-0"
+	}
+	repository := f.repository(spec.URL, c)
+	key := strings.Join([]string{spec.URL, c.version, spec.ChartName, wanted}, " ")
+	chart, err := f.findVersion(ctx, repository, key, spec.ChartName, wanted)
+	if err != nil {
+		return Artefact{}, err
+	}
+	artefact := Artefact{Digest: chart.Digest}
+	if artefact.Digest == "" { // the index has no digest, so equal versions are taken for equal content
+		artefact.Digest = sha256Of(chart.URL + " " + chart.Name + " " + chart.Version)
+	}
+	artefact.Load = func(ctx context.Context) (*render.Artefact, error) {
+		return f.downloadChart(ctx, repository, chart, "fetch "+c.version+chart.URL+" "+artefact.Digest)
+	}
+	artefact.Verify = func(context.Context) (registry.Signature, error) {
+		_, location, _ := strings.Cut(redacted(spec.URL), "://")
+		return f.opts.Registry.VerifyUnsigned(location+"/"+spec.ChartName, "signatures of charts are not supported")
+	}
+	return artefact, nil
+}
+
+// findVersion returns the version of a chart that a repository has for a wanted version or range.
+func (f *Finder) findVersion(
+	ctx context.Context, from *library.Repository, key, chart, wanted string,
+) (library.ChartVersion, error) {
+	return await(ctx, f, key, fmt.Sprintf("the repository of chart %s to answer", chart),
+		func(ctx context.Context) (library.ChartVersion, error) { return from.Find(ctx, chart, wanted) })
+}
+
+// downloadChart downloads and unpacks a chart. The chart is kept for chartCachePeriod, for the reconcile that did not wait for it.
+func (f *Finder) downloadChart(
+	ctx context.Context, from *library.Repository, chart library.ChartVersion, key string,
+) (*render.Artefact, error) {
+	f.mu.Lock()
+	downloaded := f.charts[key]
+	f.mu.Unlock()
+	if time.Now().Before(downloaded.expires) {
+		return downloaded.content, nil
+	}
+	return await(ctx, f, key, fmt.Sprintf("chart %s %s to be downloaded", chart.Name, chart.Version),
+		func(ctx context.Context) (*render.Artefact, error) {
+			data, err := from.Fetch(ctx, chart)
+			if err != nil {
+				return nil, err
+			}
+			content, err := render.Load(data, render.Limits{})
+			if err == nil {
+				f.keepChart(key, content)
+			}
+			return content, err
+		})
+}
+
+// keepChart caches a downloaded chart and drops expired ones.
+func (f *Finder) keepChart(key string, content *render.Artefact) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	maps.DeleteFunc(f.charts, func(_ string, c downloadedChart) bool { return time.Now().After(c.expires) })
+	if len(f.charts) >= cachedChartsLimit {
+		f.charts = nil
+	}
+	put(&f.charts, key, downloadedChart{content, time.Now().Add(chartCachePeriod)})
+}
+
+// repository returns the client of a chart repository, shared by all Manifests with the same URL and credentials.
+func (f *Finder) repository(location string, c credentials) *library.Repository {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	key := location + " " + c.version
+	if r := f.repositories[key]; r != nil {
+		return r
+	}
+	r := &library.Repository{URL: location, Username: c.username, Password: c.password}
+	if c.keychain != nil {
+		r.Keychain = c.keychain
+	}
+	put(&f.repositories, key, r)
+	return r
+}
+
+// await runs a request once for all callers with the same key, independent of their contexts, and waits for the answer for at most
+// answerTimeout; then it returns loop.Later with the text what. A failure is returned to all callers for failureCachePeriod.
+func await[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (T, error) {
+	var none T
+	f.mu.Lock()
+	failed := f.failures[key]
+	f.mu.Unlock()
+	if time.Now().Before(failed.expires) {
+		return none, failed.err
+	}
+	answers := f.requests.DoChan(key, func() (any, error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+		defer cancel()
+		answer, err := request(ctx)
+		if err != nil {
+			f.mu.Lock()
+			put(&f.failures, key, failure{err, time.Now().Add(failureCachePeriod)})
+			f.mu.Unlock()
+		}
+		return answer, err
+	})
+	select {
+	case answer := <-answers:
+		if answer.Err != nil {
+			return none, answer.Err
+		}
+		return answer.Val.(T), nil
+	case <-time.After(answerTimeout):
+		return none, loop.Later(answerPollDelay, what)
+	case <-ctx.Done():
+		return none, ctx.Err()
+	}
+}

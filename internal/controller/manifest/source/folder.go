@@ -1,0 +1,83 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// findKustomization resolves a Kustomize directory: in an OCI layer, or in a folder below LocalSources.
+func (f *Finder) findKustomization(ctx context.Context, of origin, name string, spec *v1beta2.KustomizeSpec) (Artefact, error) {
+	if reference, ok := strings.CutPrefix(spec.URL, "oci://"); ok {
+		layer, err := parseLayer(reference)
+		if err != nil {
+			return Artefact{}, err
+		}
+		layer.Name = name
+		artefact, err := f.findLayer(ctx, of, layer, nil)
+		return artefact.sub(spec.Path), err
+	}
+	if spec.Path == "" {
+		return Artefact{}, refusal{fmt.Sprintf(
+			"%q is not fetched: package the Kustomize directory as an OCI layer and name it by oci://, or use oci-ref",
+			redacted(spec.URL))}
+	}
+	if f.opts.LocalSources == "" {
+		return Artefact{}, refusal{fmt.Sprintf("the path %q is in the file system of the manager, which sources must not use: "+
+			"start the manager with --local-sources, or package the directory as an OCI layer", spec.Path)}
+	}
+	return f.findFolder(spec.Path)
+}
+
+// findFolder reads a folder below LocalSources. It is read completely, because only its content shows whether it has changed.
+func (f *Finder) findFolder(path string) (Artefact, error) {
+	refuse := func(err error) error {
+		return refusal{fmt.Sprintf("the folder %q below --local-sources cannot be read: %s", path, err)}
+	}
+	top, err := os.OpenRoot(f.opts.LocalSources)
+	if err != nil {
+		return Artefact{}, refuse(errors.New("the folder of --local-sources does not exist"))
+	}
+	defer func() { _ = top.Close() }()
+	relative := filepath.Clean(strings.TrimPrefix(path, strings.TrimSuffix(f.opts.LocalSources, "/")+"/"))
+	folder, err := top.OpenRoot(relative)
+	if err != nil {
+		return Artefact{}, refuse(errors.New("it does not exist, or it is outside of --local-sources"))
+	}
+	defer func() { _ = folder.Close() }()
+	content, err := render.LoadFolder(folder.FS(), render.Limits{})
+	if err != nil {
+		return Artefact{}, err
+	}
+	return Artefact{
+		Digest: content.Digest(),
+		Load:   func(context.Context) (*render.Artefact, error) { return content, nil },
+		Verify: func(context.Context) (registry.Signature, error) {
+			return f.opts.Registry.VerifyUnsigned("local-sources/"+relative, "a folder has no signature")
+		},
+	}, nil
+}
+
+// sub returns the artefact that is a folder of this one.
+func (a Artefact) sub(folder string) Artefact {
+	if folder == "" || a.Load == nil {
+		return a
+	}
+	load := a.Load
+	a.Digest = sha256Of(a.Digest + " " + folder)
+	a.Load = func(ctx context.Context) (*render.Artefact, error) {
+		whole, err := load(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return whole.Subfolder(folder)
+	}
+	return a
+}

@@ -1,0 +1,262 @@
+// Package source resolves the sources of Manifests to artefacts, and renders artefacts to bundles.
+//
+// # Use
+//
+//	finder := source.NewFinder(source.Options{Registry: …, Secrets: …})
+//	found, err := finder.Find(ctx, manifest)              // which content each source has now
+//	signature, err := found.Sources[0].Artefact.Verify(ctx)
+//	bundle, err := renderer.Bundle(ctx, found.Sources[0], options, runtime.Capabilities)
+//
+// # How it works
+//
+// A source is a layer in an OCI registry, a chart in a chart repository, or a Kustomize directory. A source that names its content
+// by a digest is resolved without a request. A tag or a range of versions costs one request, whose answer is shared by all Manifests
+// that ask for the same at the same time.
+//
+// Shared work has a deadline of its own and goes on when the caller that started it is cancelled. A caller waits for an answer for at
+// most two seconds. Then it returns loop.Later, and finds the answer when it asks again.
+//
+// Credentials, registries, chart repositories, failures, downloaded charts and config layers are cached in maps with a limit. A map
+// that is full is emptied, which costs requests and nothing else.
+//
+// # What it does not do
+//
+// It does not decide what is installed, and it makes no request to a runtime: the caller passes the function that asks the runtime for
+// its capabilities.
+package source
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	library "github.com/kyma-fleet/lifecycle-manager/manifest"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// Limits on what a slow or unavailable source costs, and on what is cached.
+const (
+	answerTimeout         = 2 * time.Second        // how long a reconcile waits for a source; the request goes on without it
+	answerPollDelay       = 200 * time.Millisecond // after which a reconcile asks again for an answer that it did not wait for
+	requestTimeout        = 30 * time.Second       // of one request to a chart repository, whether or not a reconcile waits for it
+	failureCachePeriod    = 5 * time.Second        // for which a failure is returned without another request
+	credentialCachePeriod = 30 * time.Second       // for which credentials are used without reading their Secrets again
+	chartCachePeriod      = 30 * time.Second       // for which a downloaded chart is kept until it has been rendered
+	cachedChartsLimit     = 8                      // downloaded charts, each of which may be large
+	cacheLimit            = 4096                   // entries of each other cache
+)
+
+// Options configure a Finder.
+type Options struct {
+	// Registry reads layers.
+	Registry *registry.Registry
+	// Secrets reads the Secrets with credentials that Manifests select. It should not cache.
+	Secrets client.Reader
+	// LocalSources is a folder of which Manifests may name folders as sources of type kustomize; "" means none.
+	LocalSources string
+}
+
+// Finder resolves the sources of all Manifests. It is safe for concurrent use.
+type Finder struct {
+	opts     Options
+	requests singleflight.Group // to chart repositories, by what is asked for
+
+	mu           sync.Mutex
+	registries   map[string]*registry.Registry  // guarded by mu; by version of the credentials
+	credentials  map[string]credentials         // guarded by mu; by namespace and selector
+	repositories map[string]*library.Repository // guarded by mu; by URL and version of the credentials
+	charts       map[string]downloadedChart     // guarded by mu; by request
+	failures     map[string]failure             // guarded by mu; by request
+	configs      map[string][]render.Config     // guarded by mu; by digest of the layer
+}
+
+// failure is the error of a request, which is returned until it expires.
+type failure struct {
+	err     error
+	expires time.Time
+}
+
+// NewFinder returns a Finder with empty caches.
+func NewFinder(opts Options) *Finder { return &Finder{opts: opts} }
+
+// Artefact is the content that a source resolves to, and how to get it.
+type Artefact struct {
+	// Digest is "sha256:…". Equal digests mean equal content.
+	Digest string
+	// Pinned reports whether the source names its content by digest, so that only a change of the Manifest changes the content.
+	Pinned bool
+	// Load downloads and unpacks the content.
+	Load func(context.Context) (*render.Artefact, error)
+	// Verify checks the content against the trust policy. nil if there is no content.
+	Verify func(context.Context) (registry.Signature, error)
+}
+
+// Source is one source of a Manifest.
+type Source struct {
+	// Name is the name of the install; "crds" for spec.crds.
+	Name string
+	// CRDsOnly is set for spec.crds: other objects in its content are ignored.
+	CRDsOnly bool
+	// Artefact is the content.
+	Artefact Artefact
+	// Settings are the values for charts, without the capabilities of a runtime.
+	Settings render.Settings
+}
+
+// Digest identifies content and settings of the source.
+func (s Source) Digest() string {
+	digest := s.Settings.Digest(s.Artefact.Digest, nil)
+	if s.CRDsOnly {
+		return "definitions of " + digest // part of digests that are stored in the status of Manifests
+	}
+	return digest
+}
+
+// Found is what the sources of one Manifest resolve to.
+type Found struct {
+	// Config is the config layer; zero without spec.config.
+	Config Artefact
+	// Sources are in the order in which they are installed.
+	Sources []Source
+}
+
+// Find resolves all sources of a Manifest. It makes a request only for what is not named by a digest, or is not cached.
+//
+// Errors that only a change of the Manifest can mend are terminal. The error is loop.Later while a source has not answered yet.
+func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
+	var found Found
+	var configs []render.Config
+	var err error
+	of := origin{namespace: m.Namespace, version: m.Spec.Version}
+	if spec := m.Spec.Config; spec != nil && spec.Type != "" {
+		if configs, found.Config, err = f.config(ctx, of, spec); err != nil {
+			return Found{}, fmt.Errorf("reading spec.config: %w", err)
+		}
+	}
+	if spec := m.Spec.CRDs; spec != nil && spec.Type != "" {
+		artefact, err := f.findLayer(ctx, of, layerOf("crds", spec), spec.CredSecretSelector)
+		if err != nil {
+			return Found{}, fmt.Errorf("finding spec.crds: %w", err)
+		}
+		found.Sources = append(found.Sources, Source{Name: "crds", CRDsOnly: true, Artefact: artefact})
+	}
+	for _, install := range m.Sources() {
+		spec, err := decode(m, install)
+		if err != nil {
+			return Found{}, reconcile.TerminalError(fmt.Errorf("reading the source of %s in Manifest %s: %w", install.Name, m.Name, err))
+		}
+		config := render.FindConfig(configs, install.Name)
+		artefact, err := f.find(ctx, of, install.Name, spec, config.Client)
+		if err != nil {
+			return Found{}, terminalIfPermanent(fmt.Errorf("finding the source of %s: %w", install.Name, err))
+		}
+		settings := config.ApplyTo(render.Settings{Release: install.Name})
+		found.Sources = append(found.Sources, Source{Name: install.Name, Artefact: artefact, Settings: settings})
+	}
+	return found, nil
+}
+
+// decode returns the source of an install. The source of spec.install without a name is in a registry, and unknown fields in it
+// are allowed.
+func decode(m *v1beta2.Manifest, install v1beta2.InstallInfo) (v1beta2.Source, error) {
+	if len(m.Spec.Install.Source.Raw) == 0 && m.Spec.Install.Name == "" {
+		return install.Decode()
+	}
+	image, err := v1beta2.DecodeImageSpec(install.Source)
+	return v1beta2.Source{Image: &image}, err
+}
+
+// terminalIfPermanent marks errors that only a change of the Manifest can mend.
+func terminalIfPermanent(err error) error {
+	switch loop.Reason(err) {
+	case v1beta2.ReasonInvalidReference, v1beta2.ReasonRefusedFeature:
+		return reconcile.TerminalError(err)
+	}
+	return err
+}
+
+// origin is the Manifest that a source belongs to, as far as that matters to requests.
+type origin struct {
+	namespace string // its Secrets hold the credentials
+	version   string // of the module; a layer by digest is trusted if this version of its component is
+}
+
+// find resolves one source.
+func (f *Finder) find(
+	ctx context.Context, of origin, name string, spec v1beta2.Source, config render.ClientConfig,
+) (Artefact, error) {
+	switch {
+	case spec.Image != nil:
+		layer := registry.Layer{
+			Name: name, Repo: spec.Image.Repo, Component: spec.Image.Name, Ref: spec.Image.Ref, Type: string(spec.Image.Type),
+		}
+		return f.findLayer(ctx, of, layer, spec.Image.CredSecretSelector)
+	case spec.HelmChart != nil:
+		return f.findChart(ctx, of, spec.HelmChart, config)
+	default:
+		return f.findKustomization(ctx, of, name, spec.Kustomize)
+	}
+}
+
+// config returns the settings in a config layer, and the layer.
+func (f *Finder) config(ctx context.Context, of origin, spec *v1beta2.ManifestConfig) ([]render.Config, Artefact, error) {
+	layer := layerOf("config", spec)
+	artefact, err := f.findLayer(ctx, of, layer, spec.CredSecretSelector)
+	if err != nil {
+		return nil, Artefact{}, err
+	}
+	f.mu.Lock()
+	configs, known := f.configs[artefact.Digest]
+	f.mu.Unlock()
+	if known {
+		return configs, artefact, nil
+	}
+	data, _, err := f.fetchLayer(ctx, of, layer, spec.CredSecretSelector)
+	if err != nil {
+		return nil, Artefact{}, err
+	}
+	if configs, err = render.ParseConfig(data); err != nil {
+		return nil, Artefact{}, err
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	put(&f.configs, artefact.Digest, configs)
+	return configs, artefact, nil
+}
+
+// layerOf returns the layer of spec.config or spec.crds.
+func layerOf(name string, spec *v1beta2.ManifestConfig) registry.Layer {
+	return registry.Layer{Name: name, Repo: spec.Repo, Component: spec.Name, Ref: spec.Ref, Type: registry.OCIRef}
+}
+
+// refusal is the error of a source that is not supported, or not allowed.
+type refusal struct{ problem string }
+
+func (e refusal) Error() string { return "finding the source: " + e.problem }
+
+// Reason returns ReasonRefusedFeature.
+func (refusal) Reason() string { return v1beta2.ReasonRefusedFeature }
+
+// sha256Of returns the digest of a text.
+func sha256Of(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "sha256:" + hex.EncodeToString(sum[:])
+}
+
+// put adds an entry to a cache. A cache that is full is emptied first.
+func put[V any](m *map[string]V, key string, value V) {
+	if *m == nil || len(*m) >= cacheLimit {
+		*m = map[string]V{}
+	}
+	(*m)[key] = value
+}

@@ -1,0 +1,186 @@
+// Package dedup keeps values that many objects have in common in memory once.
+//
+// # Use
+//
+//	cacheOptions.DefaultTransform = dedup.Transform()
+//	refs = dedup.Share(&values, "expected "+dedup.InventoryKey(inventory), refs)
+//
+// # How it works
+//
+// In a fleet of ten thousand runtimes, most content of Kymas and Manifests is equal in all of them: names of modules, versions,
+// inventories, sources, messages of conditions. Strings are interned by the package unique. Larger values are kept in [Values], by a
+// key that stands for the content.
+//
+// # What it does not do
+//
+// It does not protect what it returns: a shared value must not be changed by anybody.
+package dedup
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+// Transform returns a transformation for the cache of the control plane: it removes the managedFields of all objects, and lets
+// Manifests and Kymas share equal values. Objects from such a cache must not be changed.
+func Transform() toolscache.TransformFunc {
+	removeManagedFields := cache.TransformStripManagedFields()
+	var values Values
+	return func(in any) (any, error) {
+		out, err := removeManagedFields(in)
+		switch o := out.(type) {
+		case *v1beta2.Manifest:
+			values.shareManifest(o)
+		case *v1beta2.Kyma:
+			values.shareKyma(o)
+		}
+		return out, err
+	}
+}
+
+// Values holds values that several objects have, each once. It is emptied when it is full. The zero value is ready to use, and it is
+// safe for concurrent use.
+type Values struct {
+	mu     sync.Mutex
+	values map[string]any // guarded by mu
+}
+
+// valuesLimit is the maximum of values. A fleet has a few for each version of each module.
+const valuesLimit = 4096
+
+// Share returns the value that was stored first under this key; value itself if there is none.
+func Share[V any](s *Values, key string, value V) V {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if first, ok := s.values[key].(V); ok {
+		return first
+	}
+	if s.values == nil || len(s.values) >= valuesLimit {
+		s.values = map[string]any{}
+	}
+	s.values[key] = value
+	return value
+}
+
+// InventoryKey identifies an inventory by its content.
+func InventoryKey(inventory []v1beta2.Resource) string {
+	var b strings.Builder
+	b.WriteString("synced")
+	for _, r := range inventory {
+		for _, part := range []string{r.Group, r.Version, r.Kind, r.Namespace, r.Name, strconv.FormatBool(r.Keep)} {
+			b.WriteByte(0)
+			b.WriteString(part)
+		}
+	}
+	return b.String()
+}
+
+// shareManifest replaces the values of a Manifest by equal values of other Manifests.
+func (s *Values) shareManifest(m *v1beta2.Manifest) {
+	internMetadata(&m.ObjectMeta)
+	if data, err := json.Marshal(m.Spec.Resource); err == nil && m.Spec.Resource != nil {
+		m.Spec.Resource = Share[*unstructured.Unstructured](s, "resource "+string(data), m.Spec.Resource)
+	}
+	m.Spec.Install.Source.Raw = Share(s, "source "+string(m.Spec.Install.Source.Raw), m.Spec.Install.Source.Raw)
+	m.Status.Synced = Share(s, InventoryKey(m.Status.Synced), m.Status.Synced)
+	m.Status.Conditions = internConditions(m.Status.Conditions)
+	m.Status.LastOperation.Operation = intern(m.Status.LastOperation.Operation)
+}
+
+// shareKyma replaces the values of a Kyma by equal values of other Kymas.
+func (s *Values) shareKyma(k *v1beta2.Kyma) {
+	internMetadata(&k.ObjectMeta)
+	k.Spec.Modules = clip(k.Spec.Modules)
+	for i := range k.Spec.Modules {
+		internAll(&k.Spec.Modules[i].Name, &k.Spec.Modules[i].Channel, &k.Spec.Modules[i].Version)
+	}
+	k.Status.Conditions = internConditions(k.Status.Conditions)
+	k.Status.Modules = clip(k.Status.Modules)
+	for i := range k.Status.Modules {
+		m := &k.Status.Modules[i]
+		internAll(&m.Name, &m.FQDN, &m.OCMComponentName, &m.Channel, &m.Version, &m.Message, &m.Reason)
+		m.State = v1beta2.State(intern(string(m.State)))
+		m.Resource, m.Template = s.shareReference(m.Resource), s.shareReference(m.Template)
+		if m.Manifest != nil {
+			internAll(&m.Manifest.APIVersion, &m.Manifest.Kind, &m.Manifest.Metadata.Namespace)
+		}
+	}
+	if a := k.Status.Agent; a != nil {
+		internAll(&a.Digest, &a.Version, &a.Reason, &a.Message)
+		a.Synced = Share(s, InventoryKey(a.Synced), a.Synced)
+	}
+}
+
+// shareReference returns the first reference that is equal to r.
+func (s *Values) shareReference(r *v1beta2.ObjectReference) *v1beta2.ObjectReference {
+	if r == nil {
+		return nil
+	}
+	m := r.Metadata
+	key := []string{"reference", r.APIVersion, r.Kind, m.Namespace, m.Name, strconv.FormatInt(m.Generation, 10)}
+	return Share(s, strings.Join(key, "\x00"), r)
+}
+
+func internMetadata(m *metav1.ObjectMeta) {
+	m.Labels, m.Annotations = internMap(m.Labels), internMap(m.Annotations)
+	m.Finalizers, m.OwnerReferences = clip(m.Finalizers), clip(m.OwnerReferences)
+	for i := range m.Finalizers {
+		internAll(&m.Finalizers[i])
+	}
+	for i := range m.OwnerReferences {
+		internAll(&m.OwnerReferences[i].APIVersion, &m.OwnerReferences[i].Kind)
+	}
+	internAll(&m.Namespace)
+}
+
+func internConditions(all []metav1.Condition) []metav1.Condition {
+	all = clip(all)
+	for i := range all {
+		c := &all[i]
+		internAll(&c.Type, &c.Reason, &c.Message)
+		c.Status = metav1.ConditionStatus(intern(string(c.Status)))
+	}
+	return all
+}
+
+// clip returns a slice without the unused capacity that decoding leaves.
+func clip[S ~[]E, E any](all S) S {
+	if len(all) == cap(all) {
+		return all
+	}
+	return append(make(S, 0, len(all)), all...)
+}
+
+// intern returns the one copy of a string that is kept for all users of an equal string.
+func intern(text string) string { return unique.Make(text).Value() }
+
+// internAll interns strings in place.
+func internAll(texts ...*string) {
+	for _, text := range texts {
+		*text = intern(*text)
+	}
+}
+
+// internMap returns a copy of a map whose keys and values are interned.
+func internMap(all map[string]string) map[string]string {
+	if all == nil {
+		return nil
+	}
+	out := make(map[string]string, len(all))
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		out[intern(key)] = intern(all[key])
+	}
+	return out
+}
