@@ -104,12 +104,12 @@ func (b *backChannel) newIssuer(host string) (issuer, error) {
 	if c.CertManagement == config.CertManager {
 		return authority.NewCertManager(authority.CertManagerOptions{
 			Client: b.live, Namespace: c.Namespace, Issuer: c.SelfSignedCertIssuerName, Hosts: []string{host}, Reserved: c.ListenerPeers,
-			Life: c.SelfSignedCertDuration, Log: log,
+			Lifetime: c.SelfSignedCertDuration, Log: log,
 		})
 	}
 	return authority.New(authority.Options{
 		Client: b.live, Namespace: c.Namespace, Hosts: []string{host}, Reserved: c.ListenerPeers,
-		Life: c.SelfSignedCertDuration, Seen: b.seen, Log: log,
+		Lifetime: c.SelfSignedCertDuration, RuntimesByRoot: b.seen, Log: log,
 	})
 }
 

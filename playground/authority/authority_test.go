@@ -125,7 +125,7 @@ func start(t *testing.T, namespace string, n int, seen func() (map[string][]stri
 	ended := make(chan error, n)
 	for i := range replicas {
 		a, err := authority.New(authority.Options{
-			Client: c, Namespace: namespace, Hosts: []string{"klm.example.com"}, Interval: 300 * time.Millisecond, Settle: -1, Seen: seen,
+			Client: c, Namespace: namespace, Hosts: []string{"klm.example.com"}, Interval: 300 * time.Millisecond, SettlePeriod: -1, RuntimesByRoot: seen,
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -149,7 +149,7 @@ func agreed(t *testing.T, replicas []*authority.Authority, roots int) []*x509.Ce
 	t.Helper()
 	eventually(t, func() string {
 		for i, a := range replicas {
-			if err := errors.Join(a.Ready(nil), a.Err()); err != nil {
+			if err := errors.Join(a.Ready(nil), a.LastError()); err != nil {
 				return err.Error()
 			}
 			if len(a.Roots()) != roots || !slices.EqualFunc(a.Roots(), replicas[0].Roots(), (*x509.Certificate).Equal) {
@@ -286,7 +286,7 @@ func TestReplicas(t *testing.T) {
 		alter(t, namespace, func(s *corev1.Secret) { good = s.Data; s.Data = map[string][]byte{"ca.crt": []byte("oops")} })
 		eventually(t, func() string {
 			for _, a := range replicas {
-				if a.Err() == nil {
+				if a.LastError() == nil {
 					return "a replica has not noticed"
 				}
 			}
@@ -376,7 +376,7 @@ func TestRotation(t *testing.T) {
 	agreed(t, replicas, 3)
 	all()
 	eventually(t, func() string {
-		if s := replicas[0].Stragglers(); s.Count != 2 || !slices.Equal(s.Names, []string{"early", "late"}) {
+		if s := replicas[0].OutdatedRuntimes(); s.Count != 2 || !slices.Equal(s.Names, []string{"early", "late"}) {
 			return fmt.Sprintf("stragglers: %+v", s)
 		}
 		return ""

@@ -325,7 +325,7 @@ func TestCertManager(t *testing.T) {
 		}
 		play.write(authority.SecretName, map[string][]byte{"tls.crt": []byte("oops")})
 		eventually(t, func() string {
-			if err := m.Err(); err == nil || !strings.Contains(err.Error(), "broken") {
+			if err := m.LastError(); err == nil || !strings.Contains(err.Error(), "broken") {
 				return "nobody has noticed that the root is broken"
 			}
 			return ""

@@ -1,40 +1,45 @@
-// Package authority issues the certificates by which runtimes and control plane know each other, and says which roots to trust.
+// Package authority issues the certificates with which runtimes and control plane authenticate each other, and manages
+// the roots to trust.
 //
 // # Use
 //
-//	a, err := authority.New(authority.Options{Client: …, Namespace: "kcp-system", Hosts: []string{"klm.example.com"}, Seen: …})
+//	a, err := authority.New(authority.Options{Client: …, Namespace: "kcp-system", Hosts: []string{"klm.example.com"}, RuntimesByRoot: …})
 //	err = mgr.Add(a)                            // every replica, leader or not
-//	c, err := a.Issue(ctx, authority.Subject{…}) // to be delivered to the runtime; what to record of it is c.Held()
-//	stale, why := a.Stale(held, mark)           // whether it is time for another
+//	c, err := a.Issue(ctx, authority.Subject{…}) // to be delivered to the runtime; c.Held() is recorded in the Kyma
+//	stale, why := a.Stale(held, mark)           // reports whether the certificate must be replaced
 //	roots, pair := a.Roots(), a.Serving         // for the listener
 //
-// [CertManager] does the same with the certificates of cert-manager; both are an [Issuer].
+// [CertManager] does the same with certificates of cert-manager; both implement [Issuer].
 //
 // # How it works
 //
-// The roots, certificates and keys, are in one Secret that all replicas share ([SecretName]). Whoever comes first makes it; a replica that
-// loses the race takes what the other wrote. Each replica looks at the Secret whenever it changes, told by a watch on the metadata of this
-// one object, and once a minute, and then decides by the one table in rotate.go what is to be done: whether a new root is needed, which root
-// signs the certificate of the listener, which root can go. What is decided is written first, and in force only when it is written.
+// The roots (certificates and keys) are in one Secret that all replicas share ([SecretName]). The first replica creates
+// it; a replica that loses this race uses the roots of the other. Each replica reads the Secret when it changes (a
+// metadata watch on this one object) and once per Interval. The table in rotate.go then decides whether a new root is
+// needed, which root signs the certificate of the listener, and which root can be removed. A decision takes effect only
+// after it was written.
 //
-// A rotation goes so: there is a new root, first in the list. All roots of the list are trusted, by the listener and, with the next
-// certificate, by each runtime. Runtimes get certificates of the new root, one after the other. A runtime that is seen with such a
-// certificate has got the bundle beside it, so it trusts the new root too. When all are seen, the listener takes a certificate of the new
-// root, and a little later the old root is dropped. A runtime that is never seen keeps the old root in force until that ends. A second
-// rotation may begin while the first goes on: of more than two roots, the listener uses the newest that every runtime trusts, which is
-// the oldest that a runtime is seen on.
+// A rotation has these phases. A new root becomes the first in the list. All roots of the list are trusted by the
+// listener and, with its next certificate, by each runtime. Runtimes receive certificates of the new root one after the
+// other. A runtime that connects with such a certificate also has the new bundle, so it trusts the new root. When all
+// runtimes do, the listener uses a certificate of the new root, and after SettlePeriod the old root is removed. A
+// runtime that never connects keeps the old root in force until that expires. A second rotation may begin before the
+// first has ended: of more than two roots, the listener uses the newest that every runtime trusts, which is the oldest
+// that a runtime connects with.
 //
-// Certificates begin to be valid [protocol.BackdatePeriod] before they are issued, and are renewed well before their end, each at a moment of its
-// own, so that a clock an hour off does not matter and a fleet does not renew in one hour.
+// Certificates become valid [protocol.BackdatePeriod] before they are issued. They are renewed well before they expire, each
+// at a different time. A clock that is an hour off is therefore harmless, and a fleet does not renew within one hour.
 //
-// If the Secret cannot be understood, the former roots stay in force in every replica that knows them, and [Authority.Err] says what is
-// wrong. A CA is never made over an existing Secret. If the Secret is deleted, a replica that knows the roots writes them again.
-// An operator may remove a root from the Secret by hand; it is not trusted from then on.
+// If the Secret cannot be parsed, the previous roots stay in force in every replica that has read them, and
+// [Authority.LastError] returns the problem. An existing Secret is never replaced by a new CA. If the Secret is
+// deleted, a replica that has the roots writes them again. An operator may remove a root from the Secret by hand; that
+// root is no longer trusted.
 //
 // # What it does not do
 //
-// It does not deliver certificates and does not remember whom it issued one to: the key is in what Issue returns and nowhere else. It keeps
-// no list of revoked certificates: the listener compares when one was issued with a mark on the Kyma. It does not serve the runtimes' own CAs.
+// It does not deliver certificates and does not record recipients: a key exists only in the result of Issue. It has no
+// revocation list: the listener compares the time of issue with an annotation on the Kyma. It does not manage the CAs
+// of the runtimes themselves.
 package authority
 
 import (
@@ -61,35 +66,37 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// SecretName is the name of the Secret with the roots, of our own authority and of cert-manager.
+// SecretName is the name of the Secret with the roots, for our own authority and for cert-manager.
 const SecretName = "klm-watcher"
 
-// Subject is who gets a certificate.
+// Subject describes the recipient of a certificate.
 type Subject struct {
 	// Kyma is the name of the Kyma. CertManager names its objects by it.
 	Kyma string
 	// CommonName is the runtime ID of the Kyma, or its name if it has none.
 	CommonName string
-	// UID is that of the Kyma. Our own authority puts it into the certificate.
+	// UID is the UID of the Kyma. Our own authority writes it into the certificate.
 	UID string
-	// DNSNames are the names of the runtime, beside those of the agent's Service. Empty ones do not count.
+	// DNSNames are the names of the runtime, in addition to those of the agent's Service. Empty names are ignored.
 	DNSNames []string
-	// NotBefore is the time of the annotation certificates-not-before: CertManager has a certificate renewed that is older. Zero is none.
+	// NotBefore is the time in the annotation certificates-not-before: CertManager renews a certificate that is older.
+	// Zero means none.
 	NotBefore time.Time
 }
 
-// Key is a private key as PEM. It does not show itself to what prints, formats or marshals it.
+// Key is a private key as PEM. Printing, formatting and marshalling do not reveal it.
 type Key []byte
 
-// Format writes a word instead of the key.
+// Format writes a placeholder instead of the key.
 func (Key) Format(f fmt.State, _ rune) { _, _ = f.Write([]byte("(key)")) }
 
-// MarshalText returns a word instead of the key.
+// MarshalText returns a placeholder instead of the key.
 func (Key) MarshalText() ([]byte, error) { return []byte("(key)"), nil }
 
-// Certificate is a certificate that was issued, with all that its owner needs.
+// Certificate is an issued certificate with everything that its owner needs.
 type Certificate struct {
-	// PEM is the certificate, Key its key, which nobody else has, and CA all roots to trust, newest first. All are PEM.
+	// PEM is the certificate, Key its private key (not stored anywhere else), and CA all roots to trust, newest first.
+	// All are PEM.
 	PEM []byte
 	Key Key
 	CA  []byte
@@ -97,16 +104,16 @@ type Certificate struct {
 	Serial string
 	// Root is the fingerprint of the root that signed it.
 	Root string
-	// Issued is when it was issued, NotAfter when it ends.
+	// Issued is the time of issue, NotAfter the time of expiry.
 	Issued, NotAfter time.Time
 }
 
-// Held returns what is to be recorded of the certificate.
+// Held returns the record of the certificate that is stored in the Kyma.
 func (c *Certificate) Held() Held {
 	return Held{Serial: c.Serial, Root: c.Root, Bundle: Digest(c.CA), Issued: c.Issued, NotAfter: c.NotAfter}
 }
 
-// Held is what is recorded of a certificate that was delivered to a runtime. The zero value says that there is none.
+// Held is the record of a certificate that was delivered to a runtime. The zero value means that there is none.
 type Held struct {
 	// Serial is the serial number, hexadecimal.
 	Serial string `json:"serial"`
@@ -114,9 +121,9 @@ type Held struct {
 	Root string `json:"root"`
 	// Bundle is the Digest of the roots that were delivered with it.
 	Bundle string `json:"bundle"`
-	// Issued is when it was issued, to the second.
+	// Issued is the time of issue, in seconds.
 	Issued time.Time `json:"issued"`
-	// NotAfter is when it ends.
+	// NotAfter is the time of expiry.
 	NotAfter time.Time `json:"notAfter"`
 }
 
@@ -128,13 +135,14 @@ func Digest(ca []byte) string {
 
 // Issuer issues certificates to runtimes.
 type Issuer interface {
-	// Issue returns a certificate. Errors have a Reason. What it returns may be what it returned before (same Serial).
+	// Issue returns a certificate. Errors have a Reason. It may return the same certificate (same Serial) as before.
 	Issue(ctx context.Context, s Subject) (*Certificate, error)
-	// Stale tells whether a certificate and its roots are to be replaced, and why. Those issued before the mark are; the zero mark is none.
+	// Stale reports whether a certificate or its roots must be replaced, and why. Certificates issued before the mark
+	// must; a zero mark is ignored.
 	Stale(h Held, mark time.Time) (bool, string)
-	// Due returns when the certificate becomes stale by its age.
+	// Due returns the time at which the certificate becomes stale because of its age.
 	Due(h Held) time.Time
-	// Release forgets the certificates of a Kyma. It is no error if there are none.
+	// Release deletes the certificates of a Kyma. It is no error if there are none.
 	Release(ctx context.Context, kyma string) error
 }
 
@@ -143,47 +151,50 @@ var (
 	_ Issuer = (*CertManager)(nil)
 )
 
-// Options say where the roots are and how long things live. Units are those of Go; zero is the default.
+// Options configure an Authority. Zero selects the default of a field.
 type Options struct {
-	// Client reads, watches and writes the Secret. It must have no cache.
+	// Client reads, watches and writes the Secret. It must not have a cache.
 	Client client.WithWatch
-	// Namespace is that of the Secret.
+	// Namespace is the namespace of the Secret.
 	Namespace string
-	// Hosts are the names and IP addresses that the listener is reached by. No runtime may have a certificate for one of them.
+	// Hosts are the names and IP addresses of the listener. No runtime can have a certificate for one of them.
 	Hosts []string
-	// Reserved are common names that no runtime may have, because the listener believes who has them. That of the listener is anyway.
+	// Reserved are common names that no runtime can have, because the listener trusts their owners. The name of the
+	// listener is always reserved.
 	Reserved []string
 
-	// Life is how long certificates of runtimes and the listener are valid. Default 7 days, at least a second.
-	Life time.Duration
-	// RenewBefore is how long before its end a certificate is replaced at the latest. Default a third of Life.
+	// Lifetime is the validity of certificates of runtimes and of the listener. Default 7 days, minimum one second.
+	Lifetime time.Duration
+	// RenewBefore is the latest time before its expiry at which a certificate is replaced. Default a third of Lifetime.
 	RenewBefore time.Duration
-	// RenewSpread is the time over which replacements spread, before RenewBefore. Default half of RenewBefore.
+	// RenewSpread is the time before RenewBefore over which replacements are spread. Default half of RenewBefore.
 	RenewSpread time.Duration
-	// RootLife is how long a root is valid. Default 180 days.
-	RootLife time.Duration
-	// Overlap is how long before its end a root gets a successor. Default a quarter of RootLife, at least Life.
+	// RootLifetime is the validity of a root. Default 180 days.
+	RootLifetime time.Duration
+	// Overlap is the time before its expiry at which a root gets a successor. Default a quarter of RootLifetime, at
+	// least Lifetime.
 	Overlap time.Duration
-	// Settle is how long an old root stays after the listener has left it, for replicas that hear of it late. Default 10 minutes,
-	// negative is not at all.
-	Settle time.Duration
-	// Interval is the time between two looks at the Secret and the fleet. Default a minute.
+	// SettlePeriod is the time that an old root is kept after the listener has stopped using it, for replicas that read
+	// the Secret late. Default 10 minutes; negative disables it.
+	SettlePeriod time.Duration
+	// Interval is the time between two checks of the Secret and the fleet. Default a minute.
 	Interval time.Duration
 
-	// Seen tells which runtimes are on which root: names of Kymas by the fingerprint of the root of the client certificate that they were
-	// last heard with or, if they have not been heard yet, of the one that they had before the last delivery. Under "" are those that
-	// nothing is known of, although a certificate was delivered to them: while there is one, no root is given up. False says that this
-	// replica does not know: it is not the leader, or has not read the Kymas yet. It is asked once an Interval, and only while there is more
-	// than one root. nil never knows: old roots stay until they end.
-	Seen func() (map[string][]string, bool)
+	// RuntimesByRoot returns the names of Kymas by the fingerprint of the root of their client certificate: of the last
+	// heartbeat or, before the first one, of the certificate before the last delivery. Under "" are runtimes with a
+	// delivered certificate of which no root is known: as long as there is one, no root is removed. False means that
+	// this replica does not know: it is not the leader, or has not read the Kymas yet. It is called once per Interval,
+	// and only while there is more than one root. nil means that it is never known: old roots are kept until they
+	// expire.
+	RuntimesByRoot func() (map[string][]string, bool)
 
-	// Log is told of rotations and of what goes wrong. The zero value is silence.
+	// Log receives rotations and problems. The zero value discards them.
 	Log logr.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// orDefault returns the options with every gap filled in, or says what cannot be.
+// orDefault returns the options with all defaults, or an error for invalid ones.
 func (o Options) orDefault() (Options, error) {
 	if o.Client == nil || o.Namespace == "" {
 		return o, errors.New("building the certificate authority: it needs a client and a namespace")
@@ -193,44 +204,44 @@ func (o Options) orDefault() (Options, error) {
 			*d = value
 		}
 	}
-	fill(&o.Life, 7*24*time.Hour)
-	fill(&o.RenewBefore, o.Life/3)
+	fill(&o.Lifetime, 7*24*time.Hour)
+	fill(&o.RenewBefore, o.Lifetime/3)
 	fill(&o.RenewSpread, o.RenewBefore/2)
-	fill(&o.RootLife, 180*24*time.Hour)
-	fill(&o.Overlap, o.RootLife/4)
-	fill(&o.Settle, 10*time.Minute)
+	fill(&o.RootLifetime, 180*24*time.Hour)
+	fill(&o.Overlap, o.RootLifetime/4)
+	fill(&o.SettlePeriod, 10*time.Minute)
 	fill(&o.Interval, time.Minute)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	switch {
-	case o.Life < time.Second || o.RenewBefore <= 0 || o.RenewSpread < 0 || o.Interval <= 0:
+	case o.Lifetime < time.Second || o.RenewBefore <= 0 || o.RenewSpread < 0 || o.Interval <= 0:
 		return o, errors.New("building the certificate authority: a duration is negative, or certificates live less than a second")
-	case o.RenewBefore+o.RenewSpread >= o.Life:
-		return o, fmt.Errorf("building the certificate authority: certificates would be renewed as soon as issued: they live %s, and are renewed up to %s before their end", o.Life, o.RenewBefore+o.RenewSpread)
-	case o.Overlap < o.Life || o.RootLife <= o.Overlap:
-		return o, fmt.Errorf("building the certificate authority: roots live %s and overlap by %s: the overlap must be shorter than that, and not shorter than the life of a certificate (%s)", o.RootLife, o.Overlap, o.Life)
+	case o.RenewBefore+o.RenewSpread >= o.Lifetime:
+		return o, fmt.Errorf("building the certificate authority: certificates would be renewed as soon as issued: they live %s, and are renewed up to %s before their end", o.Lifetime, o.RenewBefore+o.RenewSpread)
+	case o.Overlap < o.Lifetime || o.RootLifetime <= o.Overlap:
+		return o, fmt.Errorf("building the certificate authority: roots live %s and overlap by %s: the overlap must be shorter than that, and not shorter than the lifetime of a certificate (%s)", o.RootLifetime, o.Overlap, o.Lifetime)
 	}
 	return o, nil
 }
 
-// Authority is our own certificate authority. It is a runnable of a controller-runtime manager.
+// Authority is our own certificate authority. It is a Runnable of a controller-runtime manager.
 type Authority struct {
 	Options
-	ring       atomic.Pointer[ring]       // nil until the Secret was read; what it points to does not change
-	problem    atomic.Pointer[Error]      // why the Secret is not what is in force, nil if it is
-	stragglers atomic.Pointer[Stragglers] // never nil
-	serving    atomic.Pointer[serving]    // nil until somebody asked for it
+	rootSet  atomic.Pointer[rootSet]          // nil until the Secret was read; its content is immutable
+	problem  atomic.Pointer[Error]            // why the Secret is not in force, nil if it is
+	outdated atomic.Pointer[OutdatedRuntimes] // never nil
+	serving  atomic.Pointer[serving]          // nil until the first call of Serving
 
 	notifier
 
-	known func() // says that it is known whether there are roots
+	known func() // called once it is known whether there are roots
 	first <-chan struct{}
 
-	renewing sync.Mutex // held to renew serving
+	renewing sync.Mutex // held while serving is renewed
 }
 
-// notifier tells of changes of the roots.
+// notifier notifies about changes of the roots.
 type notifier struct {
 	mu      *sync.Mutex // guards changed
 	changed *chan struct{}
@@ -238,7 +249,8 @@ type notifier struct {
 
 func newNotifier() notifier { return notifier{new(sync.Mutex), new(make(chan struct{}))} }
 
-// Changed returns a channel that is closed when the roots change next: what Stale says may then be another for the whole fleet.
+// Changed returns a channel that is closed at the next change of the roots: Stale may then return another result for
+// the whole fleet.
 func (n notifier) Changed() <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -259,15 +271,15 @@ type serving struct {
 	due  time.Time // when to renew it
 }
 
-// Stragglers are runtimes that are not seen on the newest root.
-type Stragglers struct {
+// OutdatedRuntimes are runtimes whose certificate is not of the newest root.
+type OutdatedRuntimes struct {
 	// Count is their number.
 	Count int
-	// Names are those of up to 10 of them, sorted.
+	// Names are the names of up to 10 of them, sorted.
 	Names []string
 }
 
-// New returns an authority that knows no roots yet. It makes no request.
+// New returns an authority that has not read its roots yet. It makes no request.
 func New(o Options) (*Authority, error) {
 	o, err := o.orDefault()
 	if err != nil {
@@ -275,55 +287,58 @@ func New(o Options) (*Authority, error) {
 	}
 	first := make(chan struct{})
 	a := &Authority{Options: o, first: first, known: sync.OnceFunc(func() { close(first) }), notifier: newNotifier()}
-	a.stragglers.Store(&Stragglers{})
+	a.outdated.Store(&OutdatedRuntimes{})
 	return a, nil
 }
 
 // NeedLeaderElection returns false: every replica issues and verifies.
 func (a *Authority) NeedLeaderElection() bool { return false }
 
-// Roots returns the roots to trust, newest first; none while they are not known. It is cheap. The caller must not change them.
+// Roots returns the roots to trust, newest first, or none before they were read. It is cheap. The caller must not
+// modify them.
 func (a *Authority) Roots() []*x509.Certificate {
-	if r := a.ring.Load(); r != nil {
+	if r := a.rootSet.Load(); r != nil {
 		return r.certificates
 	}
 	return nil
 }
 
-// Stragglers returns the runtimes that are not on the newest root, as last looked for; none while there is one root.
-func (a *Authority) Stragglers() Stragglers { return *a.stragglers.Load() }
+// OutdatedRuntimes returns the runtimes that are not on the newest root, as of the last check; none while there is one
+// root.
+func (a *Authority) OutdatedRuntimes() OutdatedRuntimes { return *a.outdated.Load() }
 
-// Err returns why the Secret is not what is in force, nil if it is. It has a Reason.
-func (a *Authority) Err() error {
+// LastError returns why the content of the Secret is not in force, nil if it is. It has a Reason.
+func (a *Authority) LastError() error {
 	if p := a.problem.Load(); p != nil {
 		return p
 	}
 	return nil
 }
 
-// Ready fails until there are roots. It is a check of package healthz.
+// Ready is a health check that fails until the roots were read.
 func (a *Authority) Ready(*http.Request) error {
-	if a.ring.Load() == nil {
-		return a.unknown()
+	if a.rootSet.Load() == nil {
+		return a.notReadError()
 	}
 	return nil
 }
 
-// unknown says why there are no roots.
-func (a *Authority) unknown() error {
-	if err := a.Err(); err != nil {
+// notReadError returns why there are no roots.
+func (a *Authority) notReadError() error {
+	if err := a.LastError(); err != nil {
 		return err
 	}
 	return &Error{Code: v1beta2.ReasonAuthorityNotReady, Message: fmt.Sprintf("the roots in Secret %s/%s are not read yet", a.Namespace, SecretName)}
 }
 
-// firstLook is how long a caller waits for the Secret to be read for the first time.
-const firstLook = 5 * time.Second
+// firstReadTimeout limits how long a caller waits for the first read of the Secret.
+const firstReadTimeout = 5 * time.Second
 
-// roots returns the roots. Right after the start it waits for them a little, so that the first callers do not fail for nothing.
-func (a *Authority) roots(ctx context.Context) (*ring, error) {
-	if a.ring.Load() == nil {
-		timer := time.NewTimer(firstLook)
+// roots returns the roots. Directly after the start it waits up to firstReadTimeout for them, so that the first callers
+// do not fail needlessly.
+func (a *Authority) roots(ctx context.Context) (*rootSet, error) {
+	if a.rootSet.Load() == nil {
+		timer := time.NewTimer(firstReadTimeout)
 		defer timer.Stop()
 		select {
 		case <-a.first:
@@ -331,15 +346,15 @@ func (a *Authority) roots(ctx context.Context) (*ring, error) {
 		case <-timer.C:
 		}
 	}
-	if r := a.ring.Load(); r != nil {
+	if r := a.rootSet.Load(); r != nil {
 		return r, nil
 	}
-	return nil, a.unknown()
+	return nil, a.notReadError()
 }
 
-// adopt puts roots in force.
-func (a *Authority) adopt(r *ring) {
-	before := a.ring.Swap(r)
+// use puts roots in force.
+func (a *Authority) use(r *rootSet) {
+	before := a.rootSet.Swap(r)
 	a.problem.Store(nil)
 	a.known()
 	metrics.AuthorityBroken.Set(0)
@@ -350,16 +365,17 @@ func (a *Authority) adopt(r *ring) {
 	}
 }
 
-// Issue implements [Issuer]: a certificate of the newest root, for client and server authentication. Each call makes a new key.
+// Issue implements [Issuer]: it returns a certificate of the newest root for client and server authentication. Each
+// call generates a new key.
 func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	r, err := a.roots(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
 	}
-	if err := admit(s, a.Hosts, a.Reserved); err != nil {
+	if err := checkSubject(s, a.Hosts, a.Reserved); err != nil {
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
 	}
-	pair, err := r.roots[0].issue(template{commonName: s.CommonName, hosts: runtimeHosts(s.DNSNames), uid: s.UID, now: a.Now(), life: a.Life})
+	pair, err := r.roots[0].issue(template{commonName: s.CommonName, hosts: runtimeHosts(s.DNSNames), uid: s.UID, now: a.Now(), lifetime: a.Lifetime})
 	if err != nil {
 		return nil, fmt.Errorf("issuing a certificate to %q: %w", s.CommonName, err)
 	}
@@ -367,12 +383,12 @@ func (a *Authority) Issue(ctx context.Context, s Subject) (*Certificate, error) 
 	return pair.certificate(r), nil
 }
 
-// Ingress returns a certificate for whoever ends TLS in front of the listener: for its hosts, as a server and nothing else. If the one that it
-// holds (PEM) will do, together with the roots that it holds, that is nil.
+// Ingress returns a server certificate for the proxy that terminates TLS in front of the listener, for the listener's
+// hosts. It returns nil if the certificate (PEM) and roots that the proxy has are still good.
 func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
-	r := a.ring.Load()
+	r := a.rootSet.Load()
 	if r == nil {
-		return nil, fmt.Errorf("issuing the certificate of the ingress: %w", a.unknown())
+		return nil, fmt.Errorf("issuing the certificate of the ingress: %w", a.notReadError())
 	}
 	signer := r.roots[r.indexOf(r.listener)]
 	if block, _ := pem.Decode(held); block != nil && bytes.Equal(ca, r.pem) {
@@ -381,91 +397,91 @@ func (a *Authority) Ingress(held, ca []byte) (*Certificate, error) {
 			return nil, nil
 		}
 	}
-	pair, err := signer.issue(template{commonName: protocol.ManagerName + "-ingress", servers: true, hosts: a.Hosts, now: a.Now(), life: a.Life})
+	pair, err := signer.issue(template{commonName: protocol.ManagerName + "-ingress", servers: true, hosts: a.Hosts, now: a.Now(), lifetime: a.Lifetime})
 	if err != nil {
 		return nil, fmt.Errorf("issuing the certificate of the ingress: %w", err)
 	}
 	return pair.certificate(r), nil
 }
 
-// admit refuses subjects that would be taken for somebody else: for the listener, at these hosts, or for one of its peers.
-func admit(s Subject, hosts, reserved []string) error {
+// checkSubject refuses subjects that could impersonate the listener, one of its hosts, or one of its peers.
+func checkSubject(s Subject, hosts, reserved []string) error {
 	switch {
 	case s.CommonName == "" || s.UID == "":
-		return refused("a runtime ID, or a name, and the UID of a Kyma are needed")
+		return refused("a runtime ID or name, and the UID of the Kyma, are required")
 	case s.CommonName == protocol.ManagerName || slices.Contains(reserved, s.CommonName):
-		return refused("this name is not for runtimes: correct the label %s of the Kyma", v1beta2.LabelRuntimeID)
+		return refused("this name is reserved: correct the label %s of the Kyma", v1beta2.LabelRuntimeID)
 	}
 	leaf := template{hosts: s.DNSNames}.names()
 	for _, host := range hosts {
 		if leaf.VerifyHostname(host) == nil {
-			return refused("%q, the address of the control plane, would be one of its names: correct the annotation %s of the Kyma", host, v1beta2.AnnotationSKRDomain)
+			return refused("%q is an address of the control plane: correct the annotation %s of the Kyma", host, v1beta2.AnnotationSKRDomain)
 		}
 	}
 	return nil
 }
 
-// Release implements [Issuer]. There is nothing to forget.
+// Release implements [Issuer]. Nothing is stored, so it does nothing.
 func (a *Authority) Release(context.Context, string) error { return nil }
 
-// Due implements [Issuer]: RenewBefore before the end, and up to RenewSpread earlier, which differs from certificate to certificate.
+// Due implements [Issuer]: RenewBefore before expiry, and up to RenewSpread earlier, different for each certificate.
 func (a *Authority) Due(h Held) time.Time { return due(h, a.RenewBefore, a.RenewSpread) }
 
-// due returns when a certificate is to be renewed.
+// due returns the time of renewal of a certificate.
 func due(h Held, before, spread time.Duration) time.Time {
 	sum := sha256.Sum256([]byte(h.Root + "/" + h.Serial))
 	share := float64(uint16(sum[0])<<8|uint16(sum[1])) / (1 << 16)
 	return h.NotAfter.Add(-before - time.Duration(share*float64(spread)))
 }
 
-// Stale implements [Issuer]. It is cheap. While the roots are not known nothing is stale, as nothing could be issued.
+// Stale implements [Issuer]. It is cheap. Before the roots were read nothing is stale, because nothing could be issued.
 func (a *Authority) Stale(h Held, mark time.Time) (bool, string) {
-	r := a.ring.Load()
+	r := a.rootSet.Load()
 	if r == nil {
 		return false, ""
 	}
 	newest, end := r.roots[0], a.Due(h)
 	if !h.NotAfter.Before(newest.certificate.NotAfter) {
-		end = h.NotAfter // a new one would not live longer
+		end = h.NotAfter // a new certificate would expire at the same time
 	}
 	return isStale(h, newest.fingerprint, r.digest, mark, a.Now(), end)
 }
 
-// isStale tells whether a certificate is to be replaced, and why.
+// isStale reports whether a certificate must be replaced, and why. The first row that applies:
 //
 //	1  there is none
 //	2  its root is not the newest
-//	3  the roots beside it are not the present ones
-//	4  it was issued before the mark, if that is not in the future
-//	5  it is due by its age
+//	3  its bundle of roots is not the current one
+//	4  it was issued before the mark, and the mark is not in the future
+//	5  it is due because of its age
 func isStale(h Held, newest, digest string, mark, now, due time.Time) (bool, string) {
 	switch {
 	case h == Held{}:
-		return true, "there is none"
+		return true, "there is no certificate"
 	case h.Root != newest:
 		return true, "there is a newer root"
 	case h.Bundle != digest:
-		return true, "the roots to trust are others"
+		return true, "the roots to trust have changed"
 	case isRevoked(h, mark, now):
 		return true, "it was issued before " + mark.UTC().Format(time.RFC3339)
 	case !now.Before(due):
-		return true, "it ends at " + h.NotAfter.UTC().Format(time.RFC3339)
+		return true, "it expires at " + h.NotAfter.UTC().Format(time.RFC3339)
 	}
 	return false, ""
 }
 
-// isRevoked tells whether the certificate was issued before the mark, to the second. A mark in the future would revoke what is issued
-// now, again and again, so it does not count yet.
+// isRevoked reports whether the certificate was issued before the mark, in seconds. A mark in the future is ignored: it
+// would revoke new certificates again and again.
 func isRevoked(h Held, mark, now time.Time) bool {
 	return !mark.IsZero() && !mark.After(now) && h.Issued.Before(mark.Truncate(time.Second))
 }
 
-// Serving returns the certificate of the listener, for servers and, as replicas talk to each other, clients. It is renewed by itself. It is
-// cheap unless it is being renewed.
+// Serving returns the certificate of the listener, for servers and, between replicas, for clients. It is renewed
+// automatically. It is cheap unless it is being renewed.
 func (a *Authority) Serving() (*tls.Certificate, error) {
-	r := a.ring.Load()
+	r := a.rootSet.Load()
 	if r == nil {
-		return nil, fmt.Errorf("issuing the certificate of the listener: %w", a.unknown())
+		return nil, fmt.Errorf("issuing the certificate of the listener: %w", a.notReadError())
 	}
 	if s := a.serving.Load(); s != nil && s.root == r.listener && a.Now().Before(s.due) {
 		return s.pair, nil
@@ -474,15 +490,15 @@ func (a *Authority) Serving() (*tls.Certificate, error) {
 	defer a.renewing.Unlock()
 	now := a.Now()
 	if s := a.serving.Load(); s != nil && s.root == r.listener && now.Before(s.due) {
-		return s.pair, nil // somebody was faster
+		return s.pair, nil // another goroutine was faster
 	}
 	signer := r.roots[r.indexOf(r.listener)]
-	pair, err := signer.issue(template{commonName: protocol.ManagerName, hosts: a.Hosts, now: now, life: a.Life})
+	pair, err := signer.issue(template{commonName: protocol.ManagerName, hosts: a.Hosts, now: now, lifetime: a.Lifetime})
 	if err != nil {
 		return nil, fmt.Errorf("issuing the certificate of the listener: %w", err)
 	}
 	left := pair.leaf.NotAfter.Sub(now)
-	s := &serving{pair: pair.tls(), root: signer.fingerprint, due: now.Add(min(left*2/3, a.Life-a.RenewBefore))}
+	s := &serving{pair: pair.tls(), root: signer.fingerprint, due: now.Add(min(left*2/3, a.Lifetime-a.RenewBefore))}
 	a.serving.Store(s)
 	return s.pair, nil
 }

@@ -67,7 +67,7 @@ func build(t *testing.T, o Options) *Authority {
 
 func pass(t *testing.T, a *Authority) {
 	t.Helper()
-	if err := a.pass(t.Context()); err != nil {
+	if err := a.sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -142,7 +142,7 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// TestHandshake shakes hands as agent and listener do, with the clock of the runtime wrong, for the life of the certificates.
+// TestHandshake shakes hands as agent and listener do, with the clock of the runtime wrong, for the lifetime of the certificates.
 func TestHandshake(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -154,7 +154,7 @@ func TestHandshake(t *testing.T) {
 		"Slow":            {"the certificates begin before they are issued", time.Hour, 0, false},
 		"VerySlow":        {"a day is as much as may be wrong", 23 * time.Hour, 0, false},
 		"Fast":            {"they end long after they are renewed", -time.Hour, 0, false},
-		"FastAtRenewal":   {"the last moment of renewal leaves a third of the life", -time.Hour, 7 * day * 2 / 3, false},
+		"FastAtRenewal":   {"the last moment of renewal leaves a third of the lifetime", -time.Hour, 7 * day * 2 / 3, false},
 		"SlowAtRenewal":   {"so it does for slow clocks", time.Hour, 7 * day * 2 / 3, false},
 		"Ended":           {"nobody renewed it, so the listener refuses it", 0, 7*day + time.Second, true},
 		"EndedByOurClock": {"the clock of the control plane decides about clients", time.Hour, 7*day + time.Second, true},
@@ -327,7 +327,7 @@ func TestServing(t *testing.T) {
 		clock.forward(6 * time.Hour)
 	}
 	if len(numbers) < 4 || len(numbers) > 6 {
-		t.Errorf("%d certificates in 21 days, of a life of 7 and renewed after two thirds", len(numbers))
+		t.Errorf("%d certificates in 21 days, of a lifetime of 7 and renewed after two thirds", len(numbers))
 	}
 }
 
@@ -363,7 +363,7 @@ func TestReplicas(t *testing.T) {
 		var wg sync.WaitGroup
 		for _, a := range replicas {
 			wg.Go(func() {
-				if err := a.pass(t.Context()); err != nil {
+				if err := a.sync(t.Context()); err != nil {
 					t.Error(err)
 				}
 			})
@@ -371,7 +371,7 @@ func TestReplicas(t *testing.T) {
 		wg.Wait()
 		for _, a := range replicas {
 			pass(t, a)
-			if a.ring.Load().digest != replicas[0].ring.Load().digest || a.ring.Load().listener != replicas[0].ring.Load().listener {
+			if a.rootSet.Load().digest != replicas[0].rootSet.Load().digest || a.rootSet.Load().listener != replicas[0].rootSet.Load().listener {
 				t.Error("the replicas do not agree")
 			}
 			if n := len(a.Roots()); n != want {
@@ -432,28 +432,28 @@ func TestBroken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			store := fake.NewClientBuilder().Build()
 			a := build(t, Options{Client: store})
-			before := a.ring.Load()
+			before := a.rootSet.Load()
 			var good map[string][]byte
 			alter(t, store, func(s *corev1.Secret) { good = maps.Clone(s.Data); s.Data = c.data(maps.Clone(s.Data)) })
 
-			err := a.pass(t.Context())
-			if reasonOf(err) != v1beta2.ReasonAuthorityBroken || reasonOf(a.Err()) != v1beta2.ReasonAuthorityBroken {
-				t.Fatalf("%s: got %v and %v", c.reason, err, a.Err())
+			err := a.sync(t.Context())
+			if reasonOf(err) != v1beta2.ReasonAuthorityBroken || reasonOf(a.LastError()) != v1beta2.ReasonAuthorityBroken {
+				t.Fatalf("%s: got %v and %v", c.reason, err, a.LastError())
 			}
 			if strings.Contains(err.Error(), "secret-key") || strings.Contains(err.Error(), "BEGIN") {
 				t.Errorf("the error shows what is in the Secret: %v", err)
 			}
-			if err := a.pass(t.Context()); err != nil {
+			if err := a.sync(t.Context()); err != nil {
 				t.Errorf("it is told again and again: %v", err)
 			}
-			if a.ring.Load() != before || handshake(a, issue(t, a), a.Now) != nil {
+			if a.rootSet.Load() != before || handshake(a, issue(t, a), a.Now) != nil {
 				t.Error("the former roots are not in force")
 			}
 			fresh, err := New(Options{Client: store, Namespace: namespace})
 			if err != nil {
 				t.Fatal(err)
 			}
-			_ = fresh.pass(t.Context())
+			_ = fresh.sync(t.Context())
 			if _, err := fresh.Issue(t.Context(), Subject{CommonName: "a", UID: "u"}); len(fresh.Roots()) > 0 || reasonOf(err) != v1beta2.ReasonAuthorityBroken {
 				t.Errorf("after a start: %d roots, %v", len(fresh.Roots()), err)
 			}
@@ -464,8 +464,8 @@ func TestBroken(t *testing.T) {
 			alter(t, store, func(s *corev1.Secret) { s.Data = good })
 			for _, each := range []*Authority{a, fresh} {
 				pass(t, each)
-				if each.Err() != nil || each.ring.Load().digest != before.digest {
-					t.Errorf("restored, but %v", each.Err())
+				if each.LastError() != nil || each.rootSet.Load().digest != before.digest {
+					t.Errorf("restored, but %v", each.LastError())
 				}
 			}
 		})
@@ -508,8 +508,8 @@ func TestRemovedByHand(t *testing.T) {
 		s.Data[KeyRoots], s.Data[KeyRootKeys] = firstPEM(s.Data[KeyRoots]), firstPEM(s.Data[KeyRootKeys])
 	})
 	pass(t, a)
-	if len(a.Roots()) != 1 || a.Err() != nil {
-		t.Fatalf("%d roots, %v", len(a.Roots()), a.Err())
+	if len(a.Roots()) != 1 || a.LastError() != nil {
+		t.Fatalf("%d roots, %v", len(a.Roots()), a.LastError())
 	}
 	if err := handshake(a, old, a.Now); err == nil {
 		t.Error("a certificate of the stolen root is believed")
@@ -553,10 +553,10 @@ func TestOptions(t *testing.T) {
 	}{
 		"NoClient":      {"nothing could be read", Options{Namespace: namespace}},
 		"NoNamespace":   {"nobody would know where", Options{Client: c}},
-		"RenewedAtOnce": {"each pass would issue another", Options{Client: c, Namespace: namespace, Life: time.Hour, RenewBefore: time.Hour}},
+		"RenewedAtOnce": {"each pass would issue another", Options{Client: c, Namespace: namespace, Lifetime: time.Hour, RenewBefore: time.Hour}},
 		"ShortOverlap":  {"the root would end before what it signed last", Options{Client: c, Namespace: namespace, Overlap: day}},
-		"LongOverlap":   {"each pass would make another root", Options{Client: c, Namespace: namespace, RootLife: 30 * day, Overlap: 30 * day}},
-		"Negative":      {"it makes no sense", Options{Client: c, Namespace: namespace, Life: -day}},
+		"LongOverlap":   {"each pass would make another root", Options{Client: c, Namespace: namespace, RootLifetime: 30 * day, Overlap: 30 * day}},
+		"Negative":      {"it makes no sense", Options{Client: c, Namespace: namespace, Lifetime: -day}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -575,7 +575,7 @@ func TestCertManagerOptions(t *testing.T) {
 	}{
 		"NoClient":      {"nothing could be read", CertManagerOptions{Namespace: namespace}},
 		"NoNamespace":   {"nobody would know where", CertManagerOptions{Client: c}},
-		"Short":         {"cert-manager does not issue such ones", CertManagerOptions{Client: c, Namespace: namespace, Life: time.Minute}},
+		"Short":         {"cert-manager does not issue such ones", CertManagerOptions{Client: c, Namespace: namespace, Lifetime: time.Minute}},
 		"RenewedAtOnce": {"each pass would ask for another", CertManagerOptions{Client: c, Namespace: namespace, RenewBefore: 60 * day}},
 		"Negative":      {"it makes no sense", CertManagerOptions{Client: c, Namespace: namespace, Interval: -day}},
 	}

@@ -25,64 +25,66 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Names of what cert-manager keeps.
+// Names of the objects of cert-manager.
 const (
-	// GatewaySecretName is that of the Secret of an Istio gateway. Its ca.crt, if it is there, has more roots to trust.
+	// GatewaySecretName is the name of the Secret of an Istio gateway. Its ca.crt, if present, contains more roots to
+	// trust.
 	GatewaySecretName = "klm-istio-gateway"
-	// ListenerName is the name of the Certificate, and Secret, of the listener.
+	// ListenerName is the name of the Certificate and the Secret of the listener.
 	ListenerName = "klm-watcher-listener"
-	// CertificateSuffix, after the name of a Kyma, is the name of the Certificate, and Secret, of its runtime.
+	// CertificateSuffix is appended to the name of a Kyma to name the Certificate and the Secret of its runtime.
 	CertificateSuffix = "-webhook-tls"
 )
 
-// issuerDelay is how long an issuer of cert-manager may go on with the former root.
+// issuerDelay is how long an issuer of cert-manager may still use the previous root.
 const issuerDelay = 5 * time.Minute
 
 // certificateKind is the kind of cert-manager's Certificate.
 var certificateKind = schema.GroupVersionKind{Group: "cert-manager.io", Version: "v1", Kind: "Certificate"}
 
-// CertManagerOptions say where cert-manager's objects are. Units are those of Go; zero is the default.
+// CertManagerOptions configure a CertManager. Zero selects the default of a field.
 type CertManagerOptions struct {
-	// Client reads and writes Certificates and their Secrets. It must have no cache.
+	// Client reads and writes Certificates and their Secrets. It must not have a cache.
 	Client client.Client
-	// Namespace is that of all objects.
+	// Namespace is the namespace of all objects.
 	Namespace string
 	// Issuer is the name of the Issuer, default klm-watcher-selfsigned. It must sign with the root in the Secret klm-watcher.
 	Issuer string
-	// IssuerKind is its kind: Issuer, the default, or ClusterIssuer.
+	// IssuerKind is its kind: Issuer (default) or ClusterIssuer.
 	IssuerKind string
-	// Hosts are the names and IP addresses that the listener is reached by. No runtime may have a certificate for one of them.
+	// Hosts are the names and IP addresses of the listener. No runtime can have a certificate for one of them.
 	Hosts []string
-	// Reserved are common names that no runtime may have, because the listener believes who has them.
+	// Reserved are common names that no runtime can have, because the listener trusts their owners.
 	Reserved []string
-	// Life is how long certificates are valid. Default 60 days.
-	Life time.Duration
-	// RenewBefore is how long before its end cert-manager renews a certificate. Default half of Life.
+	// Lifetime is the validity of certificates. Default 60 days.
+	Lifetime time.Duration
+	// RenewBefore is the time before expiry at which cert-manager renews a certificate. Default half of Lifetime.
 	RenewBefore time.Duration
-	// Interval is the time between two looks at the roots and the certificate of the listener. Default a minute.
+	// Interval is the time between two checks of the roots and of the certificate of the listener. Default a minute.
 	Interval time.Duration
-	// Log is told what goes wrong. The zero value is silence.
+	// Log receives problems. The zero value discards them.
 	Log logr.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
 
-// CertManager has cert-manager issue the certificates. It is a runnable of a controller-runtime manager.
+// CertManager issues certificates with cert-manager. It is a Runnable of a controller-runtime manager.
 //
-// Each Kyma has a Certificate, named after it, and cert-manager writes the Secret beside it. The root is the one that cert-manager
-// keeps in the Secret klm-watcher; to trust are that one and those in the bundle of the gateway. cert-manager replaces a root without
-// overlap: to have one, keep the former root in the bundle. The listener trusts former roots as long as the process lives, too.
+// Each Kyma has a Certificate named after it, and cert-manager writes the Secret for it. The root is the one in the
+// Secret klm-watcher, which cert-manager maintains; trusted are this root and those in the bundle of the gateway.
+// cert-manager replaces a root without overlap: for an overlap, keep the previous root in the bundle. The listener also
+// trusts previous roots as long as the process runs.
 type CertManager struct {
 	CertManagerOptions
 	notifier
 	trust   atomic.Pointer[bundle]          // nil until it was read
 	serving atomic.Pointer[tls.Certificate] // nil until there is one
-	problem atomic.Pointer[failure]         // of the last look, nil if it went well
+	problem atomic.Pointer[failure]         // of the last check, nil if there was none
 
-	declared bool // the Certificate of the listener was written; only for look
+	declared bool // the Certificate of the listener was applied; used by sync only
 }
 
-// bundle is what to trust.
+// bundle is the set of roots to trust.
 type bundle struct {
 	newest  string // fingerprint
 	handed  []*x509.Certificate
@@ -94,7 +96,7 @@ type bundle struct {
 // failure holds an error.
 type failure struct{ error }
 
-// NewCertManager returns an issuer that knows no roots yet. It makes no request.
+// NewCertManager returns an issuer that has not read its roots yet. It makes no request.
 func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	if o.Client == nil || o.Namespace == "" {
 		return nil, errors.New("building the issuer by cert-manager: it needs a client and a namespace")
@@ -105,11 +107,11 @@ func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	if o.IssuerKind == "" {
 		o.IssuerKind = "Issuer"
 	}
-	if o.Life == 0 {
-		o.Life = 60 * 24 * time.Hour
+	if o.Lifetime == 0 {
+		o.Lifetime = 60 * 24 * time.Hour
 	}
 	if o.RenewBefore == 0 {
-		o.RenewBefore = o.Life / 2
+		o.RenewBefore = o.Lifetime / 2
 	}
 	if o.Interval == 0 {
 		o.Interval = time.Minute
@@ -117,8 +119,8 @@ func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Life < time.Hour || o.RenewBefore < 0 || o.RenewBefore >= o.Life || o.Interval < 0 {
-		return nil, fmt.Errorf("building the issuer by cert-manager: certificates live %s and are renewed %s before their end: they must live an hour, and longer than that", o.Life, o.RenewBefore)
+	if o.Lifetime < time.Hour || o.RenewBefore < 0 || o.RenewBefore >= o.Lifetime || o.Interval < 0 {
+		return nil, fmt.Errorf("building the issuer by cert-manager: certificates live %s and are renewed %s before their end: they must live an hour, and longer than that", o.Lifetime, o.RenewBefore)
 	}
 	return &CertManager{CertManagerOptions: o, notifier: newNotifier()}, nil
 }
@@ -126,8 +128,8 @@ func NewCertManager(o CertManagerOptions) (*CertManager, error) {
 // NeedLeaderElection returns false: every replica verifies.
 func (c *CertManager) NeedLeaderElection() bool { return false }
 
-// Start looks after roots and the certificate of the listener until ctx ends. It never fails: what goes wrong is tried again, and told by
-// Err and in the log.
+// Start synchronises the roots and the certificate of the listener until ctx ends. It never fails: problems are
+// retried, logged and returned by LastError.
 func (c *CertManager) Start(ctx context.Context) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -138,7 +140,7 @@ func (c *CertManager) Start(ctx context.Context) error {
 		case <-timer.C:
 		}
 		after := c.Interval
-		if err := c.look(ctx); err != nil && ctx.Err() == nil {
+		if err := c.sync(ctx); err != nil && ctx.Err() == nil {
 			if former := c.problem.Swap(&failure{err}); former == nil || former.Error() != err.Error() {
 				c.Log.Error(err, "looking after the certificates of cert-manager; it is tried again")
 			}
@@ -150,26 +152,27 @@ func (c *CertManager) Start(ctx context.Context) error {
 	}
 }
 
-// Err returns what went wrong when it was looked last, nil if nothing did.
-func (c *CertManager) Err() error {
+// LastError returns the problem of the last check, nil if there was none.
+func (c *CertManager) LastError() error {
 	if p := c.problem.Load(); p != nil {
 		return p.error
 	}
 	return nil
 }
 
-// Ready fails until there are roots. It is a check of package healthz.
+// Ready is a health check that fails until the roots were read.
 func (c *CertManager) Ready(*http.Request) error {
 	if c.trust.Load() != nil {
 		return nil
 	}
-	if err := c.Err(); err != nil {
+	if err := c.LastError(); err != nil {
 		return err
 	}
 	return &Error{Code: v1beta2.ReasonAuthorityNotReady, Message: fmt.Sprintf("the root in Secret %s/%s is not read yet", c.Namespace, SecretName)}
 }
 
-// Roots returns the roots to trust, newest first; none while they are not known. It is cheap. The caller must not change them.
+// Roots returns the roots to trust, newest first, or none before they were read. It is cheap. The caller must not
+// modify them.
 func (c *CertManager) Roots() []*x509.Certificate {
 	if b := c.trust.Load(); b != nil {
 		return b.trusted
@@ -182,19 +185,19 @@ func (c *CertManager) Serving() (*tls.Certificate, error) {
 	if s := c.serving.Load(); s != nil {
 		return s, nil
 	}
-	if err := c.Err(); err != nil {
+	if err := c.LastError(); err != nil {
 		return nil, err
 	}
 	return nil, notReady("Certificate %s/%s of the listener is not issued yet", c.Namespace, ListenerName)
 }
 
-// look reads the roots, and the certificate of the listener.
-func (c *CertManager) look(ctx context.Context) error {
+// sync reads the roots and the certificate of the listener.
+func (c *CertManager) sync(ctx context.Context) error {
 	if err := c.readRoots(ctx); err != nil {
 		return err
 	}
 	if !c.declared {
-		if _, err := c.declare(ctx, ListenerName, protocol.ManagerName, c.Hosts); err != nil {
+		if _, err := c.applyCertificate(ctx, ListenerName, protocol.ManagerName, c.Hosts); err != nil {
 			return err
 		}
 		c.declared = true
@@ -204,7 +207,7 @@ func (c *CertManager) look(ctx context.Context) error {
 		return err
 	}
 	if secret == nil {
-		c.declared = false // perhaps somebody has deleted both
+		c.declared = false // both may have been deleted
 		return notReady("Secret %s/%s has no certificate for the listener yet: look at the Certificate of this name", c.Namespace, ListenerName)
 	}
 	pair, err := tls.X509KeyPair(secret.Data[corev1.TLSCertKey], secret.Data[corev1.TLSPrivateKeyKey])
@@ -215,7 +218,7 @@ func (c *CertManager) look(ctx context.Context) error {
 	return nil
 }
 
-// readRoots reads what to trust. While the Secret is broken, the former roots stay.
+// readRoots reads the roots to trust. While the Secret is broken, the previous roots stay in force.
 func (c *CertManager) readRoots(ctx context.Context) error {
 	root, err := c.secret(ctx, SecretName)
 	if err != nil {
@@ -257,7 +260,7 @@ func (c *CertManager) readRoots(ctx context.Context) error {
 	return nil
 }
 
-// appendRoots adds the roots that are CAs, not there yet and not past their end.
+// appendRoots appends those roots that are CAs, not expired and not yet in the list.
 func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certificate {
 	for _, r := range more {
 		if r.IsCA && now.Before(r.NotAfter) && !slices.ContainsFunc(all, r.Equal) {
@@ -267,8 +270,9 @@ func appendRoots(all, more []*x509.Certificate, now time.Time) []*x509.Certifica
 	return all
 }
 
-// Issue implements [Issuer]: it declares the Certificate of the Kyma and returns what cert-manager has issued for it, which may have been
-// returned before. If it is of an old root or older than s.NotBefore, cert-manager is asked to renew it.
+// Issue implements [Issuer]: it applies the Certificate of the Kyma and returns the certificate that cert-manager has
+// issued for it, possibly the same as before. If that is of an old root or older than s.NotBefore, it triggers a
+// renewal.
 func (c *CertManager) Issue(ctx context.Context, s Subject) (*Certificate, error) {
 	issued, err := c.issue(ctx, s)
 	if err != nil {
@@ -281,14 +285,14 @@ func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error
 	if s.Kyma == "" {
 		return nil, refused("the name of a Kyma is needed")
 	}
-	if err := admit(s, c.Hosts, c.Reserved); err != nil {
+	if err := checkSubject(s, c.Hosts, c.Reserved); err != nil {
 		return nil, err
 	}
 	if err := c.readRoots(ctx); err != nil {
 		return nil, err
 	}
 	name := s.Kyma + CertificateSuffix
-	declared, err := c.declare(ctx, name, s.CommonName, runtimeHosts(s.DNSNames))
+	declared, err := c.applyCertificate(ctx, name, s.CommonName, runtimeHosts(s.DNSNames))
 	if err != nil {
 		return nil, err
 	}
@@ -321,7 +325,7 @@ func (c *CertManager) issue(ctx context.Context, s Subject) (*Certificate, error
 	}, nil
 }
 
-// signerOf returns the fingerprint of the root that a certificate is verified with, "" if there is none.
+// signerOf returns the fingerprint of the root that verifies a certificate, "" if there is none.
 func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) string {
 	between := x509.NewCertPool()
 	for _, der := range pair.Certificate[1:] {
@@ -339,12 +343,12 @@ func signerOf(pair *tls.Certificate, roots []*x509.Certificate, now time.Time) s
 	return ""
 }
 
-// declare writes the Certificate as it shall be and returns it as it is.
-func (c *CertManager) declare(ctx context.Context, name, commonName string, hosts []string) (*unstructured.Unstructured, error) {
+// applyCertificate applies the desired Certificate and returns the object as stored.
+func (c *CertManager) applyCertificate(ctx context.Context, name, commonName string, hosts []string) (*unstructured.Unstructured, error) {
 	t := template{hosts: hosts}.names()
 	spec := map[string]any{
 		"secretName": name, "commonName": commonName,
-		"duration": c.Life.String(), "renewBefore": c.RenewBefore.String(),
+		"duration": c.Lifetime.String(), "renewBefore": c.RenewBefore.String(),
 		"usages":     []any{"digital signature", "key encipherment", "server auth", "client auth"},
 		"privateKey": map[string]any{"algorithm": "ECDSA", "size": int64(256), "rotationPolicy": "Always"},
 		"issuerRef":  map[string]any{"name": c.Issuer, "kind": c.IssuerKind, "group": certificateKind.Group},
@@ -385,7 +389,7 @@ func toAny(from []string) []any {
 	return all
 }
 
-// conditionOf tells whether a condition holds for the present spec, and what it says.
+// conditionOf reports whether a condition is true for the current spec, with its message.
 func conditionOf(o *unstructured.Unstructured, kind string) (holds bool, message string) {
 	for _, c := range conditionsOf(o) {
 		if c.Type != kind {
@@ -406,12 +410,13 @@ func conditionsOf(o *unstructured.Unstructured) []metav1.Condition {
 	}
 	fields, _, _ := unstructured.NestedMap(o.Object, "status")
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &status); err != nil {
-		return nil // then it says nothing that we understand
+		return nil // the status is not in a known form
 	}
 	return status.Conditions
 }
 
-// renew asks cert-manager for another certificate, as its command line does, unless it is at it. It returns an error that says so.
+// renew triggers a renewal by cert-manager, as its command line does, unless one is in progress. It always returns an
+// error that explains the wait.
 func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) error {
 	waiting := notReady("Certificate %s/%s is being renewed", c.Namespace, o.GetName())
 	if issuing, _ := conditionOf(o, "Issuing"); issuing {
@@ -438,7 +443,7 @@ func (c *CertManager) renew(ctx context.Context, o *unstructured.Unstructured) e
 	return waiting
 }
 
-// secret reads a Secret, nil if it is not there.
+// secret reads a Secret, nil if it does not exist.
 func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, error) {
 	s := &corev1.Secret{}
 	err := c.Client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, s)
@@ -451,7 +456,7 @@ func (c *CertManager) secret(ctx context.Context, name string) (*corev1.Secret, 
 	return s, nil
 }
 
-// Stale implements [Issuer]. It is cheap. While the roots are not known nothing is stale.
+// Stale implements [Issuer]. It is cheap. Before the roots were read nothing is stale.
 func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
 	b := c.trust.Load()
 	if b == nil {
@@ -460,12 +465,12 @@ func (c *CertManager) Stale(h Held, mark time.Time) (bool, string) {
 	return isStale(h, b.newest, b.digest, mark, c.Now(), c.Due(h))
 }
 
-// Due implements [Issuer]: a little after cert-manager renews it, a moment that differs from certificate to certificate.
+// Due implements [Issuer]: shortly after cert-manager renews the certificate, at a different time for each certificate.
 func (c *CertManager) Due(h Held) time.Time {
 	return due(h, c.RenewBefore-c.RenewBefore/6, c.RenewBefore/6)
 }
 
-// Release implements [Issuer]: it deletes the Certificate of the Kyma, and its Secret, which cert-manager would leave.
+// Release implements [Issuer]: it deletes the Certificate of the Kyma, and its Secret, which cert-manager would keep.
 func (c *CertManager) Release(ctx context.Context, kyma string) error {
 	certificate := &unstructured.Unstructured{}
 	certificate.SetGroupVersionKind(certificateKind)

@@ -33,16 +33,16 @@ type root struct {
 	fingerprint string
 }
 
-// newRoot makes a root that is valid until now+life. It begins before any certificate that it may sign, even if the clock of the replica
-// that signs is behind.
-func newRoot(now time.Time, life time.Duration) (root, error) {
+// newRoot creates a root that is valid until now+lifetime. Its validity begins before that of any certificate that it
+// may sign, even if the clock of the signing replica is behind.
+func newRoot(now time.Time, lifetime time.Duration) (root, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return root{}, fmt.Errorf("making a root: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: serial(), Subject: pkix.Name{CommonName: "lifecycle-manager watcher CA " + now.UTC().Format(time.DateTime)},
-		NotBefore: now.Add(-2 * protocol.BackdatePeriod), NotAfter: now.Add(life),
+		NotBefore: now.Add(-2 * protocol.BackdatePeriod), NotAfter: now.Add(lifetime),
 		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true, KeyUsage: x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
@@ -56,16 +56,16 @@ func newRoot(now time.Time, life time.Duration) (root, error) {
 	return root{certificate, key, protocol.Fingerprint(certificate)}, nil
 }
 
-// serial returns a random number of 127 bits.
+// serial returns a random serial number of 127 bits.
 func serial() *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		panic(err) // the system's source of randomness does not fail
+		panic(err) // the random source of the system does not fail
 	}
 	return n.Add(n, big.NewInt(1))
 }
 
-// runtimeHosts are the names in the certificate of a runtime: its own, and those of the agent's Service in it.
+// runtimeHosts returns the names in the certificate of a runtime: its own, and those of the agent's Service.
 func runtimeHosts(names []string) []string {
 	return append(slices.Clone(names), AgentHost, AgentHost+".cluster.local")
 }
@@ -73,17 +73,17 @@ func runtimeHosts(names []string) []string {
 // AgentHost is the name by which the API server of a runtime reaches the agent.
 const AgentHost = "skr-webhook.kyma-system.svc"
 
-// template is what a certificate shall say.
+// template describes a certificate to issue.
 type template struct {
 	commonName string
 	uid        string // "" for the listener
 	servers    bool   // only for servers
 	hosts      []string
 	now        time.Time
-	life       time.Duration
+	lifetime   time.Duration
 }
 
-// names returns a certificate that has nothing but the hosts, each once.
+// names returns a certificate template with the hosts only, each once.
 func (t template) names() *x509.Certificate {
 	leaf := &x509.Certificate{}
 	for _, host := range t.hosts {
@@ -106,7 +106,7 @@ type pair struct {
 	by   string
 }
 
-// issue makes a key and a certificate for it. It ends with the root at the latest.
+// issue generates a key and a certificate for it, which expires no later than the root.
 func (r root) issue(t template) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -114,7 +114,7 @@ func (r root) issue(t template) (*pair, error) {
 	}
 	leaf := t.names()
 	leaf.SerialNumber, leaf.Subject = serial(), pkix.Name{CommonName: t.commonName}
-	leaf.NotBefore, leaf.NotAfter = t.now.Add(-protocol.BackdatePeriod), t.now.Add(t.life)
+	leaf.NotBefore, leaf.NotAfter = t.now.Add(-protocol.BackdatePeriod), t.now.Add(t.lifetime)
 	leaf.BasicConstraintsValid, leaf.KeyUsage = true, x509.KeyUsageDigitalSignature
 	leaf.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
 	if t.servers {
@@ -128,10 +128,10 @@ func (r root) issue(t template) (*pair, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, leaf, r.certificate, key.Public(), r.key)
 	if err != nil {
-		return nil, refused("its names cannot be in a certificate: %v", err)
+		return nil, refused("its names are not allowed in a certificate: %v", err)
 	}
 	if leaf, err = x509.ParseCertificate(der); err != nil {
-		return nil, refused("its names cannot be in a certificate: %v", err)
+		return nil, refused("its names are not allowed in a certificate: %v", err)
 	}
 	raw, err := encodeKey(key)
 	if err != nil {
@@ -140,15 +140,15 @@ func (r root) issue(t template) (*pair, error) {
 	return &pair{leaf: leaf, key: key, raw: raw, pem: encodePEM(pemCertificate, der), by: r.fingerprint}, nil
 }
 
-// certificate is the pair for its owner, with what he shall trust.
-func (p *pair) certificate(r *ring) *Certificate {
+// certificate returns the pair with the roots to trust.
+func (p *pair) certificate(r *rootSet) *Certificate {
 	return &Certificate{
 		PEM: p.pem, Key: p.raw, CA: r.pem, Root: p.by, Serial: p.leaf.SerialNumber.Text(16),
 		Issued: p.leaf.NotBefore.Add(protocol.BackdatePeriod), NotAfter: p.leaf.NotAfter,
 	}
 }
 
-// tls is the pair for a TLS server or client.
+// tls returns the pair for a TLS server or client.
 func (p *pair) tls() *tls.Certificate {
 	return &tls.Certificate{Certificate: [][]byte{p.leaf.Raw}, PrivateKey: p.key, Leaf: p.leaf}
 }

@@ -7,28 +7,30 @@ import (
 	"time"
 )
 
-// maxRoots bounds how many roots there are on demand: each is in the bundle of every runtime. Roots that are due for their age come anyway.
+// maxRoots limits the roots that are created on request: each is in the bundle of every runtime. A root that must be
+// replaced because of its age is created anyway.
 const maxRoots = 5
 
-// situation is what the next ring depends on beside the present one.
-type situation struct {
+// rotationInput is the input of a decision besides the current roots.
+type rotationInput struct {
 	now                     time.Time
 	rootLife, overlap, keep time.Duration
-	request                 string              // rotate on demand: done once for each value
-	seen                    map[string][]string // see Options.Seen
+	request                 string              // rotate on demand, once for each value
+	seen                    map[string][]string // see Options.RuntimesByRoot
 	known                   bool
 }
 
-// next returns the ring that follows, which is r itself if nothing is to be done, and what was done. r is nil if there is none yet.
+// next returns the next set of roots and a description of what was done. It returns r itself if nothing is to be done.
+// r is nil if there is none yet.
 //
-//	1  roots that have ended go
-//	2  a root is made: there is none, the newest ends within the overlap, or somebody asks for it and there are less than maxRoots
-//	3  the listener is on the oldest root that a runtime is seen on, or on the newest if there is none. It goes to a newer one only if
-//	   something is known of every runtime; if nothing is known of any, it stays.
-//	4  roots older than that of the listener go, when it has been so for a while and something is known of every runtime
-func (r *ring) next(s situation) (*ring, []string, error) {
+//	1  remove roots that have expired
+//	2  create a root: there is none, the newest expires within the overlap, or a request asks for it and there are fewer than maxRoots
+//	3  the listener uses the oldest root that a runtime connects with, or the newest if there is none. It moves to a newer one only if
+//	   the root of every runtime is known; if none is known, it stays
+//	4  remove roots older than that of the listener after the settle period, if the root of every runtime is known
+func (r *rootSet) next(s rotationInput) (*rootSet, []string, error) {
 	if r == nil {
-		r = &ring{}
+		r = &rootSet{}
 	}
 	var roots []root
 	var done []string
@@ -36,21 +38,21 @@ func (r *ring) next(s situation) (*ring, []string, error) {
 		if s.now.Before(o.certificate.NotAfter) {
 			roots = append(roots, o)
 		} else {
-			done = append(done, "root "+o.fingerprint+" has ended")
+			done = append(done, "root "+o.fingerprint+" has expired")
 		}
 	}
 	rotated := r.rotated
-	why := r.wanted(roots, s)
+	why := r.rootNeeded(roots, s)
 	if why != "" { // 2
 		made, err := newRoot(s.now, s.rootLife)
 		if err != nil {
 			return nil, nil, err
 		}
 		roots = append([]root{made}, roots...)
-		done = append(done, fmt.Sprintf("root %s was made: %s", made.fingerprint, why))
-		rotated = cmp.Or(s.request, rotated) // whatever the cause, the request is met
+		done = append(done, fmt.Sprintf("root %s was created: %s", made.fingerprint, why))
+		rotated = cmp.Or(s.request, rotated) // whatever the cause, the request is fulfilled
 	}
-	next := newRing(roots, r.listener, r.since, rotated)
+	next := newRootSet(roots, r.listener, r.since, rotated)
 	if next.listener != r.listener {
 		next.since = s.now.Truncate(time.Second)
 	}
@@ -61,36 +63,36 @@ func (r *ring) next(s situation) (*ring, []string, error) {
 	at := next.indexOf(next.listener)
 	if at+1 < len(roots) && s.complete() && s.now.Sub(next.since) >= s.keep { // 4
 		for _, o := range roots[at+1:] {
-			done = append(done, "root "+o.fingerprint+" was dropped: no runtime is on it")
+			done = append(done, "root "+o.fingerprint+" was removed: no runtime uses it")
 		}
-		next = newRing(slices.Clone(roots[:at+1]), next.listener, next.since, rotated)
+		next = newRootSet(slices.Clone(roots[:at+1]), next.listener, next.since, rotated)
 	}
-	if len(r.roots) > 0 && next.same(r) {
+	if len(r.roots) > 0 && next.equal(r) {
 		return r, nil, nil
 	}
 	return next, done, nil
 }
 
-// wanted says why a root is to be made, "" if none is. The roots are those of the ring that have not ended.
-func (r *ring) wanted(roots []root, s situation) string {
+// rootNeeded returns why a root must be created, "" if none must. The roots are those of the set that have not expired.
+func (r *rootSet) rootNeeded(roots []root, s rotationInput) string {
 	switch {
 	case len(r.roots) == 0:
 		return "there was none"
 	case len(roots) == 0:
 		return "none was left"
 	case roots[0].certificate.NotAfter.Sub(s.now) < s.overlap:
-		return "the one before ends at " + roots[0].certificate.NotAfter.UTC().Format(time.RFC3339)
+		return "the previous one expires at " + roots[0].certificate.NotAfter.UTC().Format(time.RFC3339)
 	case s.request != "" && s.request != r.rotated && len(roots) < maxRoots:
-		return fmt.Sprintf("it was asked for (%q)", s.request)
+		return fmt.Sprintf("it was requested (%q)", s.request)
 	}
 	return ""
 }
 
-// complete tells whether something is known of every runtime.
-func (s situation) complete() bool { return s.known && len(s.seen[""]) == 0 }
+// complete reports whether the root of every runtime is known.
+func (s rotationInput) complete() bool { return s.known && len(s.seen[""]) == 0 }
 
 // listenerAt returns the index of the root that signs for the listener.
-func (r *ring) listenerAt(s situation) int {
+func (r *rootSet) listenerAt(s rotationInput) int {
 	present, oldest := r.indexOf(r.listener), 0
 	if !s.known {
 		return present
@@ -106,8 +108,8 @@ func (r *ring) listenerAt(s situation) int {
 	return oldest
 }
 
-// stragglers returns who is not on the newest root.
-func (r *ring) stragglers(s situation) Stragglers {
+// outdated returns the runtimes that are not on the newest root.
+func (r *rootSet) outdated(s rotationInput) OutdatedRuntimes {
 	var names []string
 	for root, on := range s.seen {
 		if root != r.roots[0].fingerprint {
@@ -115,8 +117,8 @@ func (r *ring) stragglers(s situation) Stragglers {
 		}
 	}
 	slices.Sort(names)
-	return Stragglers{Count: len(names), Names: slices.Clone(names[:min(len(names), maxNames)])}
+	return OutdatedRuntimes{Count: len(names), Names: slices.Clone(names[:min(len(names), maxOutdatedNames)])}
 }
 
-// maxNames is how many stragglers are named.
-const maxNames = 10
+// maxOutdatedNames limits the runtimes that are named.
+const maxOutdatedNames = 10

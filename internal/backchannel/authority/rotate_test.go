@@ -117,9 +117,9 @@ func TestRotation(t *testing.T) {
 			var want, got []string
 			d := newDrawing(t)
 			for line := range strings.Lines(strings.TrimSpace(c.rows)) {
-				situation, state, _ := strings.Cut(line, "|")
-				want = append(want, strings.Join(strings.Fields(situation+"| "+state), " "))
-				got = append(got, strings.Join(strings.Fields(situation), " ")+" | "+d.step(strings.Fields(situation)))
+				rotationInput, state, _ := strings.Cut(line, "|")
+				want = append(want, strings.Join(strings.Fields(rotationInput+"| "+state), " "))
+				got = append(got, strings.Join(strings.Fields(rotationInput), " ")+" | "+d.step(strings.Fields(rotationInput)))
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
@@ -143,8 +143,8 @@ func newDrawing(t *testing.T) *drawing {
 	d := &drawing{T: t, clock: newClock(), names: map[string]string{"?": ""}}
 	d.start = d.clock.now
 	a, err := New(Options{
-		Client: fake.NewClientBuilder().Build(), Namespace: namespace, Now: d.clock.Now, Settle: time.Hour,
-		Seen: func() (map[string][]string, bool) { return d.seen, d.known },
+		Client: fake.NewClientBuilder().Build(), Namespace: namespace, Now: d.clock.Now, SettlePeriod: time.Hour,
+		RuntimesByRoot: func() (map[string][]string, bool) { return d.seen, d.known },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -153,7 +153,7 @@ func newDrawing(t *testing.T) *drawing {
 	return d
 }
 
-// step brings the situation about and returns what is in force then.
+// step brings the rotationInput about and returns what is in force then.
 func (d *drawing) step(words []string) string {
 	days, err := strconv.ParseFloat(words[0], 64)
 	if err != nil {
@@ -192,9 +192,9 @@ func (d *drawing) step(words []string) string {
 	}
 	pass(d.T, d.a)
 	pass(d.T, d.a) // a request that had to wait is done in the pass after the one that made room
-	before := d.a.ring.Load()
+	before := d.a.rootSet.Load()
 	pass(d.T, d.a)
-	if d.a.ring.Load().digest != before.digest || d.a.ring.Load().listener != before.listener {
+	if d.a.rootSet.Load().digest != before.digest || d.a.rootSet.Load().listener != before.listener {
 		d.Errorf("day %s: it goes on although nothing happens", words[0])
 	}
 	return d.draw()
@@ -202,7 +202,7 @@ func (d *drawing) step(words []string) string {
 
 func (d *drawing) draw() string {
 	all := ""
-	r := d.a.ring.Load()
+	r := d.a.rootSet.Load()
 	for _, o := range slices.Backward(r.roots) {
 		all = d.letter(o.fingerprint) + all
 	}
@@ -220,7 +220,7 @@ func (d *drawing) draw() string {
 			listener = d.letter(o.fingerprint)
 		}
 	}
-	return fmt.Sprintf("%s %s %s %d", all, d.letter(c.Root), listener, d.a.Stragglers().Count)
+	return fmt.Sprintf("%s %s %s %d", all, d.letter(c.Root), listener, d.a.OutdatedRuntimes().Count)
 }
 
 // letter names a root; new ones get the next letter.
@@ -245,11 +245,11 @@ func TestStragglersAreNamed(t *testing.T) {
 		d.seen[d.names["A"]] = append(d.seen[d.names["A"]], fmt.Sprintf("runtime-%02d", 29-i))
 	}
 	pass(t, d.a)
-	want := Stragglers{Count: 31}
+	want := OutdatedRuntimes{Count: 31}
 	for i := range 10 {
 		want.Names = append(want.Names, fmt.Sprintf("runtime-%02d", i))
 	}
-	if diff := cmp.Diff(want, d.a.Stragglers()); diff != "" {
+	if diff := cmp.Diff(want, d.a.OutdatedRuntimes()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
@@ -277,7 +277,7 @@ func liveThrough(t *testing.T, random *rand.Rand) {
 	d.step([]string{"0"})
 	var fleet []*member
 	d.known = true
-	d.a.Seen = func() (map[string][]string, bool) {
+	d.a.RuntimesByRoot = func() (map[string][]string, bool) {
 		seen := map[string][]string{}
 		for _, m := range fleet {
 			if m.has != nil {
@@ -323,7 +323,7 @@ func (d *drawing) visit(m *member, random *rand.Rand) int {
 		return 0 // neither can we deliver nor does it speak
 	}
 	hands := 0
-	ours := m.has != nil && d.a.ring.Load().indexOf(m.has.Root) >= 0
+	ours := m.has != nil && d.a.rootSet.Load().indexOf(m.has.Root) >= 0
 	if ours && d.clock.now.Add(time.Hour).Before(m.has.NotAfter) {
 		if err := d.verify(m); err != nil {
 			d.Errorf("%s with a certificate of root %s, clock off by %s: %v", m.name, d.letter(m.has.Root), m.clock, err)
@@ -365,11 +365,11 @@ func (d *drawing) verify(m *member) error {
 	return errors.Join(here, there)
 }
 
-// TestNextIsPure: the ring that was is not touched by the one that follows.
+// TestNextIsPure: the rootSet that was is not touched by the one that follows.
 func TestNextIsPure(t *testing.T) {
 	now := newClock().now
-	s := situation{now: now, rootLife: 180 * day, overlap: 45 * day}
-	first, _, err := (*ring)(nil).next(s)
+	s := rotationInput{now: now, rootLife: 180 * day, overlap: 45 * day}
+	first, _, err := (*rootSet)(nil).next(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -380,6 +380,6 @@ func TestNextIsPure(t *testing.T) {
 		t.Fatalf("%v, %q", err, done)
 	}
 	if first.digest != before || len(first.roots) != len(roots) || first.rotated != "" {
-		t.Error("the former ring has changed")
+		t.Error("the former rootSet has changed")
 	}
 }

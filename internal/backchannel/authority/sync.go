@@ -21,13 +21,14 @@ import (
 )
 
 const (
-	retryInterval = 2 * time.Second // after a pass that failed
-	attempts      = 5               // of one pass, when other replicas write too
+	retryInterval = 2 * time.Second // after a failed sync
+	attempts      = 5               // of one sync, when other replicas write too
 )
 
-// Start keeps the roots until ctx ends. It never fails: what goes wrong is tried again, and told by Err and in the log.
+// Start synchronises the roots with the Secret until ctx ends. It never fails: problems are retried, logged and
+// returned by LastError.
 func (a *Authority) Start(ctx context.Context) error {
-	changed := a.follow(ctx)
+	changed := a.watchSecret(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	told := ""
@@ -39,10 +40,10 @@ func (a *Authority) Start(ctx context.Context) error {
 		case <-timer.C:
 		}
 		after, failed := a.Interval, ""
-		if err := a.pass(ctx); err != nil && ctx.Err() == nil {
+		if err := a.sync(ctx); err != nil && ctx.Err() == nil {
 			after, failed = min(after, retryInterval), err.Error()
 			if failed != told {
-				a.Log.Error(err, "keeping the roots of the certificate authority; it is tried again")
+				a.Log.Error(err, "cannot synchronise the roots of the certificate authority, retrying")
 			}
 		}
 		told = failed
@@ -50,13 +51,14 @@ func (a *Authority) Start(ctx context.Context) error {
 	}
 }
 
-// follow returns a channel that tells of changes of the Secret. The watch is for its metadata only, so no key is in a second place.
-func (a *Authority) follow(ctx context.Context) <-chan struct{} {
+// watchSecret returns a channel that signals changes of the Secret. It watches metadata only, so that no other copy of
+// the keys exists.
+func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	tell := func() {
 		select {
 		case changed <- struct{}{}:
-		default: // told already
+		default: // a signal is pending
 		}
 	}
 	list := func() *metav1.PartialObjectMetadataList {
@@ -79,7 +81,7 @@ func (a *Authority) follow(ctx context.Context) <-chan struct{} {
 	_, informer := toolscache.NewInformerWithOptions(toolscache.InformerOptions{
 		ListerWatcher: toolscache.ToListWatcherWithWatchListSemantics(lw, a.Client),
 		ObjectType:    &metav1.PartialObjectMetadata{},
-		Logger:        new(klog.LoggerWithName(logr.Discard(), "authority")), // a pass that fails for the same cause tells it
+		Logger:        new(klog.LoggerWithName(logr.Discard(), "authority")), // sync fails for the same cause and logs it
 		Handler: toolscache.ResourceEventHandlerFuncs{
 			AddFunc:    func(any) { tell() },
 			UpdateFunc: func(any, any) { tell() },
@@ -90,18 +92,18 @@ func (a *Authority) follow(ctx context.Context) <-chan struct{} {
 	return changed
 }
 
-// pass reads the Secret, does what is to be done, writes it if that changes it, and puts it in force.
-func (a *Authority) pass(ctx context.Context) error {
+// sync reads the Secret, decides what to change, writes it if necessary, and puts it in force.
+func (a *Authority) sync(ctx context.Context) error {
 	for attempt := 1; ; attempt++ {
-		again, err := a.try(ctx)
+		again, err := a.trySync(ctx)
 		if err == nil || !again || attempt == attempts {
 			return err
 		}
 	}
 }
 
-// try is one attempt of a pass. again says that another replica was faster.
-func (a *Authority) try(ctx context.Context) (again bool, err error) {
+// trySync is one attempt of sync. again reports that another replica was faster.
+func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	key := client.ObjectKey{Namespace: a.Namespace, Name: SecretName}
 	secret := &corev1.Secret{}
 	err = a.Client.Get(ctx, key, secret)
@@ -109,19 +111,19 @@ func (a *Authority) try(ctx context.Context) (again bool, err error) {
 	if err != nil && !missing {
 		return false, fmt.Errorf("reading Secret %s with the roots: %w", key, err)
 	}
-	present := a.ring.Load() // if somebody deleted the Secret, it is written again
+	present := a.rootSet.Load() // a deleted Secret is written again
 	if !missing {
 		if present, err = read(secret); err != nil {
-			return false, a.broken(key, err)
+			return false, a.noteBroken(key, err)
 		}
 	}
-	s := a.situation(present, secret)
+	s := a.rotationInput(present, secret)
 	next, done, err := present.next(s)
 	if err != nil {
 		return false, fmt.Errorf("rotating the roots: %w", err)
 	}
 	if missing {
-		done = append(done, "the Secret was not there")
+		done = append(done, "the Secret did not exist")
 		err = a.create(ctx, key, next)
 	} else if next != present {
 		err = a.update(ctx, secret, next)
@@ -133,23 +135,24 @@ func (a *Authority) try(ctx context.Context) (again bool, err error) {
 	for _, what := range done {
 		a.Log.Info("the roots of the certificate authority have changed", "what", what)
 	}
-	a.adopt(next)
-	stragglers := next.stragglers(s)
-	a.stragglers.Store(&stragglers)
-	metrics.AuthorityStragglers.Set(float64(stragglers.Count))
+	a.use(next)
+	outdated := next.outdated(s)
+	a.outdated.Store(&outdated)
+	metrics.AuthorityStragglers.Set(float64(outdated.Count))
 	return false, nil
 }
 
-// situation returns what the next ring depends on. The fleet is looked at only if there are more roots than one, or will be.
-func (a *Authority) situation(present *ring, secret *corev1.Secret) situation {
-	s := situation{now: a.Now(), rootLife: a.RootLife, overlap: a.Overlap, keep: a.Settle, request: secret.Annotations[v1beta2.AnnotationRotateRoot]}
-	if a.Seen != nil && present != nil && (len(present.roots) > 1 || present.wanted(present.roots, s) != "") {
-		s.seen, s.known = a.Seen()
+// rotationInput returns the input of the next decision. The fleet is inspected only if there is more than one root, or
+// will be.
+func (a *Authority) rotationInput(present *rootSet, secret *corev1.Secret) rotationInput {
+	s := rotationInput{now: a.Now(), rootLife: a.RootLifetime, overlap: a.Overlap, keep: a.SettlePeriod, request: secret.Annotations[v1beta2.AnnotationRotateRoot]}
+	if a.RuntimesByRoot != nil && present != nil && (len(present.roots) > 1 || present.rootNeeded(present.roots, s) != "") {
+		s.seen, s.known = a.RuntimesByRoot()
 	}
 	return s
 }
 
-func (a *Authority) create(ctx context.Context, key client.ObjectKey, r *ring) error {
+func (a *Authority) create(ctx context.Context, key client.ObjectKey, r *rootSet) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}, Type: corev1.SecretTypeOpaque}
 	if err := r.write(secret); err != nil {
 		return err
@@ -157,16 +160,16 @@ func (a *Authority) create(ctx context.Context, key client.ObjectKey, r *ring) e
 	return a.Client.Create(ctx, secret)
 }
 
-// update writes the ring, unless somebody else has written the Secret since it was read.
-func (a *Authority) update(ctx context.Context, secret *corev1.Secret, r *ring) error {
+// update writes the roots unless the Secret has changed since it was read.
+func (a *Authority) update(ctx context.Context, secret *corev1.Secret, r *rootSet) error {
 	if err := r.write(secret); err != nil {
 		return err
 	}
 	return a.Client.Update(ctx, secret)
 }
 
-// broken notes that the Secret cannot be understood. It returns an error only if that is new.
-func (a *Authority) broken(key client.ObjectKey, cause error) error {
+// noteBroken records that the Secret cannot be parsed. It returns an error only if that is new.
+func (a *Authority) noteBroken(key client.ObjectKey, cause error) error {
 	e := &Error{Code: v1beta2.ReasonAuthorityBroken, Message: fmt.Sprintf(
 		"Secret %s with the roots of the certificate authority is broken (%v): restore it, or delete it to have it written again", key, cause)}
 	former := a.problem.Swap(e)

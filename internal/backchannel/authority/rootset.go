@@ -19,27 +19,28 @@ import (
 
 // Keys of the Secret with the roots. Both are PEM with the newest root first, in the same order.
 const (
-	// KeyRoots has the certificates of the roots. It is what a proxy that verifies runtimes has to trust.
+	// KeyRoots contains the certificates of the roots. A proxy that verifies runtimes must trust them.
 	KeyRoots = "ca.crt"
-	// KeyRootKeys has their private keys.
+	// KeyRootKeys contains their private keys.
 	KeyRootKeys = "ca.key"
 )
 
-// ring is the content of the Secret. It is not changed once made.
-type ring struct {
+// rootSet is the content of the Secret. It is immutable.
+type rootSet struct {
 	roots    []root    // newest first, at least one
 	listener string    // the fingerprint of the root that signs for the listener: one of roots
 	since    time.Time // since when, to the second
-	rotated  string    // the request that was done last
+	rotated  string    // the value of the last request that was executed
 
 	certificates []*x509.Certificate // of roots
 	pem          []byte              // of certificates
 	digest       string              // of pem
 }
 
-// newRing returns a ring of roots. If none of them is that of the listener, it is the oldest, which all trust.
-func newRing(roots []root, listener string, since time.Time, rotated string) *ring {
-	r := &ring{roots: roots, listener: listener, since: since, rotated: rotated}
+// newRootSet returns a set of roots. If none of them is that of the listener, the oldest is used, which all runtimes
+// trust.
+func newRootSet(roots []root, listener string, since time.Time, rotated string) *rootSet {
+	r := &rootSet{roots: roots, listener: listener, since: since, rotated: rotated}
 	for _, root := range roots {
 		r.certificates = append(r.certificates, root.certificate)
 		r.pem = append(r.pem, encodePEM(pemCertificate, root.certificate.Raw)...)
@@ -51,18 +52,18 @@ func newRing(roots []root, listener string, since time.Time, rotated string) *ri
 	return r
 }
 
-// indexOf returns where the root with the fingerprint is, -1 if it is not there.
-func (r *ring) indexOf(fingerprint string) int {
+// indexOf returns the index of the root with the fingerprint, -1 if there is none.
+func (r *rootSet) indexOf(fingerprint string) int {
 	return slices.IndexFunc(r.roots, func(o root) bool { return o.fingerprint == fingerprint })
 }
 
-// same tells whether both say the same.
-func (r *ring) same(other *ring) bool {
+// equal reports whether two sets have the same content.
+func (r *rootSet) equal(other *rootSet) bool {
 	return r.digest == other.digest && r.listener == other.listener && r.since.Equal(other.since) && r.rotated == other.rotated
 }
 
-// write puts the ring into the Secret.
-func (r *ring) write(s *corev1.Secret) error {
+// write stores the set in the Secret.
+func (r *rootSet) write(s *corev1.Secret) error {
 	var keys []byte
 	for _, root := range r.roots {
 		key, err := encodeKey(root.key)
@@ -84,8 +85,8 @@ func (r *ring) write(s *corev1.Secret) error {
 	return nil
 }
 
-// read understands the Secret. Errors say what is wrong with it, and never what is in it.
-func read(s *corev1.Secret) (*ring, error) {
+// read parses the Secret. Errors describe the problem, and never contain data of the Secret.
+func read(s *corev1.Secret) (*rootSet, error) {
 	certificates, err := readCertificates(s.Data[KeyRoots])
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", KeyRoots, err)
@@ -108,19 +109,19 @@ func read(s *corev1.Secret) (*ring, error) {
 		}
 		r := root{c, keys[i], protocol.Fingerprint(c)}
 		if slices.ContainsFunc(roots, func(o root) bool { return o.fingerprint == r.fingerprint }) {
-			return nil, fmt.Errorf("root %d of %d is there twice", i+1, len(certificates))
+			return nil, fmt.Errorf("root %d of %d is a duplicate", i+1, len(certificates))
 		}
 		roots = append(roots, r)
 	}
-	// Without a readable time, the root of the listener counts from the day it was made: what could be lost is the time to settle.
+	// Without a readable time, the root of the listener counts from its creation: at worst SettlePeriod is too short.
 	since, err := time.Parse(time.RFC3339, s.Annotations[v1beta2.AnnotationListenerRootSince])
 	if err != nil {
 		since = time.Time{}
 	}
-	return newRing(roots, s.Annotations[v1beta2.AnnotationListenerRoot], since, s.Annotations[v1beta2.AnnotationRootRotated]), nil
+	return newRootSet(roots, s.Annotations[v1beta2.AnnotationListenerRoot], since, s.Annotations[v1beta2.AnnotationRootRotated]), nil
 }
 
-// readCertificates reads PEM that holds at least one certificate and nothing else.
+// readCertificates parses PEM that contains at least one certificate and nothing else.
 func readCertificates(data []byte) ([]*x509.Certificate, error) {
 	blocks, err := readPEM(data, pemCertificate)
 	if err != nil {
@@ -137,7 +138,7 @@ func readCertificates(data []byte) ([]*x509.Certificate, error) {
 	return all, nil
 }
 
-// readKeys reads PEM that holds at least one private key and nothing else.
+// readKeys parses PEM that contains at least one private key and nothing else.
 func readKeys(data []byte) ([]crypto.Signer, error) {
 	blocks, err := readPEM(data, pemKey)
 	if err != nil {
@@ -147,7 +148,7 @@ func readKeys(data []byte) ([]crypto.Signer, error) {
 	for i, block := range blocks {
 		key, err := x509.ParsePKCS8PrivateKey(block)
 		signer, ok := key.(crypto.Signer)
-		if err != nil || !ok { // what the parser says could be about what it read
+		if err != nil || !ok { // the text of the parser could contain key material
 			return nil, fmt.Errorf("key %d of %d cannot be read or is for another use", i+1, len(blocks))
 		}
 		all = append(all, signer)
@@ -155,16 +156,16 @@ func readKeys(data []byte) ([]crypto.Signer, error) {
 	return all, nil
 }
 
-// readPEM returns the content of all blocks, which are of one kind.
+// readPEM returns the content of all blocks, which must have the same type.
 func readPEM(data []byte, kind string) ([][]byte, error) {
 	var all [][]byte
 	for rest := bytes.TrimSpace(data); len(rest) > 0; rest = bytes.TrimSpace(rest) {
 		var block *pem.Block
 		if block, rest = pem.Decode(rest); block == nil {
-			return nil, errors.New("it holds something that is no PEM")
+			return nil, errors.New("it contains data that is not PEM")
 		}
 		if block.Type != kind {
-			return nil, fmt.Errorf("it holds PEM that is no %s", kind)
+			return nil, fmt.Errorf("it contains PEM that is not a %s", kind)
 		}
 		all = append(all, block.Bytes)
 	}
