@@ -34,6 +34,9 @@ type Result struct {
 // Done reports whether the cluster has all objects of the Set as they should be.
 func (r *Result) Done() bool { return len(r.Failed) == 0 && len(r.Waiting) == 0 }
 
+// Err returns Failed as one error, see JoinFailures; nil if there is none.
+func (r *Result) Err() error { return JoinFailures(r.Failed) }
+
 // Takeover is an object of which Apply took fields from other field managers.
 type Takeover struct {
 	Ref Ref
@@ -168,8 +171,8 @@ func (s Set) fingerprint() string {
 // Inventory returns the inventory of a Set in the order of its bundle: what Apply would create. Write it down before Apply.
 // Kinds that are neither built in nor defined by the bundle cost one discovery request per group and version, once.
 //
-// Objects that the cluster cannot have are left out, and Apply will not create them; the error then joins one Error for each,
-// mostly with reason KindUnknown, and the Refs of the others are valid. If the cluster cannot be asked, there are no Refs.
+// Objects that the cluster cannot have are left out, and Apply does not create them. The error is then that of JoinFailures, mostly
+// with reason KindUnknown, and the Refs of the others are valid. If discovery fails, there are no Refs.
 func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	items, failed, err := c.plan(ctx, set)
 	if err != nil {
@@ -179,11 +182,7 @@ func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	for i := range items {
 		refs[i] = items[i].ref
 	}
-	var errs []error
-	for _, f := range failed {
-		errs = append(errs, f)
-	}
-	return refs, errors.Join(errs...)
+	return refs, JoinFailures(failed)
 }
 
 // Apply brings the objects of a Set into the cluster: one PATCH for each that done does not have yet. See the package

@@ -380,7 +380,7 @@ func (t *Teardown) WaitMessage() string {
 	const most = 3 // a message is read by people
 	var parts []string
 	for _, r := range t.Remaining[:min(most, len(t.Remaining))] {
-		parts = append(parts, r.Ref.String()+" to be gone: "+r.Message)
+		parts = append(parts, clip(r.Ref.String()+" to be gone: "+r.Message, failureBytesLimit))
 	}
 	text := strings.Join(parts, "; ")
 	if more := len(t.Remaining) - most; more > 0 {

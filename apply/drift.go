@@ -81,19 +81,28 @@ func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...R
 	if err != nil {
 		return nil, err
 	}
-	var drifted []Drifted
+	var (
+		drifted []Drifted
+		failed  []*Error
+	)
+	for _, err := range errs {
+		if e, ok := errors.AsType[*Error](err); ok {
+			failed = append(failed, e)
+		}
+	}
 	for _, d := range found {
 		if d != nil {
 			p.Forget(d.Ref)
 			drifted = append(drifted, *d)
 		}
 	}
-	return drifted, errors.Join(errs...)
+	return drifted, JoinFailures(failed)
 }
 
 // inspect compares one object.
 func (c *Cluster) inspect(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
-	known := p.get(it.ref)
+	known := p.beginComparison(it.ref)
+	defer p.endComparison(it.ref)
 	byRecord := it.policy.createOnly || known.content == it.content && it.ref.groupKind() != secretKind
 	r := request{method: http.MethodGet, path: it.resource.path(it.ref.GVK().GroupVersion(), it.ref.Namespace, it.ref.Name), doing: "reading", ref: it.ref}
 	if byRecord {
@@ -120,7 +129,7 @@ func (c *Cluster) inspect(ctx context.Context, set Set, it *item, p *Progress) (
 	case m.DeletionTimestamp != nil:
 		return &Drifted{Ref: it.ref, Missing: true}, nil
 	case it.policy.createOnly, byRecord && known.uid == hashText(m.UID) && known.fields == it.fields(m, set.owner()):
-		p.applied(it.ref, it.content, m, it.fields(m, set.owner()), false)
+		p.compared(it.ref, it.content, m, it.fields(m, set.owner()))
 		return nil, nil
 	}
 	var wanted map[string]any
@@ -132,7 +141,7 @@ func (c *Cluster) inspect(ctx context.Context, set Set, it *item, p *Progress) (
 		fields = compareOwned(wanted, nil, m.fieldsOf(set.owner()), it.policy.ignore, true) // something has changed: a field whose value is nothing
 	}
 	if len(fields) == 0 && !byRecord {
-		p.applied(it.ref, it.content, m, it.fields(m, set.owner()), false)
+		p.compared(it.ref, it.content, m, it.fields(m, set.owner()))
 		return nil, nil
 	}
 	return &Drifted{Ref: it.ref, Fields: fields, Managers: ownersOf(fields, m, set.owner())}, nil

@@ -425,9 +425,11 @@ func notFound(status *metav1.Status, ref Ref) string {
 	}
 }
 
-// bounded cuts a text at 1 KiB and puts it on one line.
-func bounded(text string) string {
-	const limit = 1024
+// bounded puts a text on one line of at most 1 KiB.
+func bounded(text string) string { return clip(text, 1<<10) }
+
+// clip puts a text on one line of at most limit bytes, and an ellipsis if it was longer.
+func clip(text string, limit int) string {
 	text = strings.Join(strings.Fields(text), " ")
 	if len(text) > limit {
 		text = strings.ToValidUTF8(text[:limit], "") + "…"

@@ -14,9 +14,10 @@ import (
 //
 // The zero value is ready to use. It is safe for concurrent use, but only one Apply or Drift at a time makes sense.
 type Progress struct {
-	mu       sync.Mutex
-	objects  map[uint64]record // by key; guarded by mu
-	underWay map[uint64]seen   // the same, while a request is under way; guarded by mu
+	mu        sync.Mutex
+	objects   map[uint64]record // by key; guarded by mu
+	underWay  map[uint64]seen   // the same, while a request is under way; guarded by mu
+	comparing map[uint64]bool   // the same, while FindDrift compares it; true once it was forgotten meanwhile; guarded by mu
 }
 
 // record is what is known of one object. Texts are kept as hashes: they are only compared.
@@ -36,6 +37,7 @@ type record struct {
 type seen struct {
 	version    uint64
 	generation int64
+	forgotten  bool // Forget was called for it
 }
 
 // key identifies an object. Fleets are large: of each of their objects, a number is kept and not the name.
@@ -69,7 +71,7 @@ func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resour
 	defer p.mu.Unlock()
 	key, version := ref.key(), number(resourceVersion)
 	if s, busy := p.underWay[key]; busy {
-		p.underWay[key] = seen{max(s.version, version), max(s.generation, generation)}
+		p.underWay[key] = seen{max(s.version, version), max(s.generation, generation), s.forgotten}
 		return true
 	}
 	r, ok := p.objects[key]
@@ -113,13 +115,21 @@ func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string
 	return version != 0 && version <= r.version && hashText(string(uid)) == r.uid
 }
 
-// Forget makes the next Apply send these objects again, because they were changed or deleted by somebody else.
+// Forget makes the next Apply send these objects again, because another client has changed or deleted them. That also holds for an
+// object that is being applied or compared at this moment: the answer, which may be older than the change, is then not recorded.
 func (p *Progress) Forget(refs ...Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range refs {
-		delete(p.objects, r.key())
-		delete(p.underWay, r.key())
+		key := r.key()
+		delete(p.objects, key)
+		if s, busy := p.underWay[key]; busy {
+			s.forgotten = true
+			p.underWay[key] = s
+		}
+		if _, busy := p.comparing[key]; busy {
+			p.comparing[key] = true
+		}
 	}
 }
 
@@ -184,9 +194,15 @@ func (p *Progress) landedLocked(key uint64) seen {
 	return s
 }
 
-// applied notes what the API server answered; fields are those that we own. It returns false, and forgets the object, if somebody
-// else has written it since.
+// applied records what the API server answered; fields are those that we own. It returns false, and forgets the object, if another
+// client has written it since, or if Forget was called for it during the request.
 func (p *Progress) applied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.appliedLocked(ref, content, m, fields, created)
+}
+
+func (p *Progress) appliedLocked(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
 	r := record{
 		content:    content,
 		fields:     fields,
@@ -194,8 +210,6 @@ func (p *Progress) applied(ref Ref, content uint64, m *metadata, fields uint64, 
 		version:    number(m.ResourceVersion),
 		generation: m.Generation,
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	if p.objects == nil {
 		p.objects = map[uint64]record{}
 	}
@@ -208,12 +222,42 @@ func (p *Progress) applied(ref Ref, content uint64, m *metadata, fields uint64, 
 	if r.generation != 0 {
 		overwritten = meanwhile.generation > r.generation
 	}
-	if overwritten {
+	if overwritten || meanwhile.forgotten {
 		delete(p.objects, key)
 		return false
 	}
 	p.objects[key] = r
 	return true
+}
+
+// beginComparison notes that FindDrift is about to read an object, and returns what is known of it.
+func (p *Progress) beginComparison(ref Ref) record {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.comparing == nil {
+		p.comparing = map[uint64]bool{}
+	}
+	key := ref.key()
+	p.comparing[key] = false
+	return p.objects[key]
+}
+
+// endComparison notes that the comparison of an object has ended.
+func (p *Progress) endComparison(ref Ref) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if delete(p.comparing, ref.key()); len(p.comparing) == 0 {
+		p.comparing = nil
+	}
+}
+
+// compared notes that FindDrift has found an object as it should be, unless it was forgotten since beginComparison.
+func (p *Progress) compared(ref Ref, content uint64, m *metadata, fields uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !p.comparing[ref.key()] {
+		p.appliedLocked(ref, content, m, fields, false)
+	}
 }
 
 // MarkServed notes that a kind is served which this CustomResourceDefinition defines, for instance because an object of it was created. If it was

@@ -146,3 +146,38 @@ func TestOursUnderWay(t *testing.T) {
 		})
 	}
 }
+
+// TestForgetDuringRequest: an object that was changed by another client while its request was under way is sent again, whatever the
+// answer says.
+func TestForgetDuringRequest(t *testing.T) {
+	s := newServer(t)
+	c := s.cluster(ClusterOptions{})
+	set := Set{Bundle: bundleOf(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: c}}")}
+	ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "c"}
+	var p Progress
+	s.before = func(*http.Request) { p.Forget(ref) }
+	result, err := c.Apply(t.Context(), set, &p)
+	if err != nil || p.IsApplied(ref) || len(result.Waiting) != 1 || result.Waiting[0].Reason != ChangedMeanwhile {
+		t.Fatalf("applied: %t, %v, %+v; want it to be sent again", p.IsApplied(ref), err, result)
+	}
+	s.before = nil
+	s.take()
+	if result, err = c.Apply(t.Context(), set, &p); err != nil || !result.Done() || len(s.take()) != 1 || !p.IsApplied(ref) {
+		t.Fatalf("again: %v, %+v", err, result)
+	}
+
+	// A comparison that has read the object before the change must not record it as unchanged.
+	for _, known := range []bool{true, false} {
+		if !known {
+			p = Progress{}
+		}
+		s.before = func(*http.Request) { p.Forget(ref) }
+		if drifted, err := c.FindDrift(t.Context(), set, &p); err != nil || len(drifted) != 0 || p.IsApplied(ref) {
+			t.Errorf("known %t: %v, %v, applied %t; want what was read not to be recorded", known, drifted, err, p.IsApplied(ref))
+		}
+		s.before = nil
+		if drifted, err := c.FindDrift(t.Context(), set, &p); err != nil || len(drifted) != 0 || !p.IsApplied(ref) {
+			t.Errorf("known %t, again: %v, %v, applied %t", known, drifted, err, p.IsApplied(ref))
+		}
+	}
+}

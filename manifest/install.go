@@ -2,7 +2,6 @@ package manifest
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
@@ -105,14 +104,8 @@ func (r *release) apply(ctx context.Context, before bool, status *Status) error 
 	for _, w := range result.Waiting {
 		status.wait(fmt.Sprintf("%s waits: %s", w.Ref, w.Message))
 	}
-	var failures []error
-	for _, f := range result.Failed {
-		if failures = append(failures, f); len(failures) == 10 {
-			break
-		}
-	}
-	if len(failures) > 0 {
-		return r.wrap(fmt.Sprintf("applying %d of %d objects", len(result.Failed), len(r.set.Bundle.Objects)), errors.Join(failures...))
+	if err := result.Err(); err != nil {
+		return r.wrap(fmt.Sprintf("applying %d of %d objects", len(result.Failed), len(r.set.Bundle.Objects)), err)
 	}
 	return nil
 }

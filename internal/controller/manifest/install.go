@@ -138,7 +138,7 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	case err != nil:
 		return err
 	case len(result.Failed) > 0:
-		return failedObjects(result.Failed)
+		return result.Err()
 	case len(result.Waiting) > 0:
 		first := result.Waiting[0]
 		if first.Reason == apply.CRDNotEstablished {
@@ -203,15 +203,6 @@ func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 		n.memory.audited = n.memory.compared
 	}
 	return found, nil
-}
-
-// failedObjects returns the error of objects that the runtime rejected: the first one, and the number of the others.
-func failedObjects(failed []*apply.Error) error {
-	var err error = failed[0]
-	if more := len(failed) - 1; more > 0 {
-		err = fmt.Errorf("%w (and %d more objects)", err, more)
-	}
-	return err
 }
 
 // createResource creates the module's custom resource if the policy says so and it does not exist. An existing one belongs to the user.
