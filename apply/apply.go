@@ -99,7 +99,7 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 	definitions := map[schema.GroupKind]definition{}
 	for _, o := range set.Bundle.Objects {
 		if crd, ok := o.CRD(); ok {
-			c.learn(crd)
+			c.rememberCRD(crd)
 			definitions[schema.GroupKind{Group: crd.Group, Kind: crd.Kind}] = definition{crd, refOf(o, "")}
 		}
 	}
@@ -115,9 +115,9 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 				continue
 			}
 			it.crd, it.resource = d.ref, resource{d.Plural, d.Namespaced}
-		} else if it.resource, err = c.resolve(ctx, o.GVK); err != nil {
+		} else if it.resource, err = c.resourceOf(ctx, o.GVK); err != nil {
 			e, ok := errors.AsType[*Error](err)
-			if !ok || stops(err) {
+			if !ok || concernsCluster(err) {
 				return nil, nil, err
 			}
 			failure := *e
@@ -137,7 +137,7 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 			content = AnnotationApplyPolicy // whatever it says: once is enough
 		}
 		it.content = maphash.Comparable(seed, [...]string{content, namespace, fingerprint})
-		if err := checkPath(it.ref); err != nil {
+		if err := validateIdentity(it.ref); err != nil {
 			failed = append(failed, err)
 			continue
 		}
@@ -199,40 +199,40 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 	if done == nil {
 		done = new(Progress)
 	}
-	a := application{Cluster: c, set: set, done: done, result: Result{Failed: failed}, blocked: map[Ref]bool{}, unserved: map[Ref]string{},
+	a := applyCall{Cluster: c, set: set, done: done, result: Result{Failed: failed}, unavailable: map[Ref]bool{}, unserved: map[Ref]string{},
 		query: "fieldManager=" + url.QueryEscape(set.owner())}
 	for _, f := range failed {
-		a.block(f.Ref)
+		a.markUnavailable(f.Ref)
 	}
 
-	var todo [phases][]item
+	var todo [phaseCount][]item
 	for _, it := range items {
 		if it.problem != "" {
-			a.refuse(&it)
+			a.recordInvalidPolicy(&it)
 			continue
 		}
-		if done.has(it.ref, it.content) {
+		if done.hasContent(it.ref, it.content) {
 			a.result.Unchanged = append(a.result.Unchanged, it.ref)
 			continue
 		}
 		phase := it.role.phase()
-		if phase == phaseBindings && done.get(it.ref).uid != 0 {
+		if phase == phaseBindings && done.recordOf(it.ref).uid != 0 {
 			phase = phaseConfiguration // it is there, and so is what it needs: no reason for a round of its own
 		}
 		todo[phase] = append(todo[phase], it)
 	}
 	for phase := range todo {
-		if err := a.run(ctx, phase, todo[phase]); err != nil {
-			a.sort()
+		if err := a.applyPhase(ctx, phase, todo[phase]); err != nil {
+			a.sortResult()
 			return a.result, err
 		}
 	}
-	a.sort()
+	a.sortResult()
 	return a.result, nil
 }
 
 // application is one call of Apply.
-type application struct {
+type applyCall struct {
 	*Cluster
 	set   Set
 	done  *Progress
@@ -240,14 +240,14 @@ type application struct {
 
 	unserved map[Ref]string // definitions whose kinds are not served though they are not new, and why; written before requests are sent
 
-	mu      sync.Mutex
-	result  Result       // guarded by mu
-	blocked map[Ref]bool // namespaces and definitions that cannot be relied on; guarded by mu
-	weak    [phases]Ref  // first object of a phase that failed or waits; of phaseFoundation, first definition that failed; guarded by mu
+	mu               sync.Mutex
+	result           Result          // guarded by mu
+	unavailable      map[Ref]bool    // namespaces and definitions that cannot be relied on; guarded by mu
+	firstUnavailable [phaseCount]Ref // first object of a phase that failed or waits; of phaseFoundation, first definition that failed; guarded by mu
 }
 
 // run sends the objects of one phase that depend on nothing that failed.
-func (a *application) run(ctx context.Context, phase int, items []item) error {
+func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) error {
 	if len(items) == 0 {
 		return nil
 	}
@@ -256,13 +256,13 @@ func (a *application) run(ctx context.Context, phase int, items []item) error {
 			return err
 		}
 	}
-	return a.each(len(items), func(i int) error {
+	return a.forEach(len(items), func(i int) error {
 		it := &items[i]
 		if w, wait := a.mustWait(phase, it); wait {
-			a.wait(it, w)
+			a.recordWaiting(it, w)
 			return nil
 		}
-		return a.send(ctx, it)
+		return a.applyObject(ctx, it)
 	})
 }
 
@@ -274,21 +274,21 @@ func (a *application) run(ctx context.Context, phase int, items []item) error {
 //	a workload, and a definition was refused                   DependencyFailed
 //	a workload, and configuration or access rights failed      DependencyFailed
 //	a webhook, and what it calls failed                        DependencyFailed
-func (a *application) mustWait(phase int, it *item) (Waiting, bool) {
+func (a *applyCall) mustWait(phase int, it *item) (Waiting, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var needs Ref
 	switch home := (Ref{Kind: "Namespace", Name: it.ref.Namespace}); {
-	case it.ref.Namespace != "" && a.blocked[home]:
+	case it.ref.Namespace != "" && a.unavailable[home]:
 		needs = home
-	case it.crd.Name != "" && a.blocked[it.crd.object()]:
+	case it.crd.Name != "" && a.unavailable[it.crd.object()]:
 		needs = it.crd
-	case it.crd.Name != "" && a.done.get(it.crd).fresh:
-		return a.notEstablished(it), true
+	case it.crd.Name != "" && a.done.recordOf(it.crd).fresh:
+		return a.waitingForCRD(it), true
 	case phase == phaseWorkloads:
-		needs = cmp.Or(a.weak[phaseFoundation], a.weak[phaseConfiguration], a.weak[phaseBindings])
+		needs = cmp.Or(a.firstUnavailable[phaseFoundation], a.firstUnavailable[phaseConfiguration], a.firstUnavailable[phaseBindings])
 	case phase == phaseAdmission:
-		needs = cmp.Or(a.weak[phaseFoundation], a.weak[phaseConfiguration], a.weak[phaseBindings], a.weak[phaseWorkloads])
+		needs = cmp.Or(a.firstUnavailable[phaseFoundation], a.firstUnavailable[phaseConfiguration], a.firstUnavailable[phaseBindings], a.firstUnavailable[phaseWorkloads])
 	}
 	if needs == (Ref{}) {
 		return Waiting{}, false
@@ -296,7 +296,7 @@ func (a *application) mustWait(phase int, it *item) (Waiting, bool) {
 	return Waiting{Ref: it.ref, Reason: DependencyFailed, Message: "waits until " + needs.String() + " is applied"}, true
 }
 
-func (a *application) notEstablished(it *item) Waiting {
+func (a *applyCall) waitingForCRD(it *item) Waiting {
 	w := Waiting{Ref: it.ref, Reason: CRDNotEstablished, Message: "waits until the cluster serves " + it.crd.String()}
 	if why := a.unserved[it.crd.object()]; why != "" {
 		w.Message = "waits until the cluster serves its kind: " + why
@@ -306,18 +306,18 @@ func (a *application) notEstablished(it *item) Waiting {
 
 // checkServed asks once per group and version whether kinds are served whose definitions are new. It saves PATCHes that could
 // only fail. Of a definition that was there before this call and still is not served, it asks why: that may never end by itself.
-func (a *application) checkServed(ctx context.Context, items []item) error {
+func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 	asked := map[schema.GroupVersion]map[string]resource{}
 	for i := range items {
 		it := &items[i]
-		if it.crd.Name == "" || !a.done.get(it.crd).fresh || a.blocked[it.crd.object()] {
+		if it.crd.Name == "" || !a.done.recordOf(it.crd).fresh || a.unavailable[it.crd.object()] {
 			continue
 		}
 		version := it.ref.GVK().GroupVersion()
 		kinds, ok := asked[version]
 		if !ok {
 			var err error
-			if kinds, err = a.served(ctx, version); err != nil && stops(err) {
+			if kinds, err = a.servedKinds(ctx, version); err != nil && concernsCluster(err) {
 				return err
 			}
 			asked[version] = kinds // none after an error: they wait
@@ -329,8 +329,8 @@ func (a *application) checkServed(ctx context.Context, items []item) error {
 		if _, known := a.unserved[it.crd.object()]; known || slices.ContainsFunc(a.result.Applied, it.crd.SameObject) {
 			continue
 		}
-		answer, err := a.judgeDefinition(ctx, it.crd, nil)
-		if err != nil && stops(err) {
+		answer, err := a.checkCRD(ctx, it.crd, nil)
+		if err != nil && concernsCluster(err) {
 			return err
 		}
 		a.unserved[it.crd.object()] = ""
@@ -342,38 +342,38 @@ func (a *application) checkServed(ctx context.Context, items []item) error {
 }
 
 // wait records that an object has to wait.
-func (a *application) wait(it *item, w Waiting) {
+func (a *applyCall) recordWaiting(it *item, w Waiting) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.result.Waiting = append(a.result.Waiting, w)
 	if w.Reason != ChangedMeanwhile {
-		a.blockLocked(it.ref)
+		a.markUnavailableLocked(it.ref)
 	}
 }
 
-func (a *application) block(ref Ref) {
+func (a *applyCall) markUnavailable(ref Ref) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.blockLocked(ref)
+	a.markUnavailableLocked(ref)
 }
 
 // blockLocked notes that others cannot rely on ref. The first by name stands for its phase, so that messages are stable.
-func (a *application) blockLocked(ref Ref) {
+func (a *applyCall) markUnavailableLocked(ref Ref) {
 	role := roleOf(ref.groupKind())
-	if role == roleNamespace || role == roleDefinition {
-		a.blocked[ref.object()] = true
+	if role == roleNamespace || role == roleCRD {
+		a.unavailable[ref.object()] = true
 	}
 	if role == roleNamespace {
 		return // what is not in it does not need it
 	}
 	phase := role.phase()
-	if a.weak[phase] == (Ref{}) || compareRefs(ref, a.weak[phase]) < 0 {
-		a.weak[phase] = ref
+	if a.firstUnavailable[phase] == (Ref{}) || compareRefs(ref, a.firstUnavailable[phase]) < 0 {
+		a.firstUnavailable[phase] = ref
 	}
 }
 
 // sort puts the lists, which were filled by many goroutines, in a stable order.
-func (a *application) sort() {
+func (a *applyCall) sortResult() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	slices.SortFunc(a.result.Applied, compareRefs)

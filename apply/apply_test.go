@@ -50,7 +50,7 @@ func TestRefs(t *testing.T) {
 	if diff := cmp.Diff([]string{"GET /apis/cert.example.org/v1", "GET /apis/other.example.org/v1"}, s.take()); diff != "" {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
-	c.now = func() time.Time { return time.Now().Add(remember) }
+	c.now = func() time.Time { return time.Now().Add(unservedKindPeriod) }
 	s.serve("other.example.org/v1 Gone gones")
 	if refs, err := c.Inventory(t.Context(), set); err != nil || len(refs) != 12 {
 		t.Errorf("after the kind has come: got %d refs and error %v, want 12 and none", len(refs), err)
@@ -369,7 +369,7 @@ func TestApplyNoAnswer(t *testing.T) {
 	s.on("PATCH "+namespacePath, func(http.ResponseWriter, *http.Request) { <-release })
 	defer close(release)
 	c := s.cluster(ClusterOptions{})
-	c.timeout = 50*time.Millisecond - grace
+	c.timeout = 50*time.Millisecond - serverTimeoutGracePeriod
 	_, err := c.Apply(t.Context(), Set{Bundle: bundleOf(t, module)}, nil)
 	if !reasonIs(err, RuntimeUnreachable) || !strings.Contains(err.Error(), "no answer within") {
 		t.Errorf("got %v, want RuntimeUnreachable that says how long it waited", err)

@@ -101,8 +101,8 @@ func TestProgressSize(t *testing.T) {
 	for i := range kept {
 		kept[i] = new(Progress)
 		for _, r := range refs {
-			kept[i].begin(r)
-			kept[i].applied(r, 1, &metadata{UID: "u", ResourceVersion: "1", Generation: 1}, 1, true)
+			kept[i].beginWrite(r)
+			kept[i].recordApplied(r, 1, &metadata{UID: "u", ResourceVersion: "1", Generation: 1}, 1, true)
 		}
 	}
 	runtime.GC()

@@ -11,14 +11,14 @@ import (
 // ListByLabel finds objects of a kind by a label selector, in all namespaces, metadata only, in one request: at most so many, and whether
 // there are more. An error with reason KindUnknown means that there can be none in this version.
 func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, most int) (found []ObjectMetadata, more bool, err error) {
-	res, err := c.resolve(ctx, gvk)
+	res, err := c.resourceOf(ctx, gvk)
 	if err != nil {
 		return nil, false, err
 	}
 	query := "limit=" + strconv.Itoa(most) + "&labelSelector=" + url.QueryEscape(selector)
-	found, next, err := c.page(ctx, gvk.GroupVersion(), res, "", query)
+	found, next, err := c.listPage(ctx, gvk.GroupVersion(), res, "", query)
 	if err != nil {
-		c.unlearn(gvk, err)
+		c.forgetIfUnknown(gvk, err)
 		return nil, false, err
 	}
 	for i := range found {

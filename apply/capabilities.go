@@ -17,10 +17,10 @@ import (
 
 // capable is how long Cluster believes what the API server said about itself: enough for all charts of one pass, and short enough
 // that a kind which another module has just brought is seen.
-const capable = 10 * time.Second
+const capabilitiesCachePeriod = 10 * time.Second
 
 // abilities is what an API server said about itself.
-type abilities struct {
+type cachedCapabilities struct {
 	render.Capabilities
 	version, apis time.Time // when it was asked for either; zero if never
 }
@@ -32,19 +32,19 @@ const discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDi
 // questions, /version for its version, and discovery if it matters what it serves. Answers are remembered for ten seconds.
 func (c *Cluster) Capabilities(ctx context.Context, asks []string) (render.Capabilities, error) {
 	c.mu.Lock()
-	known := c.able
+	known := c.cached
 	c.mu.Unlock()
 	apis := slices.ContainsFunc(asks, func(q string) bool { return strings.HasPrefix(q, "apiVersion") })
 	fresh := true
-	if len(asks) > 0 && c.now().Sub(known.version) > capable {
-		r := request{method: http.MethodGet, path: "/version", doing: "asking for the version of the cluster"}
+	if len(asks) > 0 && c.now().Sub(known.version) > capabilitiesCachePeriod {
+		r := request{method: http.MethodGet, path: "/version", operation: "asking for the version of the cluster"}
 		var answer struct{ GitVersion string }
 		if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
 			return render.Capabilities{}, err
 		}
 		known.KubeVersion, known.version, fresh = answer.GitVersion, c.now(), false
 	}
-	if apis && c.now().Sub(known.apis) > capable {
+	if apis && c.now().Sub(known.apis) > capabilitiesCachePeriod {
 		served, err := c.servedAPIs(ctx)
 		if err != nil {
 			return render.Capabilities{}, err
@@ -53,7 +53,7 @@ func (c *Cluster) Capabilities(ctx context.Context, asks []string) (render.Capab
 	}
 	if !fresh {
 		c.mu.Lock()
-		c.able = known
+		c.cached = known
 		c.mu.Unlock()
 	}
 	answer := known.Capabilities
@@ -79,7 +79,7 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 			metav1.APIGroupList          // of an API server that knows no better
 			Versions            []string // likewise, of the core group
 		}
-		r := request{method: http.MethodGet, path: path, accept: discoveryType, doing: "asking what the cluster serves"}
+		r := request{method: http.MethodGet, path: path, accept: discoveryType, operation: "asking what the cluster serves"}
 		if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &all) }); err != nil {
 			return nil, err
 		}
@@ -114,8 +114,8 @@ func (c *Cluster) addServed(ctx context.Context, version string, served map[stri
 		return nil //nolint:nilerr // what no chart can name does not matter
 	}
 	served[version] = true
-	kinds, err := c.served(ctx, gv)
-	if err != nil && stops(err) {
+	kinds, err := c.servedKinds(ctx, gv)
+	if err != nil && concernsCluster(err) {
 		return err
 	}
 	for kind := range kinds {

@@ -34,7 +34,7 @@ func TestCapabilities(t *testing.T) {
 	if again, err := c.Capabilities(t.Context(), asks); err != nil || !slices.Equal(again.APIVersions, got.APIVersions) || len(s.take()) != 0 {
 		t.Errorf("again: got %+v, %v, want it remembered", again, err)
 	}
-	now = now.Add(capable + time.Second)
+	now = now.Add(capabilitiesCachePeriod + time.Second)
 	if _, err := c.Capabilities(t.Context(), asks); err != nil || len(s.take()) == 0 {
 		t.Errorf("later: %v, want it asked again", err)
 	}

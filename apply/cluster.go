@@ -37,28 +37,28 @@ type ClusterOptions struct {
 }
 
 // grace is what a request may take beyond ClusterOptions.Timeout: enough for the API server's own "took too long" to arrive.
-const grace = 2 * time.Second
+const serverTimeoutGracePeriod = 2 * time.Second
 
 // remember is how long Cluster believes that a kind is not served before it asks again.
-const remember = 5 * time.Second
+const unservedKindPeriod = 5 * time.Second
 
 // Cluster acts on one cluster. It is safe for concurrent use and holds nothing but a few kinds it has learnt.
 type Cluster struct {
-	http    *http.Client
-	base    *url.URL
-	timeout time.Duration
-	query   string // "timeout=10s"
-	slots   chan struct{}
-	keep    []string
-	observe func(string, int, time.Duration)
-	now     func() time.Time
-	shared  *Kinds // nil for none
+	http      *http.Client
+	base      *url.URL
+	timeout   time.Duration
+	query     string // "timeout=10s"
+	slots     chan struct{}
+	protected []string
+	observe   func(string, int, time.Duration)
+	now       func() time.Time
+	shared    *Kinds // nil for none
 
-	mu     sync.Mutex
-	kinds  map[schema.GroupVersionKind]resource  // learnt, but for what is as in shared; guarded by mu
-	others map[schema.GroupVersionKind]bool      // not served as in shared; guarded by mu
-	absent map[schema.GroupVersionKind]time.Time // found not to be served, and when; guarded by mu
-	able   abilities                             // guarded by mu
+	mu        sync.Mutex
+	kinds     map[schema.GroupVersionKind]resource  // learnt, but for what is as in shared; guarded by mu
+	differing map[schema.GroupVersionKind]bool      // not served as in shared; guarded by mu
+	unserved  map[schema.GroupVersionKind]time.Time // found not to be served, and when; guarded by mu
+	cached    cachedCapabilities                    // guarded by mu
 }
 
 // New returns a Cluster for cfg. hc is the connection to use; nil makes one from cfg. Limits of cfg on queries per second
@@ -87,64 +87,64 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 		opts.KeepNamespaces = []string{"kyma-system"}
 	}
 	return &Cluster{
-		http:    &client,
-		base:    &url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimSuffix(base.Path, "/")},
-		timeout: opts.RequestTimeout,
-		query:   "timeout=" + url.QueryEscape(opts.RequestTimeout.String()),
-		slots:   make(chan struct{}, opts.MaxConcurrentRequests),
-		keep:    append([]string{"default", "kube-node-lease", "kube-public", "kube-system"}, opts.KeepNamespaces...),
-		observe: opts.Observe,
-		now:     time.Now,
-		shared:  opts.Kinds,
+		http:      &client,
+		base:      &url.URL{Scheme: base.Scheme, Host: base.Host, Path: strings.TrimSuffix(base.Path, "/")},
+		timeout:   opts.RequestTimeout,
+		query:     "timeout=" + url.QueryEscape(opts.RequestTimeout.String()),
+		slots:     make(chan struct{}, opts.MaxConcurrentRequests),
+		protected: append([]string{"default", "kube-node-lease", "kube-public", "kube-system"}, opts.KeepNamespaces...),
+		observe:   opts.Observe,
+		now:       time.Now,
+		shared:    opts.Kinds,
 	}, nil
 }
 
 // keeps reports whether r is a namespace that is never deleted.
-func (c *Cluster) keeps(r Ref) bool {
-	return r.groupKind() == namespaceKind && slices.Contains(c.keep, r.Name)
+func (c *Cluster) isProtected(r Ref) bool {
+	return r.groupKind() == namespaceKind && slices.Contains(c.protected, r.Name)
 }
 
 // resolve finds how the cluster serves a kind: from the built-in table, from what was learnt, or by one discovery request.
 // An Error with reason KindUnknown means it does not.
-func (c *Cluster) resolve(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
+func (c *Cluster) resourceOf(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
 	if b, ok := builtins[gvk.GroupKind()]; ok {
 		return b.resource, nil
 	}
 	c.mu.Lock()
 	known, ok := c.kinds[gvk]
-	if !ok && !c.others[gvk] {
+	if !ok && !c.differing[gvk] {
 		known, ok = c.shared.find(gvk)
 	}
 	c.mu.Unlock()
 	if ok {
 		return known, nil
 	}
-	if c.missed(gvk) {
-		return resource{}, unknownKind(gvk)
+	if c.isKnownUnserved(gvk) {
+		return resource{}, kindUnknownError(gvk)
 	}
 	return c.discover(ctx, gvk)
 }
 
 // discover asks the cluster for a kind, whatever is remembered, and remembers the answer.
 func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
-	served, err := c.served(ctx, gvk.GroupVersion())
+	served, err := c.servedKinds(ctx, gvk.GroupVersion())
 	if err != nil {
 		return resource{}, err
 	}
 	found, ok := served[gvk.Kind]
 	if !ok {
-		c.miss(gvk)
-		return resource{}, unknownKind(gvk)
+		c.rememberUnserved(gvk)
+		return resource{}, kindUnknownError(gvk)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.learnLocked(gvk, found)
+	c.rememberLocked(gvk, found)
 	return found, nil
 }
 
 // served asks which kinds the cluster serves in one group and version; none if it does not know that version.
-func (c *Cluster) served(ctx context.Context, version schema.GroupVersion) (map[string]resource, error) {
-	r := request{method: http.MethodGet, path: resource{}.path(version, "", ""), doing: "asking which kinds are served of " + version.String()}
+func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) (map[string]resource, error) {
+	r := request{method: http.MethodGet, path: resource{}.path(version, "", ""), operation: "asking which kinds are served of " + version.String()}
 	r.path = strings.TrimSuffix(r.path, "/")
 	var list metav1.APIResourceList
 	err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) })
@@ -165,13 +165,13 @@ func (c *Cluster) served(ctx context.Context, version schema.GroupVersion) (map[
 
 // elsewhere finds another version in which the cluster serves the kind of ref. It returns false if there is none, so that
 // no object of that kind can exist.
-func (c *Cluster) elsewhere(ctx context.Context, ref Ref) (Ref, resource, bool, error) {
-	r := request{method: http.MethodGet, path: "/apis/" + ref.Group, doing: "asking which versions are served of " + ref.Group}
+func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, bool, error) {
+	r := request{method: http.MethodGet, path: "/apis/" + ref.Group, operation: "asking which versions are served of " + ref.Group}
 	if ref.Group == "" {
 		return ref, resource{}, false, nil // the core group has one version
 	}
 	anyVersion := schema.GroupVersionKind{Group: ref.Group, Kind: ref.Kind}
-	if c.missed(anyVersion) {
+	if c.isKnownUnserved(anyVersion) {
 		return ref, resource{}, false, nil
 	}
 	var group metav1.APIGroup
@@ -183,7 +183,7 @@ func (c *Cluster) elsewhere(ctx context.Context, ref Ref) (Ref, resource, bool, 
 		if v.Version == ref.Version {
 			continue
 		}
-		kinds, err := c.served(ctx, schema.GroupVersion{Group: ref.Group, Version: v.Version})
+		kinds, err := c.servedKinds(ctx, schema.GroupVersion{Group: ref.Group, Version: v.Version})
 		if err != nil {
 			return ref, resource{}, false, err
 		}
@@ -192,31 +192,31 @@ func (c *Cluster) elsewhere(ctx context.Context, ref Ref) (Ref, resource, bool, 
 			return ref, found, true, nil
 		}
 	}
-	c.miss(anyVersion)
+	c.rememberUnserved(anyVersion)
 	return ref, resource{}, false, nil
 }
 
 // miss remembers for a moment that a kind is not served; with no version, that it is served in none.
-func (c *Cluster) miss(gvk schema.GroupVersionKind) {
+func (c *Cluster) rememberUnserved(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.absent == nil {
-		c.absent = map[schema.GroupVersionKind]time.Time{}
+	if c.unserved == nil {
+		c.unserved = map[schema.GroupVersionKind]time.Time{}
 	}
-	maps.DeleteFunc(c.absent, func(_ schema.GroupVersionKind, at time.Time) bool { return c.now().Sub(at) >= remember })
-	c.absent[gvk] = c.now()
+	maps.DeleteFunc(c.unserved, func(_ schema.GroupVersionKind, at time.Time) bool { return c.now().Sub(at) >= unservedKindPeriod })
+	c.unserved[gvk] = c.now()
 }
 
 // missed reports whether a kind was found not to be served a moment ago.
-func (c *Cluster) missed(gvk schema.GroupVersionKind) bool {
+func (c *Cluster) isKnownUnserved(gvk schema.GroupVersionKind) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	at, ok := c.absent[gvk]
-	return ok && c.now().Sub(at) < remember
+	at, ok := c.unserved[gvk]
+	return ok && c.now().Sub(at) < unservedKindPeriod
 }
 
 // learn remembers what the CustomResourceDefinitions of a bundle will serve, so that no request is needed to find out.
-func (c *Cluster) learn(crd render.CRD) {
+func (c *Cluster) rememberCRD(crd render.CRD) {
 	if c.shared != nil {
 		c.shared.learn(crd)
 	}
@@ -224,13 +224,13 @@ func (c *Cluster) learn(crd render.CRD) {
 	defer c.mu.Unlock()
 	for _, version := range crd.Versions {
 		gvk := schema.GroupVersionKind{Group: crd.Group, Version: version, Kind: crd.Kind}
-		delete(c.others, gvk) // it is about to be as the bundle says
-		c.learnLocked(gvk, resource{crd.Plural, crd.Namespaced})
+		delete(c.differing, gvk) // it is about to be as the bundle says
+		c.rememberLocked(gvk, resource{crd.Plural, crd.Namespaced})
 	}
 }
 
-func (c *Cluster) learnLocked(gvk schema.GroupVersionKind, r resource) {
-	if known, ok := c.shared.find(gvk); ok && known == r && !c.others[gvk] {
+func (c *Cluster) rememberLocked(gvk schema.GroupVersionKind, r resource) {
+	if known, ok := c.shared.find(gvk); ok && known == r && !c.differing[gvk] {
 		delete(c.kinds, gvk)
 	} else {
 		if c.kinds == nil {
@@ -238,29 +238,29 @@ func (c *Cluster) learnLocked(gvk schema.GroupVersionKind, r resource) {
 		}
 		c.kinds[gvk] = r
 	}
-	delete(c.absent, gvk)
-	delete(c.absent, schema.GroupVersionKind{Group: gvk.Group, Kind: gvk.Kind})
+	delete(c.unserved, gvk)
+	delete(c.unserved, schema.GroupVersionKind{Group: gvk.Group, Kind: gvk.Kind})
 }
 
 // forget drops what is known about a kind, because the cluster has just said that it does not serve it.
-func (c *Cluster) forget(gvk schema.GroupVersionKind) {
+func (c *Cluster) forgetKind(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.kinds, gvk)
 	if _, ok := c.shared.find(gvk); ok {
-		if c.others == nil {
-			c.others = map[schema.GroupVersionKind]bool{}
+		if c.differing == nil {
+			c.differing = map[schema.GroupVersionKind]bool{}
 		}
-		c.others[gvk] = true
+		c.differing[gvk] = true
 	}
 }
 
-func unknownKind(gvk schema.GroupVersionKind) *Error {
+func kindUnknownError(gvk schema.GroupVersionKind) *Error {
 	return &Error{Operation: "looking for kind " + gvk.Kind, Message: "the cluster does not serve " + gvk.Kind + " in " + gvk.GroupVersion().String(), reason: KindUnknown}
 }
 
 // checkPath refuses identities that cannot be a part of a URL path. What a bundle names is data, not a way around in the API.
-func checkPath(r Ref) *Error {
+func validateIdentity(r Ref) *Error {
 	for _, segment := range []string{r.Group, r.Version, r.Namespace, r.Name} {
 		if problems := content.IsPathSegmentName(segment); problems != nil {
 			return &Error{Operation: "addressing", Ref: r, Message: fmt.Sprintf("%q cannot be part of an identity: %s", segment, strings.Join(problems, "; ")), reason: ObjectRefused}
@@ -274,7 +274,7 @@ func checkPath(r Ref) *Error {
 
 // each runs work for 0 … n-1, at most as many at once as the cluster's limit, until all are done or work says to stop. It
 // returns the first error that stops.
-func (c *Cluster) each(n int, work func(i int) error) error {
+func (c *Cluster) forEach(n int, work func(i int) error) error {
 	var (
 		mu    sync.Mutex
 		next  int
@@ -296,9 +296,9 @@ func (c *Cluster) each(n int, work func(i int) error) error {
 			if !ok {
 				return
 			}
-			if err := work(i); err != nil && stops(err) {
+			if err := work(i); err != nil && concernsCluster(err) {
 				mu.Lock()
-				first = cmpErr(first, err)
+				first = preferClusterError(first, err)
 				mu.Unlock()
 			}
 		}
@@ -314,7 +314,7 @@ func (c *Cluster) each(n int, work func(i int) error) error {
 }
 
 // cmpErr prefers what says more: an error of the cluster over the end of a context, else the first.
-func cmpErr(first, second error) error {
+func preferClusterError(first, second error) error {
 	if first == nil {
 		return second
 	}

@@ -23,14 +23,14 @@ type DeletionProgress struct {
 }
 
 // get returns whether an object was asked to go, and whether it is gone.
-func (d *DeletionProgress) get(r Ref) (asked, gone bool) {
+func (d *DeletionProgress) status(r Ref) (asked, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	gone, asked = d.asked[r.object()]
 	return asked, gone
 }
 
-func (d *DeletionProgress) set(r Ref, gone bool) {
+func (d *DeletionProgress) record(r Ref, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.asked == nil {
@@ -39,8 +39,8 @@ func (d *DeletionProgress) set(r Ref, gone bool) {
 	d.asked[r.object()] = gone
 }
 
-func (d *DeletionProgress) isGone(r Ref) bool {
-	_, gone := d.get(r)
+func (d *DeletionProgress) isDeleted(r Ref) bool {
+	_, gone := d.status(r)
 	return gone
 }
 
@@ -91,9 +91,9 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *DeletionProgres
 		result Teardown
 		held   string // the phase that has to end first
 	)
-	d := deletion{Cluster: c, asked: asked}
-	failed := d.keep(ctx, refs)
-	for _, phase := range teardown {
+	d := deleteCall{Cluster: c, asked: asked}
+	failed := d.findKept(ctx, refs)
+	for _, phase := range deletePhases {
 		var members []Ref
 		for _, r := range refs {
 			if slices.Contains(phase.roles, roleOf(r.groupKind())) {
@@ -106,12 +106,12 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *DeletionProgres
 				message = "waits until the cluster can be worked with"
 			}
 			for _, r := range members {
-				d.postpone(&result, r, message)
+				d.addUntouched(&result, r, message)
 			}
 			continue
 		}
 		before := len(result.Remaining)
-		failed = d.phase(ctx, members, &result)
+		failed = d.deletePhase(ctx, members, &result)
 		if len(result.Remaining) > before {
 			held = phase.name
 		}
@@ -120,17 +120,17 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *DeletionProgres
 }
 
 // deletion is one call of Delete.
-type deletion struct {
+type deleteCall struct {
 	*Cluster
 	asked *DeletionProgress
 	kept  map[Ref]bool // by Ref.object
 }
 
 // keep finds out which objects stay. An error concerns the whole cluster.
-func (d *deletion) keep(ctx context.Context, refs []Ref) error {
+func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	d.kept = map[Ref]bool{}
 	for _, r := range refs {
-		if d.keeps(r) {
+		if d.isProtected(r) {
 			d.kept[r.object()] = true
 		}
 		if !r.Keep {
@@ -139,13 +139,13 @@ func (d *deletion) keep(ctx context.Context, refs []Ref) error {
 		d.kept[r.object()] = true
 		d.kept[Ref{Kind: "Namespace", Name: r.Namespace}] = true
 		isDefinition := func(other Ref) bool {
-			return other.groupKind() == definitionKind && strings.HasSuffix(other.Name, "."+r.Group)
+			return other.groupKind() == crdKind && strings.HasSuffix(other.Name, "."+r.Group)
 		}
 		if roleOf(r.groupKind()) != roleCustom || !slices.ContainsFunc(refs, isDefinition) {
 			continue
 		}
-		res, err := d.resolve(ctx, r.GVK())
-		if err != nil && stops(err) {
+		res, err := d.resourceOf(ctx, r.GVK())
+		if err != nil && concernsCluster(err) {
 			return err
 		}
 		for _, other := range refs {
@@ -158,11 +158,11 @@ func (d *deletion) keep(ctx context.Context, refs []Ref) error {
 }
 
 // postpone lists an object whose turn has not come.
-func (d *deletion) postpone(t *Teardown, r Ref, message string) {
+func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
 	switch {
 	case d.kept[r.object()]:
 		t.Kept = append(t.Kept, r)
-	case d.asked.isGone(r):
+	case d.asked.isDeleted(r):
 		t.Deleted = append(t.Deleted, r)
 	default:
 		t.Remaining = append(t.Remaining, Remaining{Ref: r, Message: message})
@@ -170,14 +170,14 @@ func (d *deletion) postpone(t *Teardown, r Ref, message string) {
 }
 
 // phase deletes or looks at the objects of one phase.
-func (d *deletion) phase(ctx context.Context, members []Ref, result *Teardown) error {
+func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Teardown) error {
 	left := make([]*Remaining, len(members))
 	tried := make([]bool, len(members))
-	err := d.each(len(members), func(i int) (err error) {
-		if d.kept[members[i].object()] || d.asked.isGone(members[i]) {
+	err := d.forEach(len(members), func(i int) (err error) {
+		if d.kept[members[i].object()] || d.asked.isDeleted(members[i]) {
 			return nil
 		}
-		left[i], err = d.deleteOne(ctx, members[i], d.asked)
+		left[i], err = d.deleteOrCheck(ctx, members[i], d.asked)
 		tried[i] = err == nil
 		return err
 	})
@@ -188,40 +188,40 @@ func (d *deletion) phase(ctx context.Context, members []Ref, result *Teardown) e
 		case tried[i]:
 			result.Deleted = append(result.Deleted, r)
 		default:
-			d.postpone(result, r, "waits until the cluster can be worked with")
+			d.addUntouched(result, r, "waits until the cluster can be worked with")
 		}
 	}
 	return err
 }
 
 // deleteOne moves one object on and returns what is left of it. Its error concerns the whole cluster.
-func (c *Cluster) deleteOne(ctx context.Context, ref Ref, asked *DeletionProgress) (*Remaining, error) {
-	if err := checkPath(ref); err != nil {
-		asked.set(ref, true) // such an object cannot exist
+func (c *Cluster) deleteOrCheck(ctx context.Context, ref Ref, asked *DeletionProgress) (*Remaining, error) {
+	if err := validateIdentity(ref); err != nil {
+		asked.record(ref, true) // such an object cannot exist
 		return nil, nil
 	}
 	var left *Remaining
 	var err error
-	again, _ := asked.get(ref)
+	again, _ := asked.status(ref)
 	if again {
-		left, err = c.look(ctx, ref)
+		left, err = c.readRemaining(ctx, ref)
 		// If it is there and not going, somebody has created it again, or the DELETE was lost.
 		again = err != nil || left == nil || !left.Since.IsZero()
 	}
 	if !again {
-		left, err = c.ask(ctx, ref)
+		left, err = c.sendDelete(ctx, ref)
 	}
 	if err != nil {
-		return refusal(ref, err)
+		return remainingAfter(ref, err)
 	}
-	asked.set(ref, left == nil)
+	asked.record(ref, left == nil)
 	return left, nil
 }
 
 // refusal turns an error about one object into what remains; others are passed on.
-func refusal(ref Ref, err error) (*Remaining, error) {
+func remainingAfter(ref Ref, err error) (*Remaining, error) {
 	e, ok := errors.AsType[*Error](err)
-	if !ok || stops(err) {
+	if !ok || concernsCluster(err) {
 		return nil, err
 	}
 	return &Remaining{Ref: ref, Message: e.Error(), Err: e}, nil
@@ -231,74 +231,74 @@ func refusal(ref Ref, err error) (*Remaining, error) {
 const backgroundDeletion = `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`
 
 // ask sends the DELETE. The answer tells whether the object is gone at once or has something to finish.
-func (c *Cluster) ask(ctx context.Context, ref Ref) (*Remaining, error) {
-	var answer object
-	err := c.onServed(ctx, ref, func(ref Ref, res resource) error {
+func (c *Cluster) sendDelete(ctx context.Context, ref Ref) (*Remaining, error) {
+	var answer partialObject
+	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
 		body := newBuffer()
 		body.data = append(body.data, backgroundDeletion...)
 		r := request{method: http.MethodDelete, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
-			accept: metadataType, contentType: jsonType, body: body, doing: "deleting", ref: ref}
+			accept: metadataType, contentType: jsonType, body: body, operation: "deleting", ref: ref}
 		return c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
 	})
 	switch {
-	case isGone(err):
+	case isNotFound(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	case answer.Metadata.DeletionTimestamp == nil: // a Status of success, or for some kinds the object as it was
 		return nil, nil
 	}
-	return remaining(ref, &answer.Metadata), nil
+	return remainingOf(ref, &answer.Metadata), nil
 }
 
 // look reads how far the deletion of an object has come; nothing is left if it is gone.
-func (c *Cluster) look(ctx context.Context, ref Ref) (*Remaining, error) {
+func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error) {
 	accept := metadataType
 	if ref.groupKind() == namespaceKind {
 		accept = jsonType // a namespace says in its status what is left in it
 	}
 	var answer struct {
-		object
+		partialObject
 		Status corev1.NamespaceStatus `json:"status"`
 	}
-	err := c.onServed(ctx, ref, func(ref Ref, res resource) error {
-		r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), accept: accept, doing: "reading", ref: ref}
+	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
+		r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), accept: accept, operation: "reading", ref: ref}
 		return c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
 	})
 	switch {
-	case isGone(err):
+	case isNotFound(err):
 		return nil, nil
 	case err != nil:
 		return nil, err
 	}
-	left := remaining(ref, &answer.Metadata)
+	left := remainingOf(ref, &answer.Metadata)
 	for _, condition := range answer.Status.Conditions {
 		if condition.Status == corev1.ConditionTrue && condition.Message != "" {
 			left.Message += "; " + bounded(condition.Message)
 		}
 	}
-	if slices.Contains(left.Finalizers, instanceCleanup) {
-		left.Message += c.instances(ctx, ref)
+	if slices.Contains(left.Finalizers, instanceCleanupFinalizer) {
+		left.Message += c.remainingInstances(ctx, ref)
 	}
 	return left, nil
 }
 
 // isGone reports whether an error says that there is no such object.
-func isGone(err error) bool {
+func isNotFound(err error) bool {
 	return reasonIs(err, ObjectNotFound) || reasonIs(err, KindUnknown) || reasonIs(err, NamespaceNotFound)
 }
 
 // onServed calls use with how the cluster serves ref, and once more with another version if the kind has left the recorded one.
-func (c *Cluster) onServed(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
-	res, err := c.resolve(ctx, ref.GVK())
+func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
+	res, err := c.resourceOf(ctx, ref.GVK())
 	if err == nil {
 		err = use(ref, res)
 	}
 	if !reasonIs(err, KindUnknown) {
 		return err
 	}
-	c.forget(ref.GVK())
-	other, res, ok, lookup := c.elsewhere(ctx, ref)
+	c.forgetKind(ref.GVK())
+	other, res, ok, lookup := c.otherVersion(ctx, ref)
 	if lookup != nil {
 		return lookup
 	}
@@ -309,8 +309,8 @@ func (c *Cluster) onServed(ctx context.Context, ref Ref, use func(Ref, resource)
 }
 
 // remaining describes an object that still exists.
-func remaining(ref Ref, m *metadata) *Remaining {
-	left := &Remaining{Ref: ref, Finalizers: slices.Sorted(slices.Values(m.Finalizers)), Message: terminating(m)}
+func remainingOf(ref Ref, m *metadata) *Remaining {
+	left := &Remaining{Ref: ref, Finalizers: slices.Sorted(slices.Values(m.Finalizers)), Message: deletionMessage(m)}
 	if m.DeletionTimestamp != nil {
 		left.Since = m.DeletionTimestamp.Time
 	}
@@ -318,7 +318,7 @@ func remaining(ref Ref, m *metadata) *Remaining {
 }
 
 // terminating says what keeps an object that is to go.
-func terminating(m *metadata) string {
+func deletionMessage(m *metadata) string {
 	var b strings.Builder
 	if m.DeletionTimestamp == nil {
 		b.WriteString("still there")
@@ -332,17 +332,17 @@ func terminating(m *metadata) string {
 }
 
 // instanceCleanup is the finalizer by which a CustomResourceDefinition waits until its custom resources are gone.
-const instanceCleanup = "customresourcecleanup.apiextensions.k8s.io"
+const instanceCleanupFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 
 // instances names the custom resources that a definition still waits for, a few of them. It is for people only: whatever
 // goes wrong here is left out of the message.
-func (c *Cluster) instances(ctx context.Context, definition Ref) string {
+func (c *Cluster) remainingInstances(ctx context.Context, definition Ref) string {
 	const few = 3
 	plural, group, ok := strings.Cut(definition.Name, ".")
 	if !ok {
 		return ""
 	}
-	found, next, err := c.listAny(ctx, group, plural, few)
+	found, next, err := c.listPreferredVersion(ctx, group, plural, few)
 	if err != nil || len(found) == 0 {
 		return ""
 	}
@@ -361,8 +361,8 @@ func (c *Cluster) instances(ctx context.Context, definition Ref) string {
 }
 
 // listAny lists custom resources by group and plural, in whatever version the cluster serves.
-func (c *Cluster) listAny(ctx context.Context, group, plural string, limit int) (found []ObjectMetadata, next string, err error) {
-	r := request{method: http.MethodGet, path: "/apis/" + group, doing: "asking which versions are served of " + group}
+func (c *Cluster) listPreferredVersion(ctx context.Context, group, plural string, limit int) (found []ObjectMetadata, next string, err error) {
+	r := request{method: http.MethodGet, path: "/apis/" + group, operation: "asking which versions are served of " + group}
 	var versions struct {
 		PreferredVersion struct {
 			Version string `json:"version"`
@@ -372,7 +372,7 @@ func (c *Cluster) listAny(ctx context.Context, group, plural string, limit int) 
 		return nil, "", err
 	}
 	version := schema.GroupVersion{Group: group, Version: versions.PreferredVersion.Version}
-	return c.page(ctx, version, resource{plural: plural}, "", "limit="+strconv.Itoa(limit))
+	return c.listPage(ctx, version, resource{plural: plural}, "", "limit="+strconv.Itoa(limit))
 }
 
 // WaitMessage says what the teardown waits for: the first objects that remain, each with what keeps it. It is stable as long as that is.

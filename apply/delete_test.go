@@ -201,7 +201,7 @@ func TestDeleteNamesWhatIsLeft(t *testing.T) {
 	s.mu.Lock()
 	s.stored[second] = map[string]any{"kind": "Thing", "metadata": map[string]any{"name": "mine", "namespace": "other", "finalizers": []any{"example.com/keep"}}}
 	s.mu.Unlock()
-	s.change(definitionPath, func(o map[string]any) { o["metadata"].(map[string]any)["finalizers"] = []any{instanceCleanup} })
+	s.change(definitionPath, func(o map[string]any) { o["metadata"].(map[string]any)["finalizers"] = []any{instanceCleanupFinalizer} })
 	var asked DeletionProgress
 	for range 2 {
 		if _, err := c.Delete(t.Context(), refs, &asked); err != nil {

@@ -74,8 +74,8 @@ func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...R
 	})
 	found := make([]*Drifted, len(items))
 	errs := make([]error, len(items))
-	err = c.each(len(items), func(i int) error {
-		found[i], errs[i] = c.inspect(ctx, set, &items[i], p)
+	err = c.forEach(len(items), func(i int) error {
+		found[i], errs[i] = c.compareObject(ctx, set, &items[i], p)
 		return errs[i]
 	})
 	if err != nil {
@@ -100,16 +100,16 @@ func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...R
 }
 
 // inspect compares one object.
-func (c *Cluster) inspect(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
+func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
 	known := p.beginComparison(it.ref)
 	defer p.endComparison(it.ref)
 	byRecord := it.policy.createOnly || known.content == it.content && it.ref.groupKind() != secretKind
-	r := request{method: http.MethodGet, path: it.resource.path(it.ref.GVK().GroupVersion(), it.ref.Namespace, it.ref.Name), doing: "reading", ref: it.ref}
+	r := request{method: http.MethodGet, path: it.resource.path(it.ref.GVK().GroupVersion(), it.ref.Namespace, it.ref.Name), operation: "reading", ref: it.ref}
 	if byRecord {
 		r.accept = metadataType
 	}
 	var (
-		answer object
+		answer partialObject
 		live   map[string]any
 	)
 	err := c.do(ctx, &r, func(_ int, body []byte) error {
@@ -122,29 +122,29 @@ func (c *Cluster) inspect(ctx context.Context, set Set, it *item, p *Progress) (
 	})
 	m := &answer.Metadata
 	switch {
-	case isGone(err):
+	case isNotFound(err):
 		return &Drifted{Ref: it.ref, Missing: true}, nil
 	case err != nil:
 		return nil, err
 	case m.DeletionTimestamp != nil:
 		return &Drifted{Ref: it.ref, Missing: true}, nil
-	case it.policy.createOnly, byRecord && known.uid == hashText(m.UID) && known.fields == it.fields(m, set.owner()):
-		p.compared(it.ref, it.content, m, it.fields(m, set.owner()))
+	case it.policy.createOnly, byRecord && known.uid == hashText(m.UID) && known.fields == it.ownedFieldsHash(m, set.owner()):
+		p.recordCompared(it.ref, it.content, m, it.ownedFieldsHash(m, set.owner()))
 		return nil, nil
 	}
 	var wanted map[string]any
 	if err := utiljson.Unmarshal(it.object.AppendJSON(nil, it.namespace(), set.Overlay), &wanted); err != nil {
 		return nil, fmt.Errorf("reading %s of the module: %w", it.ref, err)
 	}
-	fields := compareOwned(wanted, live, m.fieldsOf(set.owner()), it.policy.ignore, false)
+	fields := compareOwned(wanted, live, m.fieldsOwnedBy(set.owner()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
-		fields = compareOwned(wanted, nil, m.fieldsOf(set.owner()), it.policy.ignore, true) // something has changed: a field whose value is nothing
+		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true) // something has changed: a field whose value is nothing
 	}
 	if len(fields) == 0 && !byRecord {
-		p.compared(it.ref, it.content, m, it.fields(m, set.owner()))
+		p.recordCompared(it.ref, it.content, m, it.ownedFieldsHash(m, set.owner()))
 		return nil, nil
 	}
-	return &Drifted{Ref: it.ref, Fields: fields, Managers: ownersOf(fields, m, set.owner())}, nil
+	return &Drifted{Ref: it.ref, Fields: fields, Managers: otherOwners(fields, m, set.owner())}, nil
 }
 
 // owned is a tree of fields as the API server writes it (FieldsV1): "f:name" for a member, `k:{"name":"x"}` for a list item
@@ -166,22 +166,22 @@ func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []
 		own = owned{}
 	}
 	for _, path := range ignore {
-		path.disown(own, wanted)
+		path.removeFromOwned(own, wanted)
 		if live != nil {
-			path.disown(own, live)
+			path.removeFromOwned(own, live)
 		}
 	}
 	for _, path := range ignore {
-		path.without(wanted)
+		path.removeFrom(wanted)
 		if live != nil {
-			path.without(live)
+			path.removeFrom(live)
 		}
 	}
-	wanted = strip(wanted)
+	wanted = withoutUnowned(wanted)
 	if live != nil {
 		if stringData, ok := wanted["stringData"].(map[string]any); ok && live["kind"] == "Secret" {
 			live = maps.Clone(live)
-			live["stringData"] = decoded(live["data"], stringData)
+			live["stringData"] = decodedSecretData(live["data"], stringData)
 			own["f:stringData"] = ownedKeys(stringData) // its keys are not to be found in the record
 		}
 	}
@@ -192,7 +192,7 @@ func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []
 }
 
 // strip drops what has no owner.
-func strip(wanted map[string]any) map[string]any {
+func withoutUnowned(wanted map[string]any) map[string]any {
 	out := maps.Clone(wanted)
 	delete(out, "apiVersion")
 	delete(out, "kind")
@@ -206,7 +206,7 @@ func strip(wanted map[string]any) map[string]any {
 }
 
 // decoded returns those keys of a Secret's data that were given as stringData.
-func decoded(data any, keys map[string]any) map[string]any {
+func decodedSecretData(data any, keys map[string]any) map[string]any {
 	out := map[string]any{}
 	encoded, _ := data.(map[string]any)
 	for key := range keys {
@@ -232,7 +232,7 @@ func (c *comparison) compare(path string, wanted, live any, values bool, own own
 		return // the API server may drop it
 	}
 	if len(own) == 0 { // owned as a whole
-		if values && !same(wanted, live) {
+		if values && !sameValue(wanted, live) {
 			c.fields = append(c.fields, path)
 		}
 		return
@@ -245,7 +245,7 @@ func (c *comparison) compare(path string, wanted, live any, values bool, own own
 		l, _ := live.([]any)
 		c.compareList(path, w, l, values, own)
 	default:
-		if values && !same(wanted, live) {
+		if values && !sameValue(wanted, live) {
 			c.fields = append(c.fields, path)
 		}
 	}
@@ -283,15 +283,15 @@ func (c *comparison) compareList(path string, wanted, live []any, values bool, o
 	left := maps.Clone(own)
 	delete(left, ".")
 	// Items that say all their keys choose first; the others, whose keys the API server has filled in, take what is left.
-	items := slices.SortedStableFunc(slices.Values(wanted), func(a, b any) int { return cmp.Compare(size(b), size(a)) })
+	items := slices.SortedStableFunc(slices.Values(wanted), func(a, b any) int { return cmp.Compare(memberCount(b), memberCount(a)) })
 	for _, exact := range []bool{true, false} {
 		items = slices.DeleteFunc(items, func(w any) bool {
-			name, ok := match(w, left, exact)
+			name, ok := matchOwnedItem(w, left, exact)
 			if !ok {
 				return false
 			}
-			at := path + label(name)
-			l, found := pick(live, name)
+			at := path + itemLabel(name)
+			l, found := findItem(live, name)
 			if values && !found {
 				c.fields = append(c.fields, at)
 			} else {
@@ -305,26 +305,26 @@ func (c *comparison) compareList(path string, wanted, live []any, values bool, o
 		c.fields = append(c.fields, path)
 	}
 	for name := range left {
-		c.fields = append(c.fields, path+label(name))
+		c.fields = append(c.fields, path+itemLabel(name))
 	}
 }
 
-func size(item any) int {
+func memberCount(item any) int {
 	m, _ := item.(map[string]any)
 	return len(m)
 }
 
 // match finds the owned item that w is: by value, or by keys. Unless exact, keys that w does not have fit any value.
-func match(w any, own owned, exact bool) (string, bool) {
+func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if text, ok := strings.CutPrefix(name, "v:"); ok {
 			var value any
-			if utiljson.Unmarshal([]byte(text), &value) == nil && same(w, value) {
+			if utiljson.Unmarshal([]byte(text), &value) == nil && sameValue(w, value) {
 				return name, true
 			}
 			continue
 		}
-		keys, ok := keysOf(name)
+		keys, ok := itemKeys(name)
 		item, isMap := w.(map[string]any)
 		if !ok || !isMap {
 			continue
@@ -332,7 +332,7 @@ func match(w any, own owned, exact bool) (string, bool) {
 		fits := true
 		for key, value := range keys {
 			have, has := item[key]
-			if has && !same(have, value) || !has && exact {
+			if has && !sameValue(have, value) || !has && exact {
 				fits = false
 			}
 		}
@@ -344,24 +344,24 @@ func match(w any, own owned, exact bool) (string, bool) {
 }
 
 // pick finds an item of a live list, where all keys are filled in.
-func pick(live []any, name string) (any, bool) {
+func findItem(live []any, name string) (any, bool) {
 	for _, l := range live {
-		if found, ok := match(l, owned{name: nil}, true); ok && found == name {
+		if found, ok := matchOwnedItem(l, owned{name: nil}, true); ok && found == name {
 			return l, true
 		}
 	}
 	return nil, false
 }
 
-func keysOf(name string) (map[string]any, bool) {
+func itemKeys(name string) (map[string]any, bool) {
 	text, ok := strings.CutPrefix(name, "k:")
 	var keys map[string]any
 	return keys, ok && utiljson.Unmarshal([]byte(text), &keys) == nil
 }
 
 // label writes the name of a list item for a path: "[name=manager]".
-func label(name string) string {
-	keys, ok := keysOf(name)
+func itemLabel(name string) string {
+	keys, ok := itemKeys(name)
 	if !ok {
 		return "[" + strings.TrimPrefix(name, "v:") + "]"
 	}
@@ -406,7 +406,7 @@ func isZero(value any) bool {
 }
 
 // same reports whether a live value says what was wanted. A live map may have more members: defaults.
-func same(wanted, live any) bool {
+func sameValue(wanted, live any) bool {
 	switch w := wanted.(type) {
 	case map[string]any:
 		l, ok := live.(map[string]any)
@@ -414,14 +414,14 @@ func same(wanted, live any) bool {
 			return isEmpty(wanted) && isEmpty(live)
 		}
 		for key, value := range w {
-			if !isEmpty(value) && !same(value, l[key]) {
+			if !isEmpty(value) && !sameValue(value, l[key]) {
 				return false
 			}
 		}
 		return true
 	case []any:
 		l, _ := live.([]any)
-		return slices.EqualFunc(w, l, same)
+		return slices.EqualFunc(w, l, sameValue)
 	case nil:
 		return true
 	}
@@ -445,7 +445,7 @@ func sameQuantity(a, b string) bool {
 }
 
 // ownersOf returns the managers other than ours that own the given paths.
-func ownersOf(fields []string, m *metadata, ours string) []string {
+func otherOwners(fields []string, m *metadata, ours string) []string {
 	var owners []string
 	for _, f := range m.ManagedFields {
 		var own owned
@@ -472,7 +472,7 @@ func (own owned) covers(path string) bool {
 			if key, isField := strings.CutPrefix(name, "f:"); isField {
 				rest, ok = strings.CutPrefix(path, key)
 			} else if name != "." {
-				rest, ok = strings.CutPrefix(path, label(name))
+				rest, ok = strings.CutPrefix(path, itemLabel(name))
 			}
 			if ok && (rest == "" || rest[0] == '.' || rest[0] == '[') {
 				own, path, found = child, strings.TrimPrefix(rest, "."), true

@@ -162,7 +162,7 @@ func TestOwnersOf(t *testing.T) {
 		{Manager: "other", Operation: "Update", FieldsV1: []byte(`{"f:status":{}}`)},
 		{Manager: "broken", Operation: "Update", FieldsV1: []byte(`[`)},
 	}}
-	got := ownersOf([]string{"spec.replicas", "spec.template.containers[name=a.b].image"}, m, "ours")
+	got := otherOwners([]string{"spec.replicas", "spec.template.containers[name=a.b].image"}, m, "ours")
 	if diff := cmp.Diff([]string{"editor", "scaler"}, got); diff != "" {
 		t.Errorf("owners (-want +got):\n%s", diff)
 	}
@@ -178,7 +178,7 @@ func FuzzCompareOwned(f *testing.F) {
 			return
 		}
 		compareOwned(w, l, []byte(fields), nil, false)
-		ownersOf(compareOwned(w, nil, []byte(fields), nil, true), &metadata{ManagedFields: []managedFields{{FieldsV1: []byte(fields)}}}, "x")
+		otherOwners(compareOwned(w, nil, []byte(fields), nil, true), &metadata{ManagedFields: []managedFields{{FieldsV1: []byte(fields)}}}, "x")
 	})
 }
 

@@ -167,7 +167,7 @@ func ClassOf(err error) Class {
 }
 
 // stops reports whether an error is about the cluster as a whole, so that more requests make no sense now.
-func stops(err error) bool {
+func concernsCluster(err error) bool {
 	if _, ok := errors.AsType[*Error](err); !ok {
 		return true // the caller's context has ended
 	}
@@ -182,22 +182,22 @@ func reasonIs(err error, reason string) bool {
 }
 
 // failed makes an Error of a request that got no answer, or returns the end of the caller's context as it is.
-func (r *request) failed(ctx context.Context, wait time.Duration, err error) error {
+func (r *request) noAnswerError(ctx context.Context, wait time.Duration, err error) error {
 	if ctx.Err() != nil {
-		return fmt.Errorf("%s %s: %w", r.doing, r.subject(), context.Cause(ctx))
+		return fmt.Errorf("%s %s: %w", r.operation, r.subject(), context.Cause(ctx))
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err // without method and URL, which say nothing to the reader
 	}
-	message := plain(err)
+	message := stableMessage(err)
 	if errors.Is(err, context.DeadlineExceeded) {
 		message = fmt.Sprintf("no answer within %s", wait)
 	}
-	return &Error{Operation: r.doing, Ref: r.ref, Message: bounded(message), reason: RuntimeUnreachable, err: err}
+	return &Error{Operation: r.operation, Ref: r.ref, Message: bounded(message), reason: RuntimeUnreachable, err: err}
 }
 
 // plain is what an error of a connection says without our own port, which is another one each time: messages end up in a status.
-func plain(err error) string {
+func stableMessage(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
 		case dns.IsNotFound:
@@ -219,8 +219,8 @@ func plain(err error) string {
 }
 
 // refused makes an Error of an answer that is not a success.
-func (r *request) refused(code int, header http.Header, body []byte) *Error {
-	e := &Error{Operation: r.doing, Ref: r.ref, Code: code}
+func (r *request) statusError(code int, header http.Header, body []byte) *Error {
+	e := &Error{Operation: r.operation, Ref: r.ref, Code: code}
 	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds >= 0 {
 		e.RetryAfter = time.Duration(min(seconds, 3600)) * time.Second
 	}
@@ -235,9 +235,9 @@ func (r *request) refused(code int, header http.Header, body []byte) *Error {
 	e.reason = r.classify(code, &status, e.RetryAfter > 0)
 	switch e.reason {
 	case ObjectConflict:
-		e.Fields, e.managers = conflicts(&status)
+		e.Fields, e.managers = conflictingFields(&status)
 	case FieldImmutable:
-		e.Fields, e.Message = immutables(&status)
+		e.Fields, e.Message = immutableFields(&status)
 	case StoredVersionDropped:
 		e.Message = droppedVersions(&status)
 	}
@@ -271,7 +271,7 @@ func (r *request) classify(code int, status *metav1.Status, pause bool) string {
 	case code == http.StatusForbidden && isAuthorization(status):
 		return RuntimeForbidden
 	case code == http.StatusNotFound:
-		return notFound(status, r.ref)
+		return notFoundReason(status, r.ref)
 	case code == http.StatusConflict && status.Reason == metav1.StatusReasonAlreadyExists && r.method == http.MethodPost:
 		return ObjectExists
 	case code == http.StatusConflict:
@@ -286,10 +286,10 @@ func (r *request) classify(code int, status *metav1.Status, pause bool) string {
 		return WebhookFailed
 	case code >= 500:
 		return ServerFault
-	case r.ref.groupKind() == definitionKind && droppedVersions(status) != "":
+	case r.ref.groupKind() == crdKind && droppedVersions(status) != "":
 		return StoredVersionDropped
 	case isImmutable(status):
-		if fields, _ := immutables(status); len(fields) == 1 && fields[0] == "metadata.uid" {
+		if fields, _ := immutableFields(status); len(fields) == 1 && fields[0] == "metadata.uid" {
 			return ObjectConflict
 		}
 		return FieldImmutable
@@ -345,7 +345,7 @@ func causes(status *metav1.Status) []metav1.StatusCause {
 // immutableWords are how API servers and rules of CustomResourceDefinitions say that a field is fixed; the answer has no code for it.
 var immutableWords = []string{"immutable", "may not change", "may not be changed", "cannot be changed", "cannot change"}
 
-func saysImmutable(c *metav1.StatusCause) bool {
+func isImmutableCause(c *metav1.StatusCause) bool {
 	return (c.Type == metav1.CauseTypeFieldValueInvalid || c.Type == metav1.CauseTypeForbidden) &&
 		slices.ContainsFunc(immutableWords, func(words string) bool { return strings.Contains(c.Message, words) })
 }
@@ -353,11 +353,11 @@ func saysImmutable(c *metav1.StatusCause) bool {
 // isImmutable reports whether fixed fields, and nothing else, are why an object was refused: created anew it would be accepted.
 func isImmutable(status *metav1.Status) bool {
 	all := causes(status)
-	return len(all) > 0 && !slices.ContainsFunc(all, func(c metav1.StatusCause) bool { return !saysImmutable(&c) })
+	return len(all) > 0 && !slices.ContainsFunc(all, func(c metav1.StatusCause) bool { return !isImmutableCause(&c) })
 }
 
 // immutables returns the fields that cannot be changed, and that in words: without values, which may be whole pods.
-func immutables(status *metav1.Status) (fields []string, message string) {
+func immutableFields(status *metav1.Status) (fields []string, message string) {
 	var parts []string
 	for _, c := range causes(status)[:min(len(causes(status)), maxFields)] {
 		words, _, _ := strings.Cut(c.Message, "\n") // below it is a list of differences
@@ -391,7 +391,7 @@ func droppedVersions(status *metav1.Status) string {
 }
 
 // conflicts returns the fields that others own, and those others.
-func conflicts(status *metav1.Status) (fields, managers []string) {
+func conflictingFields(status *metav1.Status) (fields, managers []string) {
 	for _, c := range causes(status) {
 		rest, ok := strings.CutPrefix(c.Message, "conflict with ")
 		manager, err := strconv.QuotedPrefix(rest)
@@ -403,18 +403,18 @@ func conflicts(status *metav1.Status) (fields, managers []string) {
 			managers = append(managers, bounded(manager))
 		}
 	}
-	return firstFew(fields), firstFew(managers)
+	return sortedFew(fields), sortedFew(managers)
 }
 
 // firstFew sorts texts and returns each once, at most ten.
-func firstFew(texts []string) []string {
+func sortedFew(texts []string) []string {
 	slices.Sort(texts)
 	texts = slices.Compact(texts)
 	return texts[:min(len(texts), maxFields)]
 }
 
 // notFound tells what is missing. An API server that does not serve a kind answers without naming an object.
-func notFound(status *metav1.Status, ref Ref) string {
+func notFoundReason(status *metav1.Status, ref Ref) string {
 	switch {
 	case status.Details == nil || status.Details.Name == "":
 		return KindUnknown

@@ -29,7 +29,7 @@ func TestPlain(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			if got := plain(tc.err); got != tc.want {
+			if got := stableMessage(tc.err); got != tc.want {
 				t.Errorf("%s: got %q, want %q", tc.reason, got, tc.want)
 			}
 		})

@@ -19,7 +19,7 @@ type step struct {
 }
 
 // splitOutside yields the parts of text between separators that are not in brackets.
-func splitOutside(text string, separator byte) iter.Seq[string] {
+func splitOutsideBrackets(text string, separator byte) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		start, inside := 0, false
 		for i := range len(text) {
@@ -41,7 +41,7 @@ func splitOutside(text string, separator byte) iter.Seq[string] {
 
 // parsePath reads one path, "spec.template.spec.containers[name=x].image". problem says what is wrong with it.
 func parsePath(text string) (path fieldPath, problem string) {
-	for part := range splitOutside(text, '.') {
+	for part := range splitOutsideBrackets(text, '.') {
 		key, rest, _ := strings.Cut(part, "[")
 		if key == "" || strings.ContainsAny(key, "] \t\n") {
 			return nil, "a key is missing or holds spaces or brackets"
@@ -87,7 +87,7 @@ func parseBracket(inner string) (step, string) {
 }
 
 // fits reports whether an item of a list is the one that the step means.
-func (s step) fits(item any) bool {
+func (s step) matchesItem(item any) bool {
 	m, isMap := item.(map[string]any)
 	if s.members == nil {
 		return s.quoted && !isMap && fmt.Sprint(item) == s.key
@@ -120,7 +120,7 @@ func (p fieldPath) covers(other fieldPath) bool {
 }
 
 // without takes the field out of a tree and returns what is left of it; the tree itself may be changed.
-func (p fieldPath) without(tree any) any {
+func (p fieldPath) removeFrom(tree any) any {
 	switch t := tree.(type) {
 	case map[string]any:
 		child, ok := t[p[0].key]
@@ -129,15 +129,15 @@ func (p fieldPath) without(tree any) any {
 		case len(p) == 1:
 			delete(t, p[0].key)
 		default:
-			t[p[0].key] = p[1:].without(child)
+			t[p[0].key] = p[1:].removeFrom(child)
 		}
 	case []any:
 		if len(p) == 1 {
-			return slices.DeleteFunc(t, p[0].fits)
+			return slices.DeleteFunc(t, p[0].matchesItem)
 		}
 		for i := range t {
-			if p[0].fits(t[i]) {
-				t[i] = p[1:].without(t[i])
+			if p[0].matchesItem(t[i]) {
+				t[i] = p[1:].removeFrom(t[i])
 			}
 		}
 	}
@@ -146,19 +146,19 @@ func (p fieldPath) without(tree any) any {
 
 // childOf returns the name under which own has what the step means, and whether it has. at is the same place in a tree that knows
 // more than the keys of list items; it may be nil.
-func (s step) childOf(own owned, at any) (string, bool) {
+func (s step) ownedChild(own owned, at any) (string, bool) {
 	if _, ok := own["f:"+s.key]; ok && s.members == nil {
 		return "f:" + s.key, true
 	}
 	for _, name := range slices.Sorted(maps.Keys(own)) {
-		if keys, ok := keysOf(name); ok && s.members != nil && s.fits(keys) {
+		if keys, ok := itemKeys(name); ok && s.members != nil && s.matchesItem(keys) {
 			return name, true
 		}
 	}
 	items, _ := at.([]any)
 	for _, item := range items {
-		if s.fits(item) {
-			return match(item, own, false)
+		if s.matchesItem(item) {
+			return matchOwnedItem(item, own, false)
 		}
 	}
 	return "", false
@@ -166,15 +166,15 @@ func (s step) childOf(own owned, at any) (string, bool) {
 
 // disown takes the field out of what is owned. A node that loses its last child does not become a leaf by that: a leaf
 // is owned as a whole.
-func (p fieldPath) disown(own owned, at any) {
-	name, ok := p[0].childOf(own, at)
+func (p fieldPath) removeFromOwned(own owned, at any) {
+	name, ok := p[0].ownedChild(own, at)
 	switch {
 	case !ok:
 	case len(p) == 1:
 		delete(own, name)
 		own["."] = owned{}
 	default:
-		p[1:].disown(own[name], p[0].in(at))
+		p[1:].removeFromOwned(own[name], p[0].childIn(at))
 	}
 }
 
@@ -202,14 +202,14 @@ func (own owned) leaves(path string) iter.Seq[string] {
 }
 
 // in returns the child of a tree that the step means, nil if it has none.
-func (s step) in(at any) any {
+func (s step) childIn(at any) any {
 	switch t := at.(type) {
 	case map[string]any:
 		if s.members == nil {
 			return t[s.key]
 		}
 	case []any:
-		if i := slices.IndexFunc(t, s.fits); i >= 0 {
+		if i := slices.IndexFunc(t, s.matchesItem); i >= 0 {
 			return t[i]
 		}
 	}
@@ -218,47 +218,47 @@ func (s step) in(at any) any {
 
 // carry puts into a wanted tree, at the field, what the live tree has there as far as it is ours, and takes the rest out. To leave out
 // a field that is ours would delete it: an API server takes that for our wish. Trees may be changed; the new one is returned.
-func (p fieldPath) carry(wanted, live any, own owned) any {
+func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	s := p[0]
-	name, ours := s.childOf(own, live)
+	name, ours := s.ownedChild(own, live)
 	if !ours {
-		return p.without(wanted)
+		return p.removeFrom(wanted)
 	}
-	below := s.in(wanted)
+	below := s.childIn(wanted)
 	if below == nil && s.members != nil && len(p) > 1 {
 		return wanted // the item has left the list, and what is ignored in it goes with it
 	}
 	var value any
-	switch here, child := s.in(live), own[name]; {
+	switch here, child := s.childIn(live), own[name]; {
 	case len(p) == 1:
-		value = withKeys(part(here, child), name)
+		value = addItemKeys(ownedPart(here, child), name)
 	case len(child) == 0: // owned as a whole: every part of it is ours
-		value = p[1:].transplant(below, here)
+		value = p[1:].copyLive(below, here)
 	default:
-		value = p[1:].carry(below, here, child)
+		value = p[1:].keepOwnedLive(below, here, child)
 	}
-	return s.put(wanted, live, value)
+	return s.setChild(wanted, live, value)
 }
 
 // transplant puts what live has at the field into wanted, or takes it out if live has nothing there.
-func (p fieldPath) transplant(wanted, live any) any {
+func (p fieldPath) copyLive(wanted, live any) any {
 	s := p[0]
-	here, below := s.in(live), s.in(wanted)
+	here, below := s.childIn(live), s.childIn(wanted)
 	switch {
 	case here == nil:
-		return p.without(wanted)
+		return p.removeFrom(wanted)
 	case len(p) == 1:
-		return s.put(wanted, live, here)
+		return s.setChild(wanted, live, here)
 	case below == nil && s.members != nil:
 		return wanted
 	}
-	return s.put(wanted, live, p[1:].transplant(below, here))
+	return s.setChild(wanted, live, p[1:].copyLive(below, here))
 }
 
 // put makes value the child of a tree that the step means; nil removes it. Where there is no tree yet, one like live is made.
-func (s step) put(tree, live, value any) any {
+func (s step) setChild(tree, live, value any) any {
 	if value == nil {
-		return fieldPath{s}.without(tree)
+		return fieldPath{s}.removeFrom(tree)
 	}
 	if tree == nil {
 		switch live.(type) {
@@ -274,7 +274,7 @@ func (s step) put(tree, live, value any) any {
 			t[s.key] = value
 		}
 	case []any:
-		if i := slices.IndexFunc(t, s.fits); i >= 0 {
+		if i := slices.IndexFunc(t, s.matchesItem); i >= 0 {
 			t[i] = value
 			return t
 		}
@@ -284,16 +284,16 @@ func (s step) put(tree, live, value any) any {
 }
 
 // withKeys adds the keys by which an item of a list is known; they cannot be left out.
-func withKeys(item any, name string) any {
+func addItemKeys(item any, name string) any {
 	if m, ok := item.(map[string]any); ok {
-		keys, _ := keysOf(name)
+		keys, _ := itemKeys(name)
 		maps.Copy(m, keys)
 	}
 	return item
 }
 
 // part returns what of a live tree is owned.
-func part(live any, own owned) any {
+func ownedPart(live any, own owned) any {
 	if len(own) == 0 {
 		return live
 	}
@@ -302,18 +302,18 @@ func part(live any, own owned) any {
 		out := map[string]any{}
 		for name, child := range own {
 			if key, ok := strings.CutPrefix(name, "f:"); ok && l[key] != nil {
-				out[key] = part(l[key], child)
+				out[key] = ownedPart(l[key], child)
 			}
 		}
 		return out
 	case []any:
 		out := []any{}
 		for _, item := range l {
-			name, ok := match(item, own, true)
+			name, ok := matchOwnedItem(item, own, true)
 			if !ok {
 				continue
 			}
-			out = append(out, withKeys(part(item, own[name]), name))
+			out = append(out, addItemKeys(ownedPart(item, own[name]), name))
 		}
 		return out
 	}

@@ -12,7 +12,7 @@ type role uint8
 const (
 	roleCustom        role = iota // everything that is not built in
 	roleNamespace                 // home of other objects
-	roleDefinition                // CustomResourceDefinition
+	roleCRD                       // CustomResourceDefinition
 	roleConfiguration             // what workloads read or run as
 	roleBinding                   // needs the roles of roleConfiguration to exist
 	roleTraffic                   // how workloads are reached; needs none to exist, useless without one
@@ -28,13 +28,13 @@ const (
 	phaseWorkloads
 	phaseAdmission
 	phaseCustom
-	phases
+	phaseCount
 )
 
 // phase returns when Apply sends objects of this role.
 func (r role) phase() int {
 	switch r {
-	case roleNamespace, roleDefinition:
+	case roleNamespace, roleCRD:
 		return phaseFoundation
 	case roleConfiguration, roleTraffic:
 		return phaseConfiguration
@@ -51,7 +51,7 @@ func (r role) phase() int {
 
 // teardown lists the phases of Delete, in order, with the words for what a phase removes. Custom resources go while their
 // operator still runs, webhooks before the workloads they call.
-var teardown = []struct {
+var deletePhases = []struct {
 	name  string
 	roles []role
 }{
@@ -59,7 +59,7 @@ var teardown = []struct {
 	{"webhooks and API services", []role{roleAdmission}},
 	{"workloads and services", []role{roleWorkload, roleTraffic}},
 	{"configuration and access rights", []role{roleConfiguration, roleBinding}},
-	{"custom resource definitions", []role{roleDefinition}},
+	{"custom resource definitions", []role{roleCRD}},
 	{"namespaces", []role{roleNamespace}},
 }
 
@@ -131,7 +131,7 @@ var builtins = map[schema.GroupKind]builtin{
 	{Group: "admissionregistration.k8s.io", Kind: "ValidatingWebhookConfiguration"}:   {resource{"validatingwebhookconfigurations", clusterScope}, roleAdmission},
 	{Group: "apiregistration.k8s.io", Kind: "APIService"}:                             {resource{"apiservices", clusterScope}, roleAdmission},
 
-	{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}: {resource{"customresourcedefinitions", clusterScope}, roleDefinition},
+	{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}: {resource{"customresourcedefinitions", clusterScope}, roleCRD},
 
 	{Group: "apps", Kind: "ControllerRevision"}:             {resource{"controllerrevisions", inNamespace}, roleConfiguration},
 	{Group: "apps", Kind: "DaemonSet"}:                      {resource{"daemonsets", inNamespace}, roleWorkload},
@@ -177,7 +177,7 @@ func roleOf(kind schema.GroupKind) role {
 }
 
 var (
-	secretKind     = schema.GroupKind{Kind: "Secret"}
-	namespaceKind  = schema.GroupKind{Kind: "Namespace"}
-	definitionKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
+	secretKind    = schema.GroupKind{Kind: "Secret"}
+	namespaceKind = schema.GroupKind{Kind: "Namespace"}
+	crdKind       = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 )

@@ -61,12 +61,12 @@ func TestBuiltins(t *testing.T) {
 func TestRoles(t *testing.T) {
 	for r := roleCustom; r <= roleAdmission; r++ {
 		count := 0
-		for _, phase := range teardown {
+		for _, phase := range deletePhases {
 			if slices.Contains(phase.roles, r) {
 				count++
 			}
 		}
-		if count != 1 || r.phase() >= phases {
+		if count != 1 || r.phase() >= phaseCount {
 			t.Errorf("role %d: in %d phases of teardown, phase %d of apply", r, count, r.phase())
 		}
 	}

@@ -29,18 +29,18 @@ type ObjectMetadata struct {
 // Get reads one object. A Ref of a namespaced kind must have its namespace. Errors have reason ObjectNotFound if there is
 // none, KindUnknown if the cluster does not serve the kind.
 func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
-	if err := checkPath(ref); err != nil {
+	if err := validateIdentity(ref); err != nil {
 		return nil, err
 	}
-	res, err := c.resolve(ctx, ref.GVK())
+	res, err := c.resourceOf(ctx, ref.GVK())
 	if err != nil {
 		return nil, err
 	}
 	u := &unstructured.Unstructured{}
-	r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), doing: "reading", ref: ref}
+	r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), operation: "reading", ref: ref}
 	err = c.do(ctx, &r, func(_ int, body []byte) error { return utiljson.Unmarshal(body, &u.Object) })
 	if err != nil {
-		c.unlearn(ref.GVK(), err)
+		c.forgetIfUnknown(ref.GVK(), err)
 		return nil, err
 	}
 	return u, nil
@@ -64,10 +64,10 @@ func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstr
 func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, owner string, look bool) (Ref, error) {
 	gvk := obj.GroupVersionKind()
 	ref := Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
-	if err := checkPath(ref); err != nil {
+	if err := validateIdentity(ref); err != nil {
 		return ref, err
 	}
-	res, err := c.resolve(ctx, gvk)
+	res, err := c.resourceOf(ctx, gvk)
 	if err != nil {
 		return ref, err
 	}
@@ -81,12 +81,12 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 	}
 	path := res.path(gvk.GroupVersion(), ref.Namespace, ref.Name)
 	if look {
-		r := request{method: http.MethodGet, path: path, accept: metadataType, doing: "looking for", ref: ref}
+		r := request{method: http.MethodGet, path: path, accept: metadataType, operation: "looking for", ref: ref}
 		switch err := c.do(ctx, &r, nil); {
 		case err == nil:
 			return ref, &Error{Operation: "creating", Ref: ref, Message: "it exists already", reason: ObjectExists}
 		case !reasonIs(err, ObjectNotFound) && !reasonIs(err, NamespaceNotFound):
-			c.unlearn(gvk, err)
+			c.forgetIfUnknown(gvk, err)
 			return ref, err
 		}
 	}
@@ -95,12 +95,12 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 		return ref, fmt.Errorf("encoding %s: %w", ref, err)
 	}
 	r := request{method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
-		accept: metadataType, contentType: applyType, body: body, doing: "creating", ref: ref}
+		accept: metadataType, contentType: applyType, body: body, operation: "creating", ref: ref}
 	err = c.do(ctx, &r, nil)
 	if reasonIs(err, ObjectConflict) {
 		return ref, &Error{Operation: "creating", Ref: ref, Message: "somebody else has just created it", reason: ObjectExists}
 	}
-	c.unlearn(gvk, err)
+	c.forgetIfUnknown(gvk, err)
 	return ref, err
 }
 
@@ -126,16 +126,16 @@ func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
 // List finds the objects of a kind in one namespace, or with "" in all, metadata only, a page of 500 at a time. An error with
 // reason KindUnknown means that there can be none in this version.
 func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespace string) ([]ObjectMetadata, error) {
-	res, err := c.resolve(ctx, gvk)
+	res, err := c.resourceOf(ctx, gvk)
 	if err != nil {
 		return nil, err
 	}
 	var all []ObjectMetadata
 	query := "limit=500"
 	for {
-		found, next, err := c.page(ctx, gvk.GroupVersion(), res, namespace, query)
+		found, next, err := c.listPage(ctx, gvk.GroupVersion(), res, namespace, query)
 		if err != nil {
-			c.unlearn(gvk, err)
+			c.forgetIfUnknown(gvk, err)
 			return nil, err
 		}
 		for i := range found {
@@ -150,7 +150,7 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 }
 
 // page reads one page of a list and returns where the next begins.
-func (c *Cluster) page(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (found []ObjectMetadata, next string, err error) {
+func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (found []ObjectMetadata, next string, err error) {
 	var list struct {
 		Metadata struct {
 			Continue string `json:"continue"`
@@ -166,7 +166,7 @@ func (c *Cluster) page(ctx context.Context, version schema.GroupVersion, res res
 			} `json:"metadata"`
 		} `json:"items"`
 	}
-	r := request{method: http.MethodGet, path: res.path(version, namespace, ""), query: query, accept: listType, doing: "listing " + res.plural}
+	r := request{method: http.MethodGet, path: res.path(version, namespace, ""), query: query, accept: listType, operation: "listing " + res.plural}
 	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
 		return nil, "", err
 	}
@@ -182,8 +182,8 @@ func (c *Cluster) page(ctx context.Context, version schema.GroupVersion, res res
 }
 
 // unlearn forgets a kind if err says that the cluster does not serve it.
-func (c *Cluster) unlearn(gvk schema.GroupVersionKind, err error) {
+func (c *Cluster) forgetIfUnknown(gvk schema.GroupVersionKind, err error) {
 	if reasonIs(err, KindUnknown) {
-		c.forget(gvk)
+		c.forgetKind(gvk)
 	}
 }

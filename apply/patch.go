@@ -14,10 +14,10 @@ import (
 // Patch changes a part of one object, for data that has more than one writer. With a subresource, such as "status", it changes that.
 // kind is a merge or JSON patch, owner the field manager. It returns the object as the cluster has it now. Errors are those of Get.
 func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subresource string, patch []byte, owner string) (*unstructured.Unstructured, error) {
-	if err := checkPath(ref); err != nil {
+	if err := validateIdentity(ref); err != nil {
 		return nil, err
 	}
-	res, err := c.resolve(ctx, ref.GVK())
+	res, err := c.resourceOf(ctx, ref.GVK())
 	if err != nil {
 		return nil, err
 	}
@@ -30,10 +30,10 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 	u := &unstructured.Unstructured{}
 	r := request{
 		method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
-		contentType: string(kind), body: body, doing: "changing", ref: ref,
+		contentType: string(kind), body: body, operation: "changing", ref: ref,
 	}
 	if err := c.do(ctx, &r, func(_ int, body []byte) error { return utiljson.Unmarshal(body, &u.Object) }); err != nil {
-		c.unlearn(ref.GVK(), err)
+		c.forgetIfUnknown(ref.GVK(), err)
 		return nil, err
 	}
 	return u, nil
@@ -42,7 +42,7 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 // Resource returns how the cluster serves the kind of ref: under which plural name, and whether in namespaces. Built-in kinds
 // and those already learnt cost no request. An error with reason KindUnknown means that it does not serve it.
 func (c *Cluster) Resource(ctx context.Context, ref Ref) (resource schema.GroupVersionResource, namespaced bool, err error) {
-	res, err := c.resolve(ctx, ref.GVK())
+	res, err := c.resourceOf(ctx, ref.GVK())
 	if err != nil {
 		return schema.GroupVersionResource{}, false, err
 	}

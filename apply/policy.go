@@ -78,11 +78,11 @@ const (
 
 // parsePaths reads the value of AnnotationIgnorePaths. problem names the first path that is wrong.
 func parsePaths(text string) (paths []fieldPath, problem string) {
-	for part := range splitOutside(text, ',') {
+	for part := range splitOutsideBrackets(text, ',') {
 		part = strings.TrimSpace(part)
 		path, wrong := parsePath(part)
 		if wrong == "" {
-			wrong = path.forbidden()
+			wrong = path.whyForbidden()
 		}
 		switch {
 		case wrong != "":
@@ -96,7 +96,7 @@ func parsePaths(text string) (paths []fieldPath, problem string) {
 }
 
 // forbidden says why a path cannot be left to others.
-func (p fieldPath) forbidden() string {
+func (p fieldPath) whyForbidden() string {
 	first, second := p[0].key, ""
 	if len(p) > 1 {
 		second = p[1].key

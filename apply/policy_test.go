@@ -140,7 +140,7 @@ func TestIgnorePaths(t *testing.T) {
 		t.Errorf("and then it is seen by the record again: got %v, %v", drifted, err)
 	}
 
-	known := p.get(refOfConfig).uid
+	known := p.recordOf(refOfConfig).uid
 	if result, sent := s.apply(c, newer, &p); len(result.Applied) != 1 || len(result.TakenOver) != 0 || known == 0 ||
 		!slices.Equal(sent, []string{"GET " + configPath, "PATCH " + configPath}) {
 		t.Errorf("upgrade: got %+v with %v, want a GET and a PATCH", result, sent)

@@ -15,9 +15,9 @@ import (
 // The zero value is ready to use. It is safe for concurrent use, but only one Apply or Drift at a time makes sense.
 type Progress struct {
 	mu        sync.Mutex
-	objects   map[uint64]record // by key; guarded by mu
-	underWay  map[uint64]seen   // the same, while a request is under way; guarded by mu
-	comparing map[uint64]bool   // the same, while FindDrift compares it; true once it was forgotten meanwhile; guarded by mu
+	objects   map[uint64]record         // by key; guarded by mu
+	inFlight  map[uint64]inFlightEvents // the same, while a request is under way; guarded by mu
+	comparing map[uint64]bool           // the same, while FindDrift compares it; true once it was forgotten meanwhile; guarded by mu
 }
 
 // record is what is known of one object. Texts are kept as hashes: they are only compared.
@@ -34,7 +34,7 @@ type record struct {
 }
 
 // seen is what has been seen of an object while a request is under way.
-type seen struct {
+type inFlightEvents struct {
 	version    uint64
 	generation int64
 	forgotten  bool // Forget was called for it
@@ -55,7 +55,7 @@ func hashBytes(text []byte) uint64 {
 }
 
 // number reads a resourceVersion, which grows with every write. 0 means it says nothing.
-func number(resourceVersion string) uint64 {
+func parseResourceVersion(resourceVersion string) uint64 {
 	n, _ := strconv.ParseUint(resourceVersion, 10, 64)
 	return n
 }
@@ -69,9 +69,9 @@ func number(resourceVersion string) uint64 {
 func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key, version := ref.key(), number(resourceVersion)
-	if s, busy := p.underWay[key]; busy {
-		p.underWay[key] = seen{max(s.version, version), max(s.generation, generation), s.forgotten}
+	key, version := ref.key(), parseResourceVersion(resourceVersion)
+	if s, busy := p.inFlight[key]; busy {
+		p.inFlight[key] = inFlightEvents{max(s.version, version), max(s.generation, generation), s.forgotten}
 		return true
 	}
 	r, ok := p.objects[key]
@@ -98,9 +98,9 @@ func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourc
 	r := p.objects[key]
 	switch {
 	case r.content == 0: // somebody else's, or from before this program ran
-		r.uid, r.version = hashText(string(uid)), number(resourceVersion)
+		r.uid, r.version = hashText(string(uid)), parseResourceVersion(resourceVersion)
 	case r.uid == hashText(string(uid)) && r.generation == generation:
-		r.version = max(r.version, number(resourceVersion))
+		r.version = max(r.version, parseResourceVersion(resourceVersion))
 	default:
 		return // changed since it was applied, which its event will tell
 	}
@@ -111,7 +111,7 @@ func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourc
 func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r, version := p.objects[ref.key()], number(resourceVersion)
+	r, version := p.objects[ref.key()], parseResourceVersion(resourceVersion)
 	return version != 0 && version <= r.version && hashText(string(uid)) == r.uid
 }
 
@@ -123,9 +123,9 @@ func (p *Progress) Forget(refs ...Ref) {
 	for _, r := range refs {
 		key := r.key()
 		delete(p.objects, key)
-		if s, busy := p.underWay[key]; busy {
+		if s, busy := p.inFlight[key]; busy {
 			s.forgotten = true
-			p.underWay[key] = s
+			p.inFlight[key] = s
 		}
 		if _, busy := p.comparing[key]; busy {
 			p.comparing[key] = true
@@ -141,42 +141,42 @@ func (p *Progress) IsApplied(ref Ref) bool {
 }
 
 // has reports whether this content was applied.
-func (p *Progress) has(ref Ref, content uint64) bool {
+func (p *Progress) hasContent(ref Ref, content uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.key()].content == content
 }
 
 // get returns what is known of an object.
-func (p *Progress) get(ref Ref) record {
+func (p *Progress) recordOf(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.key()]
 }
 
 // begin notes that an object is being written, and returns whether it is known to exist.
-func (p *Progress) begin(ref Ref) (known bool) {
+func (p *Progress) beginWrite(ref Ref) (known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
 		p.objects = map[uint64]record{}
 	}
-	if p.underWay == nil {
-		p.underWay = map[uint64]seen{}
+	if p.inFlight == nil {
+		p.inFlight = map[uint64]inFlightEvents{}
 	}
 	key := ref.key()
 	r := p.objects[key]
 	r.content = 0
-	p.objects[key], p.underWay[key] = r, seen{}
+	p.objects[key], p.inFlight[key] = r, inFlightEvents{}
 	return r.uid != 0
 }
 
 // failed notes that it is not known what has become of the object.
-func (p *Progress) failed(ref Ref) {
+func (p *Progress) writeFailed(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	key := ref.key()
-	p.landedLocked(key)
+	p.endWriteLocked(key)
 	r := p.objects[key]
 	if r.fresh || r.established {
 		p.objects[key] = record{fresh: r.fresh, established: r.established}
@@ -186,36 +186,36 @@ func (p *Progress) failed(ref Ref) {
 }
 
 // landedLocked returns what was seen of an object while a request was under way, which has ended. The caller holds mu.
-func (p *Progress) landedLocked(key uint64) seen {
-	s := p.underWay[key]
-	if delete(p.underWay, key); len(p.underWay) == 0 {
-		p.underWay = nil
+func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
+	s := p.inFlight[key]
+	if delete(p.inFlight, key); len(p.inFlight) == 0 {
+		p.inFlight = nil
 	}
 	return s
 }
 
 // applied records what the API server answered; fields are those that we own. It returns false, and forgets the object, if another
 // client has written it since, or if Forget was called for it during the request.
-func (p *Progress) applied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
+func (p *Progress) recordApplied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.appliedLocked(ref, content, m, fields, created)
+	return p.recordAppliedLocked(ref, content, m, fields, created)
 }
 
-func (p *Progress) appliedLocked(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
+func (p *Progress) recordAppliedLocked(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
 	r := record{
 		content:    content,
 		fields:     fields,
 		uid:        hashText(m.UID),
-		version:    number(m.ResourceVersion),
+		version:    parseResourceVersion(m.ResourceVersion),
 		generation: m.Generation,
 	}
 	if p.objects == nil {
 		p.objects = map[uint64]record{}
 	}
 	key := ref.key()
-	before, meanwhile := p.objects[key], p.landedLocked(key)
-	if ref.groupKind() == definitionKind {
+	before, meanwhile := p.objects[key], p.endWriteLocked(key)
+	if ref.groupKind() == crdKind {
 		r.fresh, r.established = created || before.fresh, before.established && !created
 	}
 	overwritten := meanwhile.version > r.version
@@ -252,11 +252,11 @@ func (p *Progress) endComparison(ref Ref) {
 }
 
 // compared notes that FindDrift has found an object as it should be, unless it was forgotten since beginComparison.
-func (p *Progress) compared(ref Ref, content uint64, m *metadata, fields uint64) {
+func (p *Progress) recordCompared(ref Ref, content uint64, m *metadata, fields uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.comparing[ref.key()] {
-		p.appliedLocked(ref, content, m, fields, false)
+		p.recordAppliedLocked(ref, content, m, fields, false)
 	}
 }
 

@@ -38,8 +38,8 @@ func TestOurs(t *testing.T) {
 			if p.ObserveEvent(ref, tc.uid, tc.generation, tc.version) {
 				t.Error("an object that was never applied is not ours")
 			}
-			p.begin(ref)
-			p.applied(ref, 1, tc.answer, 1, true)
+			p.beginWrite(ref)
+			p.recordApplied(ref, 1, tc.answer, 1, true)
 			other := ref
 			other.Version = "v2"
 			if got := p.ObserveEvent(other, tc.uid, tc.generation, tc.version); got != tc.want {
@@ -77,8 +77,8 @@ func TestKnown(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var p Progress
 			if tc.applied {
-				p.begin(ref)
-				p.applied(ref, 1, &metadata{UID: "u", ResourceVersion: "100", Generation: 3}, 1, true)
+				p.beginWrite(ref)
+				p.recordApplied(ref, 1, &metadata{UID: "u", ResourceVersion: "100", Generation: 3}, 1, true)
 			}
 			if r := tc.read; r != nil {
 				p.ObserveRead(ref, types.UID(r.UID), r.Generation, r.ResourceVersion)

@@ -31,7 +31,7 @@ type NotReady struct {
 
 // judged are the kinds whose readiness means something. Everything else is ready once it is applied; for the state of a module's
 // custom resource see States.
-var judged = map[schema.GroupKind]bool{
+var readinessKinds = map[schema.GroupKind]bool{
 	{Kind: "PersistentVolumeClaim"}:      true,
 	{Kind: "Pod"}:                        true,
 	{Group: "apps", Kind: "DaemonSet"}:   true,
@@ -39,7 +39,7 @@ var judged = map[schema.GroupKind]bool{
 	{Group: "apps", Kind: "ReplicaSet"}:  true,
 	{Group: "apps", Kind: "StatefulSet"}: true,
 	{Group: "batch", Kind: "Job"}:        true,
-	definitionKind:                       true,
+	crdKind:                              true,
 }
 
 // CheckReady reads the objects among refs whose readiness means something, one GET each, and returns those that are not ready, in
@@ -49,33 +49,33 @@ var judged = map[schema.GroupKind]bool{
 // p may be nil; with it, a CustomResourceDefinition that was established once is not read again, and it knows the versions that were
 // read. The error says that the cluster as a whole cannot be worked with now.
 func (c *Cluster) CheckReady(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
-	return c.ready(ctx, refs, p, c.explain)
+	return c.checkReady(ctx, refs, p, c.explainNotReady)
 }
 
 // CheckReadyWithoutPods is Ready without the look at pods, which is not worth its two requests right after a workload was created: nothing has failed yet.
 func (c *Cluster) CheckReadyWithoutPods(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
-	return c.ready(ctx, refs, p, func(context.Context, *unstructured.Unstructured) (string, bool, error) { return "", false, nil })
+	return c.checkReady(ctx, refs, p, func(context.Context, *unstructured.Unstructured) (string, bool, error) { return "", false, nil })
 }
 
 // explainer finds the reason why a workload is not ready.
 type explainer func(context.Context, *unstructured.Unstructured) (reason string, failed bool, err error)
 
-func (c *Cluster) ready(ctx context.Context, refs []Ref, p *Progress, explain explainer) ([]NotReady, error) {
+func (c *Cluster) checkReady(ctx context.Context, refs []Ref, p *Progress, explain explainer) ([]NotReady, error) {
 	var ask []Ref
 	for _, r := range refs {
-		established := p != nil && r.groupKind() == definitionKind && p.get(r).established
-		if judged[r.groupKind()] && !established {
+		established := p != nil && r.groupKind() == crdKind && p.recordOf(r).established
+		if readinessKinds[r.groupKind()] && !established {
 			ask = append(ask, r)
 		}
 	}
 	found := make([]*NotReady, len(ask))
-	err := c.each(len(ask), func(i int) (err error) {
-		if ask[i].groupKind() == definitionKind {
-			found[i], err = c.judgeDefinition(ctx, ask[i], p)
+	err := c.forEach(len(ask), func(i int) (err error) {
+		if ask[i].groupKind() == crdKind {
+			found[i], err = c.checkCRD(ctx, ask[i], p)
 		} else {
-			found[i], err = c.judge(ctx, ask[i], p, explain)
+			found[i], err = c.checkObject(ctx, ask[i], p, explain)
 		}
-		if e, ok := errors.AsType[*Error](err); ok && !stops(err) {
+		if e, ok := errors.AsType[*Error](err); ok && !concernsCluster(err) {
 			found[i], err = &NotReady{Ref: ask[i], Failed: e.reason != ObjectNotFound, Message: e.Error()}, nil
 		}
 		return err
@@ -93,8 +93,8 @@ func (c *Cluster) ready(ctx context.Context, refs []Ref, p *Progress, explain ex
 }
 
 // judgeDefinition reads of a CustomResourceDefinition, which may be large, its conditions only.
-func (c *Cluster) judgeDefinition(ctx context.Context, ref Ref, p *Progress) (*NotReady, error) {
-	if err := checkPath(ref); err != nil {
+func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady, error) {
+	if err := validateIdentity(ref); err != nil {
 		return nil, err
 	}
 	var crd struct {
@@ -102,8 +102,8 @@ func (c *Cluster) judgeDefinition(ctx context.Context, ref Ref, p *Progress) (*N
 			Conditions []metav1.Condition `json:"conditions"`
 		} `json:"status"`
 	}
-	res := builtins[definitionKind].resource
-	r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), "", ref.Name), doing: "reading", ref: ref}
+	res := builtins[crdKind].resource
+	r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), "", ref.Name), operation: "reading", ref: ref}
 	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &crd) }); err != nil {
 		return nil, err
 	}
@@ -125,7 +125,7 @@ func (c *Cluster) judgeDefinition(ctx context.Context, ref Ref, p *Progress) (*N
 }
 
 // judge reads an object and returns nil if it is ready.
-func (c *Cluster) judge(ctx context.Context, ref Ref, p *Progress, explain explainer) (*NotReady, error) {
+func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain explainer) (*NotReady, error) {
 	u, err := c.Get(ctx, ref)
 	if err != nil {
 		return nil, err
@@ -142,7 +142,7 @@ func (c *Cluster) judge(ctx context.Context, ref Ref, p *Progress, explain expla
 	case verdict.Status == status.TerminatingStatus:
 		return answer, nil
 	case ref.Kind == "Job":
-		if verdict.Status == status.CurrentStatus && isComplete(u) {
+		if verdict.Status == status.CurrentStatus && isJobDone(u) {
 			return nil, nil
 		}
 	case verdict.Status == status.CurrentStatus:
@@ -160,7 +160,7 @@ func (c *Cluster) judge(ctx context.Context, ref Ref, p *Progress, explain expla
 }
 
 // isComplete reports whether a Job has run to its end, or is not meant to run.
-func isComplete(u *unstructured.Unstructured) bool {
+func isJobDone(u *unstructured.Unstructured) bool {
 	suspended, _, _ := unstructured.NestedBool(u.Object, "spec", "suspend")
 	_, found := conditionTrue(u, "Complete")
 	return suspended || found
@@ -180,7 +180,7 @@ func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
 
 // explain looks for the reason why a workload is not ready: its own condition, or the worst of a few of its newest pods. It costs
 // at most two requests. Rights that are missing for that only cost the explanation.
-func (c *Cluster) explain(ctx context.Context, u *unstructured.Unstructured) (reason string, failed bool, err error) {
+func (c *Cluster) explainNotReady(ctx context.Context, u *unstructured.Unstructured) (reason string, failed bool, err error) {
 	if message, ok := conditionTrue(u, "ReplicaFailure"); ok {
 		return bounded(message), true, nil
 	}
@@ -189,33 +189,33 @@ func (c *Cluster) explain(ctx context.Context, u *unstructured.Unstructured) (re
 		if data, err := u.MarshalJSON(); err != nil || json.Unmarshal(data, &pod) != nil {
 			return "", false, nil
 		}
-		reason, failed = worst([]corev1.Pod{pod})
+		reason, failed = worstPodProblem([]corev1.Pod{pod})
 		return reason, failed, nil
 	}
-	selector, err := c.newestPods(ctx, u)
+	selector, err := c.newestPodSelector(ctx, u)
 	if err != nil || selector == "" {
-		return "", false, onlyStopping(err)
+		return "", false, clusterErrorOnly(err)
 	}
 	pods := resource{plural: "pods", namespaced: true}
 	r := request{method: http.MethodGet, path: pods.path(schema.GroupVersion{Version: "v1"}, u.GetNamespace(), ""),
-		query: "limit=10&labelSelector=" + url.QueryEscape(selector), doing: "listing pods"}
+		query: "limit=10&labelSelector=" + url.QueryEscape(selector), operation: "listing pods"}
 	var list corev1.PodList
 	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
-		return "", false, onlyStopping(err)
+		return "", false, clusterErrorOnly(err)
 	}
-	reason, failed = worst(list.Items)
+	reason, failed = worstPodProblem(list.Items)
 	return reason, failed, nil
 }
 
-func onlyStopping(err error) error {
-	if err != nil && stops(err) {
+func clusterErrorOnly(err error) error {
+	if err != nil && concernsCluster(err) {
 		return err
 	}
 	return nil
 }
 
 // newestPods returns a label selector for the pods of a workload's newest revision, "" if it has none.
-func (c *Cluster) newestPods(ctx context.Context, u *unstructured.Unstructured) (string, error) {
+func (c *Cluster) newestPodSelector(ctx context.Context, u *unstructured.Unstructured) (string, error) {
 	labels, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "selector")
 	data, err := utiljson.Marshal(labels)
 	if err != nil {
@@ -232,7 +232,7 @@ func (c *Cluster) newestPods(ctx context.Context, u *unstructured.Unstructured) 
 			selector += ",controller-revision-hash=" + revision
 		}
 	case "Deployment":
-		hash, err := c.newestHash(ctx, u, selector)
+		hash, err := c.newestTemplateHash(ctx, u, selector)
 		if hash != "" {
 			selector += ",pod-template-hash=" + hash
 		}
@@ -242,8 +242,8 @@ func (c *Cluster) newestPods(ctx context.Context, u *unstructured.Unstructured) 
 }
 
 // newestHash returns the label by which the pods of a Deployment's newest ReplicaSet are known.
-func (c *Cluster) newestHash(ctx context.Context, u *unstructured.Unstructured, selector string) (string, error) {
-	sets, _, err := c.page(ctx, schema.GroupVersion{Group: "apps", Version: "v1"}, resource{"replicasets", inNamespace}, u.GetNamespace(),
+func (c *Cluster) newestTemplateHash(ctx context.Context, u *unstructured.Unstructured, selector string) (string, error) {
+	sets, _, err := c.listPage(ctx, schema.GroupVersion{Group: "apps", Version: "v1"}, resource{"replicasets", inNamespace}, u.GetNamespace(),
 		"limit=50&labelSelector="+url.QueryEscape(selector))
 	if err != nil {
 		return "", err
@@ -259,15 +259,15 @@ func (c *Cluster) newestHash(ctx context.Context, u *unstructured.Unstructured, 
 }
 
 // hopeless are reasons for which a container waits and which need a change by a person.
-var hopeless = []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName",
+var failedWaitReasons = []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName",
 	"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
 // worst finds what is wrong with pods; a failure goes before something that is just under way. Pods are taken in the order of
 // their names, so that the answer is stable.
-func worst(pods []corev1.Pod) (reason string, failed bool) {
+func worstPodProblem(pods []corev1.Pod) (reason string, failed bool) {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for i := range pods {
-		text, bad := inPod(&pods[i])
+		text, bad := podProblem(&pods[i])
 		if bad {
 			return text, true
 		}
@@ -279,10 +279,10 @@ func worst(pods []corev1.Pod) (reason string, failed bool) {
 }
 
 // inPod finds what is wrong with one pod.
-func inPod(pod *corev1.Pod) (reason string, failed bool) {
+func podProblem(pod *corev1.Pod) (reason string, failed bool) {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
-			text, bad := inContainer(&list[i])
+			text, bad := containerProblem(&list[i])
 			if bad {
 				return "pod " + pod.Name + ": " + text, true
 			}
@@ -304,7 +304,7 @@ func inPod(pod *corev1.Pod) (reason string, failed bool) {
 
 // inContainer finds what is wrong with one container. Between two crashes it runs for a moment; a container that has ended
 // badly twice and is not ready still counts as failed, so that the state does not flap.
-func inContainer(c *corev1.ContainerStatus) (reason string, failed bool) {
+func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 	waiting, last := c.State.Waiting, c.LastTerminationState.Terminated
 	if c.State.Terminated != nil {
 		last = c.State.Terminated
@@ -321,7 +321,7 @@ func inContainer(c *corev1.ContainerStatus) (reason string, failed bool) {
 	}
 	name := fmt.Sprintf("container %q", c.Name)
 	switch {
-	case waiting != nil && slices.Contains(hopeless, waiting.Reason):
+	case waiting != nil && slices.Contains(failedWaitReasons, waiting.Reason):
 		detail := waiting.Message
 		if waiting.Reason == "CrashLoopBackOff" {
 			detail = ended // its own message holds a time that grows

@@ -28,7 +28,7 @@ const (
 )
 
 // maxAnswer is the most an answer may hold, in bytes. An object in etcd is at most 1.5 MiB.
-const maxAnswer = 32 << 20
+const maxAnswerBytes = 32 << 20
 
 // request is one request to an API server.
 type request struct {
@@ -36,8 +36,8 @@ type request struct {
 	accept, contentType string
 	body                *buffer // nil for none; do releases it
 
-	doing string // for errors: "applying"
-	ref   Ref    // for errors; may be zero
+	operation string // for errors: "applying"
+	ref       Ref    // for errors; may be zero
 }
 
 func (r *request) subject() string {
@@ -59,16 +59,16 @@ func (c *Cluster) do(ctx context.Context, r *request, read func(code int, body [
 	case c.slots <- struct{}{}:
 		defer func() { <-c.slots }()
 	case <-ctx.Done():
-		return r.failed(ctx, 0, ctx.Err())
+		return r.noAnswerError(ctx, 0, ctx.Err())
 	}
-	wait := c.timeout + grace
+	wait := c.timeout + serverTimeoutGracePeriod
 	limited, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 
 	start := time.Now()
-	res, err := c.http.Do(c.build(limited, r))
-	if err != nil && r.repeatable() && isCut(err) {
-		res, err = c.http.Do(c.build(limited, r))
+	res, err := c.http.Do(c.httpRequest(limited, r))
+	if err != nil && r.isIdempotent() && isConnectionCut(err) {
+		res, err = c.http.Do(c.httpRequest(limited, r))
 	}
 	if c.observe != nil {
 		code := 0
@@ -78,39 +78,39 @@ func (c *Cluster) do(ctx context.Context, r *request, read func(code int, body [
 		c.observe(r.method, code, time.Since(start))
 	}
 	if err != nil {
-		return r.failed(ctx, wait, err)
+		return r.noAnswerError(ctx, wait, err)
 	}
 	defer func() { _ = res.Body.Close() }() // read to its end or given up
 
 	answer := newBuffer()
 	defer answer.release()
-	if err := answer.fill(res.Body); err != nil {
-		return r.failed(ctx, wait, fmt.Errorf("reading the answer: %w", err))
+	if err := answer.readFrom(res.Body); err != nil {
+		return r.noAnswerError(ctx, wait, fmt.Errorf("reading the answer: %w", err))
 	}
 	if res.StatusCode < 200 || res.StatusCode > 299 {
-		return r.refused(res.StatusCode, res.Header, answer.data)
+		return r.statusError(res.StatusCode, res.Header, answer.data)
 	}
 	if read == nil {
 		return nil
 	}
 	if err := read(res.StatusCode, answer.data); err != nil {
-		return r.failed(ctx, wait, fmt.Errorf("the answer is not that of an API server: %w", err))
+		return r.noAnswerError(ctx, wait, fmt.Errorf("the answer is not that of an API server: %w", err))
 	}
 	return nil
 }
 
 // repeatable reports whether sending r twice does the same as sending it once.
-func (r *request) repeatable() bool {
+func (r *request) isIdempotent() bool {
 	return r.method != http.MethodPost && r.contentType != string(types.JSONPatchType)
 }
 
 // isCut reports whether a connection that existed has ended. A cluster that cannot be reached at all is not meant.
-func isCut(err error) bool {
+func isConnectionCut(err error) bool {
 	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) || errors.Is(err, syscall.EPIPE)
 }
 
 // build makes the HTTP request.
-func (c *Cluster) build(ctx context.Context, r *request) *http.Request {
+func (c *Cluster) httpRequest(ctx context.Context, r *request) *http.Request {
 	query := c.query
 	if r.query != "" {
 		query = r.query + "&" + query
@@ -124,7 +124,7 @@ func (c *Cluster) build(ctx context.Context, r *request) *http.Request {
 		URL:    &url.URL{Scheme: c.base.Scheme, Host: c.base.Host, Path: c.base.Path + r.path, RawQuery: query},
 		Header: http.Header{"Accept": {accept}},
 	}).WithContext(ctx)
-	if r.repeatable() {
+	if r.isIdempotent() {
 		req.Header["Idempotency-Key"] = nil // tells net/http that it may send it again; not sent itself
 	}
 	if r.body != nil {
@@ -146,7 +146,7 @@ type buffer struct {
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
 // maxPooled keeps a rare giant from staying in memory.
-const maxPooled = 1 << 20
+const maxPooledBytes = 1 << 20
 
 func newBuffer() *buffer {
 	b := buffers.Get().(*buffer)
@@ -156,7 +156,7 @@ func newBuffer() *buffer {
 }
 
 func (b *buffer) release() {
-	if b.users.Add(-1) == 0 && cap(b.data) <= maxPooled {
+	if b.users.Add(-1) == 0 && cap(b.data) <= maxPooledBytes {
 		buffers.Put(b)
 	}
 }
@@ -168,7 +168,7 @@ func (b *buffer) open() io.ReadCloser {
 }
 
 // fill reads r to its end, at most maxAnswer bytes.
-func (b *buffer) fill(r io.Reader) error {
+func (b *buffer) readFrom(r io.Reader) error {
 	if cap(b.data) == 0 {
 		b.data = make([]byte, 0, 4096)
 	}
@@ -184,8 +184,8 @@ func (b *buffer) fill(r io.Reader) error {
 		if err != nil {
 			return err
 		}
-		if len(b.data) > maxAnswer {
-			return fmt.Errorf("it is longer than %d bytes", maxAnswer)
+		if len(b.data) > maxAnswerBytes {
+			return fmt.Errorf("it is longer than %d bytes", maxAnswerBytes)
 		}
 	}
 }
@@ -220,7 +220,7 @@ func (r *bufferReader) Close() error {
 }
 
 // object is what is read of the metadata of an answer.
-type object struct {
+type partialObject struct {
 	Kind     string   `json:"kind"`
 	Metadata metadata `json:"metadata"`
 }
@@ -242,7 +242,7 @@ type managedFields struct {
 }
 
 // fieldsOf returns the fields that manager has applied, nil if none.
-func (m *metadata) fieldsOf(manager string) json.RawMessage {
+func (m *metadata) fieldsOwnedBy(manager string) json.RawMessage {
 	for _, f := range m.ManagedFields {
 		if f.Manager == manager && f.Operation == "Apply" && f.Subresource == "" {
 			return f.FieldsV1

@@ -259,7 +259,7 @@ func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]an
 		path, _ := parsePath(strings.TrimPrefix(field, "."))
 		at := any(o)
 		for _, step := range path {
-			at = step.in(at)
+			at = step.childIn(at)
 		}
 		if at != nil {
 			causes = append(causes, map[string]any{"reason": "FieldManagerConflict", "field": field, "message": fmt.Sprintf("conflict with %q using v1", manager)})
@@ -284,7 +284,7 @@ func refuseFor(w http.ResponseWriter, field, reason, message string) {
 // store writes an object. Nothing changes if it says what is stored.
 func (s *server) store(path string, o map[string]any, operation, manager string) {
 	m := o["metadata"].(map[string]any)
-	fields := fieldsOf(strip(o))
+	fields := fieldsOf(withoutUnowned(o))
 	m["uid"], m["generation"] = fmt.Sprintf("uid-%d", s.version+1), float64(1)
 	if old := s.stored[path]; old != nil {
 		have := old["metadata"].(map[string]any)

@@ -37,7 +37,7 @@ func TestKindsAreShared(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"kind":"APIResourceList","resources":[{"name":"thingies","kind":"Thing","namespaced":true}]}`))
 	})
-	c.forget(thing)
+	c.forgetKind(thing)
 	if res, _, err := c.Resource(t.Context(), ref); err != nil || res.Resource != "thingies" {
 		t.Errorf("got %v, %v, want what the cluster says", res, err)
 	}

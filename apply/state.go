@@ -61,10 +61,10 @@ type StateResult struct {
 // StateEvaluator judges custom resources. It compiles rules once and keeps them, at most 512. The zero value is ready to use, by many
 // goroutines; one is enough for a process.
 type StateEvaluator struct {
-	mu    sync.Mutex
-	env   *cel.Env                 // of all expressions, made when there is the first; guarded by mu
-	known map[string]*stateProgram // by key; guarded by mu
-	order []string                 // of known, oldest first; guarded by mu
+	mu       sync.Mutex
+	env      *cel.Env                 // of all expressions, made when there is the first; guarded by mu
+	programs map[string]*stateProgram // by key; guarded by mu
+	order    []string                 // of known, oldest first; guarded by mu
 }
 
 // Limits of rules. The cost is CEL's own measure: looking through a hundred conditions costs about a thousand, all of it some 50 ms.
@@ -77,7 +77,7 @@ const (
 
 // Validate reports whether rules can be used: an error has reason StateRuleInvalid and names the expression, path or state that is wrong.
 func (s *StateEvaluator) Validate(rules StateRules) error {
-	_, err := s.program(rules)
+	_, err := s.compiled(rules)
 	return err
 }
 
@@ -93,42 +93,42 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 //
 // An error means that the rules are wrong, not the object. It has reason StateRuleInvalid.
 func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
-	program, err := s.program(rules)
+	program, err := s.compiled(rules)
 	if err != nil {
 		return StateResult{}, err
 	}
 	if at := cr.GetDeletionTimestamp(); at != nil {
-		return StateResult{StateProcessing, ref.String() + " is being deleted" + inOwnWords(cr)}, nil
+		return StateResult{StateProcessing, ref.String() + " is being deleted" + statusMessage(cr)}, nil
 	}
 	switch {
 	case program.expression != nil:
-		return program.evaluate(ref, cr)
+		return program.evaluateExpression(ref, cr)
 	case len(program.rules) > 0:
-		return program.match(ref, cr)
+		return program.evaluateRules(ref, cr)
 	}
 	state, _, _ := unstructured.NestedString(cr.Object, "status", "state")
 	if state == "" {
 		return StateResult{StateProcessing, ref.String() + " has no state yet: its operator has not looked at it"}, nil
 	}
-	return verdict(ref, cr, state), nil
+	return resultForWord(ref, cr, state), nil
 }
 
 // verdict is what a word of a custom resource means.
-func verdict(ref Ref, cr *unstructured.Unstructured, word string) StateResult {
+func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateResult {
 	switch state := State(word); state {
 	case StateReady:
 		return StateResult{State: StateReady}
 	case StateProcessing, StateWarning, StateError:
-		return StateResult{state, ref.String() + " is in state " + word + inOwnWords(cr)}
+		return StateResult{state, ref.String() + " is in state " + word + statusMessage(cr)}
 	case StateDeleting:
-		return StateResult{StateProcessing, ref.String() + " is in state " + word + inOwnWords(cr)}
+		return StateResult{StateProcessing, ref.String() + " is in state " + word + statusMessage(cr)}
 	default:
-		return StateResult{StateWarning, ref.String() + " reports the unknown state " + strconv.Quote(bounded(word)) + inOwnWords(cr)}
+		return StateResult{StateWarning, ref.String() + " reports the unknown state " + strconv.Quote(bounded(word)) + statusMessage(cr)}
 	}
 }
 
 // inOwnWords returns what a custom resource says about itself: its first condition that is not True, else its description.
-func inOwnWords(cr *unstructured.Unstructured) string {
+func statusMessage(cr *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(cr.Object, "status", "conditions")
 	list, _ := conditions.([]any)
 	for _, c := range list {
@@ -155,24 +155,24 @@ type stateProgram struct {
 }
 
 // program returns rules compiled, from memory if it can.
-func (s *StateEvaluator) program(rules StateRules) (*stateProgram, error) {
+func (s *StateEvaluator) compiled(rules StateRules) (*stateProgram, error) {
 	key := rules.key()
 	s.mu.Lock()
-	p, ok := s.known[key]
+	p, ok := s.programs[key]
 	s.mu.Unlock()
 	if !ok {
 		p = s.compile(rules)
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if s.known == nil {
-			s.known = map[string]*stateProgram{}
+		if s.programs == nil {
+			s.programs = map[string]*stateProgram{}
 		}
-		if s.known[key] == nil {
+		if s.programs[key] == nil {
 			s.order = append(s.order, key)
 		}
-		s.known[key] = p
+		s.programs[key] = p
 		if len(s.order) > maxPrograms {
-			delete(s.known, s.order[0])
+			delete(s.programs, s.order[0])
 			s.order = slices.Delete(s.order, 0, 1)
 		}
 	}
@@ -263,11 +263,11 @@ func (s *StateEvaluator) compileExpression(text string) (program cel.Program, pr
 }
 
 // evaluate asks the expression.
-func (p *stateProgram) evaluate(object Ref, cr *unstructured.Unstructured) (StateResult, error) {
+func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructured) (StateResult, error) {
 	out, _, err := p.expression.Eval(map[string]any{"self": cr.Object})
 	if err != nil {
-		if missing := noSuchKey(err, out); missing != "" {
-			return StateResult{StateProcessing, object.String() + " has no " + missing + " yet, which its state is read from" + inOwnWords(cr)}, nil
+		if missing := missingField(err, out); missing != "" {
+			return StateResult{StateProcessing, object.String() + " has no " + missing + " yet, which its state is read from" + statusMessage(cr)}, nil
 		}
 		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q: %s", bounded(p.source), err))
 	}
@@ -276,27 +276,27 @@ func (p *stateProgram) evaluate(object Ref, cr *unstructured.Unstructured) (Stat
 		if result {
 			return StateResult{State: StateReady}, nil
 		}
-		return StateResult{StateProcessing, fmt.Sprintf("%s does not fulfil %q yet%s", object, bounded(p.source), inOwnWords(cr))}, nil
+		return StateResult{StateProcessing, fmt.Sprintf("%s does not fulfil %q yet%s", object, bounded(p.source), statusMessage(cr))}, nil
 	case string:
 		if !slices.Contains(allStates, State(result)) {
 			return StateResult{}, ruleError(object, fmt.Sprintf("expression %q gives %q, want one of %v", bounded(p.source), bounded(result), allStates))
 		}
-		return verdict(object, cr, result), nil
+		return resultForWord(object, cr, result), nil
 	default:
 		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q gives %s, want bool or string", bounded(p.source), out.Type().TypeName()))
 	}
 }
 
 // missingKey is how CEL says that a field is not there.
-var missingKey = regexp.MustCompile(`^no such key: (\S+)$`)
+var noSuchKeyPattern = regexp.MustCompile(`^no such key: (\S+)$`)
 
 // noSuchKey returns the field that an expression has not found; "" if something else was wrong.
-func noSuchKey(err error, out ref.Val) string {
+func missingField(err error, out ref.Val) string {
 	text := err.Error()
 	if e, ok := out.(*types.Err); ok && e != nil {
 		text = e.Error()
 	}
-	if found := missingKey.FindStringSubmatch(text); found != nil {
+	if found := noSuchKeyPattern.FindStringSubmatch(text); found != nil {
 		return bounded(found[1])
 	}
 	return ""
@@ -337,17 +337,17 @@ func parseJSONPath(path *jsonpath.JSONPath, text string) (err error) {
 }
 
 // match looks for the first rule that matches.
-func (p *stateProgram) match(object Ref, cr *unstructured.Unstructured) (StateResult, error) {
+func (p *stateProgram) evaluateRules(object Ref, cr *unstructured.Unstructured) (StateResult, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	var seen []string
 	for i, rule := range p.rules {
-		values, err := find(p.paths[i], cr.Object)
+		values, err := findValues(p.paths[i], cr.Object)
 		if err != nil {
 			return StateResult{}, ruleError(object, fmt.Sprintf("rule %d: jsonPath %q: %s", i+1, rule.JSONPath, err))
 		}
 		if slices.Contains(values, rule.Value) {
-			return verdict(object, cr, string(rule.State)), nil
+			return resultForWord(object, cr, string(rule.State)), nil
 		}
 		text := rule.JSONPath + " is " + strconv.Quote(bounded(strings.Join(values, " ")))
 		if len(values) == 0 {
@@ -357,11 +357,11 @@ func (p *stateProgram) match(object Ref, cr *unstructured.Unstructured) (StateRe
 			seen = append(seen, text)
 		}
 	}
-	return StateResult{StateProcessing, object.String() + " matches none of the rules for its state yet: " + bounded(strings.Join(seen, ", ")) + inOwnWords(cr)}, nil
+	return StateResult{StateProcessing, object.String() + " matches none of the rules for its state yet: " + bounded(strings.Join(seen, ", ")) + statusMessage(cr)}, nil
 }
 
 // find returns the texts of what a path leads to.
-func find(path *jsonpath.JSONPath, tree map[string]any) (values []string, err error) {
+func findValues(path *jsonpath.JSONPath, tree map[string]any) (values []string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("it does not fit the object: %v", r)

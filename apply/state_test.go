@@ -127,8 +127,8 @@ func TestStateRulesInvalid(t *testing.T) {
 	for i := range maxPrograms + 10 {
 		_ = states.Validate(StateRules{Rules: []StateRule{{"a", strings.Repeat("x", i), StateReady}}})
 	}
-	if len(states.known) != maxPrograms || len(states.order) != maxPrograms {
-		t.Errorf("got %d programs kept and %d in order, want %d", len(states.known), len(states.order), maxPrograms)
+	if len(states.programs) != maxPrograms || len(states.order) != maxPrograms {
+		t.Errorf("got %d programs kept and %d in order, want %d", len(states.programs), len(states.order), maxPrograms)
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 )
 
 // refusal says what keeps everybody without these rights from a template: mandatory, internal or beta; "" if nothing does.
-func refusal(t *v1beta2.ModuleTemplate, beta, internal bool) string {
+func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 	switch {
 	case t.Spec.Mandatory:
 		return "mandatory"
@@ -24,7 +24,7 @@ func refusal(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 
 // admits tells whether a Kyma with these labels may have a module, by the table at search.selected. It fails if nobody can say:
 // then somebody has to mend the release, and until then the module is for no further runtime. meta is nil for an early module.
-func admits(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (bool, error) {
+func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (bool, error) {
 	var selector *v1beta2.Selector
 	if meta != nil {
 		selector = meta.Spec.KymaSelector

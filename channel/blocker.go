@@ -6,12 +6,12 @@ import (
 )
 
 // block returns a Blocker that keeps what is installed.
-func block(code, object, format string, args ...any) *Blocker {
+func newBlocker(code, object, format string, args ...any) *Blocker {
 	return &Blocker{Code: code, Object: object, Message: fmt.Sprintf(format, args...), KeepInstalled: true}
 }
 
 // listed joins what a person may choose from, and not more than a person reads.
-func listed(names []string) string {
+func joinChoices(names []string) string {
 	const most = 10
 	switch {
 	case len(names) == 0:

@@ -29,7 +29,7 @@ func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
 	var selected []string
 	for _, module := range c.Restricted {
 		meta := c.Release(module)
-		if yes, err := admits(c.Restricted, module, meta, kyma.Labels); yes && err == nil {
+		if yes, err := isSelected(c.Restricted, module, meta, kyma.Labels); yes && err == nil {
 			selected = append(selected, module)
 		}
 	}
@@ -73,14 +73,14 @@ type CopiedObject struct {
 // Kymas that a module is restricted to are nobody's business in a runtime: spec.kymaSelector is left out. It fails if an object has a
 // descriptor that is no JSON, which an API server does not accept.
 func CatalogCopyFor(g Access, all Contents, namespace string) (CatalogCopy, error) {
-	s := shelf{group: g, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{}, released: map[string]bool{}, seen: map[string]bool{}}
+	s := copyBuilder{access: g, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{}, hasRelease: map[string]bool{}, inChannel: map[string]bool{}}
 	for _, t := range all.Templates {
 		s.templates[t.Name] = t
 	}
-	var view, releases sight
+	var view, releases encodedObjects
 	for _, r := range slices.SortedFunc(slices.Values(all.Releases), func(a, b *v1beta2.ModuleReleaseMeta) int { return strings.Compare(a.Name, b.Name) }) {
-		s.released[r.Name] = true
-		shown := s.release(r)
+		s.hasRelease[r.Name] = true
+		shown := s.copyRelease(r)
 		if shown == nil {
 			continue
 		}
@@ -88,10 +88,10 @@ func CatalogCopyFor(g Access, all Contents, namespace string) (CatalogCopy, erro
 		releases.add(v1beta2.KindModuleReleaseMeta, r.Name, shown)
 	}
 	for _, t := range slices.SortedFunc(slices.Values(all.Templates), byName) {
-		if !s.seen[t.Name] && !s.seesEarly(t) {
+		if !s.inChannel[t.Name] && !s.isLegacyVisible(t) {
 			continue
 		}
-		shown := &v1beta2.ModuleTemplate{TypeMeta: typeOf(v1beta2.KindModuleTemplate), ObjectMeta: metaOf(t), Spec: t.Spec}
+		shown := &v1beta2.ModuleTemplate{TypeMeta: typeOf(v1beta2.KindModuleTemplate), ObjectMeta: copiedMetadata(t), Spec: t.Spec}
 		shown.Namespace = namespace
 		if len(shown.Spec.Descriptor.Raw) == 0 {
 			shown.Spec.Descriptor.Raw = []byte("{}")
@@ -112,55 +112,55 @@ func CatalogCopyFor(g Access, all Contents, namespace string) (CatalogCopy, erro
 }
 
 // shelf is what VisibleTo knows of the catalog.
-type shelf struct {
+type copyBuilder struct {
 	Contents
-	group     Access
-	templates map[string]*v1beta2.ModuleTemplate // by name
-	released  map[string]bool                    // modules that have a release
-	seen      map[string]bool                    // templates that a channel names
+	access     Access
+	templates  map[string]*v1beta2.ModuleTemplate // by name
+	hasRelease map[string]bool                    // modules that have a release
+	inChannel  map[string]bool                    // templates that a channel names
 }
 
 // release returns what the group sees of a release, nil if nothing, and notes the templates of its channels.
-func (s *shelf) release(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
+func (s *copyBuilder) copyRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
 	if r.IsMandatory() || !s.selects(r.Name, r.Spec.KymaSelector) {
 		return nil
 	}
 	var channels []v1beta2.ChannelVersion
 	for _, c := range r.Spec.Channels {
 		name := TemplateName(r.Name, c.Version)
-		if t := s.templates[name]; t != nil && refusal(t, s.group.Beta, s.group.Internal) == "" {
+		if t := s.templates[name]; t != nil && missingRight(t, s.access.Beta, s.access.Internal) == "" {
 			channels = append(channels, c)
-			s.seen[name] = true
+			s.inChannel[name] = true
 		}
 	}
 	if len(channels) == 0 {
 		return nil
 	}
-	shown := &v1beta2.ModuleReleaseMeta{TypeMeta: typeOf(v1beta2.KindModuleReleaseMeta), ObjectMeta: metaOf(r), Spec: r.Spec}
+	shown := &v1beta2.ModuleReleaseMeta{TypeMeta: typeOf(v1beta2.KindModuleReleaseMeta), ObjectMeta: copiedMetadata(r), Spec: r.Spec}
 	shown.Spec.Channels, shown.Spec.KymaSelector = channels, nil
 	return shown
 }
 
-func (s *shelf) seesEarly(t *v1beta2.ModuleTemplate) bool {
+func (s *copyBuilder) isLegacyVisible(t *v1beta2.ModuleTemplate) bool {
 	module := ModuleOf(t)
-	return isEarly(t) && !s.released[module] && s.selects(module, nil) && refusal(t, s.group.Beta, s.group.Internal) == ""
+	return isLegacy(t) && !s.hasRelease[module] && s.selects(module, nil) && missingRight(t, s.access.Beta, s.access.Internal) == ""
 }
 
 // selects tells whether the group may have a module, as far as it is a matter of which Kymas are selected.
-func (s *shelf) selects(module string, selector *v1beta2.Selector) bool {
+func (s *copyBuilder) selects(module string, selector *v1beta2.Selector) bool {
 	if !slices.Contains(s.Restricted, module) {
 		return selector == nil
 	}
-	return slices.Contains(strings.Split(s.group.Selected, ","), module)
+	return slices.Contains(strings.Split(s.access.Selected, ","), module)
 }
 
 // sight is a CatalogCopy, or a part of one, with what could not be encoded.
-type sight struct {
+type encodedObjects struct {
 	CatalogCopy
 	errs []error
 }
 
-func (s *sight) add(kind, name string, object any) {
+func (s *encodedObjects) add(kind, name string, object any) {
 	data, err := json.Marshal(object)
 	if err != nil {
 		s.errs = append(s.errs, fmt.Errorf("encoding %s %s for the catalog of runtimes: %w", kind, name, err))
@@ -173,7 +173,7 @@ func typeOf(kind string) metav1.TypeMeta {
 }
 
 // metaOf returns what a runtime sees of the metadata of an object.
-func metaOf(o metav1.Object) metav1.ObjectMeta {
+func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
 	labels := maps.Clone(o.GetLabels())
 	if labels == nil {
 		labels = map[string]string{}

@@ -29,13 +29,13 @@ func ModuleOf(t *v1beta2.ModuleTemplate) string {
 }
 
 // early returns the templates of a module that name their channel, by name.
-func (c *Catalog) early(module string) []*v1beta2.ModuleTemplate {
+func (c *Catalog) legacyTemplates(module string) []*v1beta2.ModuleTemplate {
 	if c.Templates == nil {
 		return nil
 	}
 	var found []*v1beta2.ModuleTemplate
 	for _, t := range c.Templates(module) {
-		if isEarly(t) && ModuleOf(t) == module {
+		if isLegacy(t) && ModuleOf(t) == module {
 			found = append(found, t)
 		}
 	}
@@ -43,50 +43,50 @@ func (c *Catalog) early(module string) []*v1beta2.ModuleTemplate {
 	return found
 }
 
-func isEarly(t *v1beta2.ModuleTemplate) bool { return t.Spec.Channel != "" }
+func isLegacy(t *v1beta2.ModuleTemplate) bool { return t.Spec.Channel != "" }
 
 func byName(a, b *v1beta2.ModuleTemplate) int { return strings.Compare(a.Name, b.Name) }
 
 // earlyVersion finds template, version and component of a module that has no release.
-func (s *search) earlyVersion() *Blocker {
-	pin := s.wish.Version
+func (s *search) findLegacyVersion() *Blocker {
+	pin := s.request.Version
 	var fitting []*v1beta2.ModuleTemplate
 	var names, channels, versions []string
-	for _, t := range s.early {
-		version, _ := coordinates(t)
+	for _, t := range s.legacy {
+		version, _ := versionAndComponent(t)
 		if pin != "" && version == pin || pin == "" && t.Spec.Channel == s.Channel {
 			fitting, names = append(fitting, t), append(names, t.Name)
 		}
-		if refusal(t, s.wish.Beta, s.wish.Internal) == "" {
+		if missingRight(t, s.request.Beta, s.request.Internal) == "" {
 			channels, versions = append(channels, t.Spec.Channel), append(versions, version)
 		}
 	}
 	switch {
 	case len(fitting) > 1:
-		return block(v1beta2.ReasonTemplateAmbiguous, "ModuleTemplate "+names[0],
+		return newBlocker(v1beta2.ReasonTemplateAmbiguous, "ModuleTemplate "+names[0],
 			"module %s has more than one ModuleTemplate for %s: remove all but one of %s, or create a ModuleReleaseMeta",
-			s.Module, cmp.Or(pin, "channel "+s.Channel), listed(names))
+			s.Module, cmp.Or(pin, "channel "+s.Channel), joinChoices(names))
 	case len(fitting) == 0 && pin != "":
-		return block(v1beta2.ReasonVersionNotFound, "ModuleTemplate "+TemplateName(s.Module, pin),
-			"module %s has no version %s: choose one of %s", s.Module, pin, listed(versions))
-	case len(fitting) == 0 && len(s.early) > 1:
+		return newBlocker(v1beta2.ReasonVersionNotFound, "ModuleTemplate "+TemplateName(s.Module, pin),
+			"module %s has no version %s: choose one of %s", s.Module, pin, joinChoices(versions))
+	case len(fitting) == 0 && len(s.legacy) > 1:
 		slices.Sort(channels)
-		return block(v1beta2.ReasonChannelNotFound, "ModuleTemplate "+s.early[0].Name,
-			"module %s has no channel %q: choose one of %s", s.Module, s.Channel, listed(slices.Compact(channels)))
+		return newBlocker(v1beta2.ReasonChannelNotFound, "ModuleTemplate "+s.legacy[0].Name,
+			"module %s has no channel %q: choose one of %s", s.Module, s.Channel, joinChoices(slices.Compact(channels)))
 	case len(fitting) == 0:
-		fitting = s.early
+		fitting = s.legacy
 	}
 	s.Template = fitting[0]
 	if pin == "" {
 		s.Channel = s.Template.Spec.Channel
 	}
-	s.Version, s.Component = coordinates(s.Template)
+	s.Version, s.Component = versionAndComponent(s.Template)
 	return nil
 }
 
 // coordinates returns version and OCM component of an early template: the version is that of spec, else that of the descriptor. ""
 // for what neither says.
-func coordinates(t *v1beta2.ModuleTemplate) (version, component string) {
+func versionAndComponent(t *v1beta2.ModuleTemplate) (version, component string) {
 	var descriptor struct {
 		Component struct{ Name, Version string } // schema v2
 		Metadata  struct{ Name, Version string } // schema v3

@@ -45,8 +45,8 @@ type Policy struct {
 	// MinRemaining is how much of a window must be left for an update to start. Windows that are not longer are no windows. Default 0.
 	MinRemaining time.Duration
 
-	rules    []rule
-	standard []window // one, or none
+	rules         []rule
+	defaultWindow []window // one, or none
 }
 
 type rule struct {
@@ -138,12 +138,12 @@ func ParsePolicy(data []byte) (*Policy, error) {
 		if err != nil {
 			return nil, err
 		}
-		p.standard = []window{w}
+		p.defaultWindow = []window{w}
 	}
 	switch {
 	case len(file.Rules) > maxRules:
 		return nil, &MaintenancePolicyError{"rules", fmt.Sprintf("there are %d, %d are allowed", len(file.Rules), maxRules)}
-	case len(file.Rules) == 0 && p.standard == nil:
+	case len(file.Rules) == 0 && p.defaultWindow == nil:
 		return nil, &MaintenancePolicyError{"", "it has neither rules nor a default: give one of them"}
 	}
 	for i, r := range file.Rules {
@@ -151,7 +151,7 @@ func ParsePolicy(data []byte) (*Policy, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(parsed.windows) == 0 && p.standard == nil {
+		if len(parsed.windows) == 0 && p.defaultWindow == nil {
 			return nil, &MaintenancePolicyError{fmt.Sprintf("rules[%d].windows", i), "it is empty, and there is no default: name a window"}
 		}
 		p.rules = append(p.rules, parsed)
@@ -251,13 +251,13 @@ func parseWindow(path string, file windowFile) (window, error) {
 	case w.days == 0 && !end.After(begin):
 		return w, &MaintenancePolicyError{path + ".end", fmt.Sprintf("%s is not after begin", file.End)}
 	case w.days == 0:
-		w.opening = MaintenanceWindow{begin, end}
+		w.once = MaintenanceWindow{begin, end}
 		return w, nil
 	case w.zone == nil:
 		w.zone = begin.Location() // the day is that of begin
 		end = end.In(w.zone)
 	}
-	w.begin, w.end = clockOf(begin), clockOf(end)
+	w.begin, w.end = timeOfDay(begin), timeOfDay(end)
 	return w, nil
 }
 
@@ -281,7 +281,7 @@ func parseTime(path, text string, w window) (time.Time, error) {
 		case err != nil:
 			continue
 		case w.days == 0 && w.zone != nil:
-			t = instant(t.Year(), t.Month(), t.Day(), clockOf(t), w.zone)
+			t = timeOnDate(t.Year(), t.Month(), t.Day(), timeOfDay(t), w.zone)
 		}
 		return t, nil
 	}

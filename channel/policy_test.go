@@ -227,7 +227,7 @@ func TestOpeningByTheClock(t *testing.T) {
 	for zone, change := range changes {
 		for _, w := range windows {
 			p := mustPolicy(t, fmt.Sprintf(`{"default": {"days": ["Sat", "Sun"], "begin": %q, "end": %q, "timeZone": %q}}`, w.begin, w.end, zone))
-			location := p.standard[0].zone
+			location := p.defaultWindow[0].zone
 			for now := change.Add(-48 * time.Hour); now.Before(change.Add(48 * time.Hour)); now = now.Add(7 * time.Minute) {
 				o, err := p.CurrentOrNextWindow(nil, now)
 				if err != nil || !o.End.After(now) || !o.Begin.Before(o.End) {
@@ -264,7 +264,7 @@ func isFirst(t *testing.T, shown time.Time, zone *time.Location) {
 		_, offset := t.In(zone).Zone()
 		return t.UTC().Add(time.Duration(offset) * time.Second)
 	}
-	got := instant(shown.Year(), shown.Month(), shown.Day(), clockOf(shown), zone)
+	got := timeOnDate(shown.Year(), shown.Month(), shown.Day(), timeOfDay(shown), zone)
 	for i := range 5 { // a clock is not put back by more than two hours
 		if before := got.Add(-time.Duration(i)*30*time.Minute - time.Second); !wall(before).Before(shown) {
 			t.Errorf("%s in %s: got %s, but at %s the clock shows %s", shown, zone, got, before.UTC(), wall(before))

@@ -48,7 +48,7 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 		module, component := cmp.Or(r.Spec.ModuleName, r.Name), r.Spec.OCMComponentName
 		switch first := cmp.Or(modules[module], components[component]); {
 		case first != "":
-			w.Blocker = block(v1beta2.ReasonModuleConflict, "ModuleReleaseMeta "+r.Name,
+			w.Blocker = newBlocker(v1beta2.ReasonModuleConflict, "ModuleReleaseMeta "+r.Name,
 				"ModuleReleaseMeta %s defines mandatory module %s, as the older %s does already: delete one of them", r.Name, module, first)
 		case component != "":
 			components[component] = r.Name
@@ -68,23 +68,23 @@ func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	if k == nil {
 		return nil
 	}
-	if why, ok := pause(k, v1beta2.AnnotationPaused); ok {
-		return block(v1beta2.ReasonKymaPaused, "Kyma "+k.Name,
+	if why, ok := pauseReason(k, v1beta2.AnnotationPaused); ok {
+		return newBlocker(v1beta2.ReasonKymaPaused, "Kyma "+k.Name,
 			"Kyma %s is paused (%s): remove the annotation %s from it to go on", k.Name, why, v1beta2.AnnotationPaused)
 	}
 	if module == "" {
 		return nil
 	}
 	key := v1beta2.AnnotationPausedModulePrefix + module
-	if why, ok := pause(k, key); ok {
-		return block(v1beta2.ReasonModulePaused, "module "+module,
+	if why, ok := pauseReason(k, key); ok {
+		return newBlocker(v1beta2.ReasonModulePaused, "module "+module,
 			"module %s is paused (%s): remove the annotation %s from Kyma %s to go on", module, why, key, k.Name)
 	}
 	return nil
 }
 
 // pause returns the reason that an annotation gives, and whether it pauses.
-func pause(k *v1beta2.Kyma, key string) (why string, paused bool) {
+func pauseReason(k *v1beta2.Kyma, key string) (why string, paused bool) {
 	value, there := k.Annotations[key]
 	value = strings.TrimSpace(value)
 	switch {

@@ -149,13 +149,13 @@ func TemplateName(module, version string) string { return v1beta2.ModuleTemplate
 
 // rules are rows 2 to 11 of the table in the package comment.
 var rules = [...]func(*search) *Blocker{
-	(*search).wellFormed, (*search).release, (*search).mandatory, (*search).selected, (*search).version,
-	(*search).complete, (*search).template, (*search).allowed, (*search).notLower, (*search).inWindow,
+	(*search).checkRequest, (*search).findRelease, (*search).checkMandatory, (*search).checkSelected, (*search).findVersion,
+	(*search).checkRelease, (*search).findTemplate, (*search).checkRights, (*search).checkDowngrade, (*search).checkWindow,
 }
 
 // Resolve answers a wish. See the package comment for the rules. The desired version of a module that is paused is told, too.
 func Resolve(c Catalog, w Request) Decision {
-	s := search{catalog: c, wish: w, Decision: Decision{Module: w.Module, Channel: w.Channel, Installed: w.Installed}}
+	s := search{catalog: c, request: w, Decision: Decision{Module: w.Module, Channel: w.Channel, Installed: w.Installed}}
 	for _, rule := range rules {
 		if s.Blocker = rule(&s); s.Blocker != nil {
 			break
@@ -177,48 +177,48 @@ func Resolve(c Catalog, w Request) Decision {
 type search struct {
 	Decision
 	catalog Catalog
-	wish    Request
+	request Request
 	meta    *v1beta2.ModuleReleaseMeta // set by release; nil if the module is looked up the early way
-	early   []*v1beta2.ModuleTemplate  // set by release if meta is nil
+	legacy  []*v1beta2.ModuleTemplate  // set by release if meta is nil
 }
 
-func (s *search) wellFormed() *Blocker {
-	w := s.wish
+func (s *search) checkRequest() *Blocker {
+	w := s.request
 	switch {
 	case w.Channel != "" && w.Version != "":
-		return block(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
+		return newBlocker(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
 			"module %s asks for channel %q and version %q: ask for one of them", w.Module, w.Channel, w.Version)
 	case strings.EqualFold(w.Channel, v1beta2.NoChannel):
-		return block(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
+		return newBlocker(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
 			"module %s asks for channel %q, which is a reserved word: name a release channel", w.Module, w.Channel)
 	case w.Version != "" && !isVersion(w.Version):
-		return block(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
+		return newBlocker(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
 			"module %s asks for version %q, which is no semantic version: write it as 1.2.3, without a leading v", w.Module, w.Version)
 	}
 	return nil
 }
 
-func (s *search) release() *Blocker {
+func (s *search) findRelease() *Blocker {
 	if s.meta = s.catalog.Release(s.Module); s.meta != nil {
 		return nil
 	}
-	if !s.wish.Mandatory {
-		s.early = s.catalog.early(s.Module)
+	if !s.request.Mandatory {
+		s.legacy = s.catalog.legacyTemplates(s.Module)
 	}
-	if len(s.early) == 0 {
-		return block(v1beta2.ReasonModuleNotFound, "ModuleReleaseMeta "+s.Module,
+	if len(s.legacy) == 0 {
+		return newBlocker(v1beta2.ReasonModuleNotFound, "ModuleReleaseMeta "+s.Module,
 			"there is no module %q: check the name, or create its ModuleReleaseMeta", s.Module)
 	}
 	return nil
 }
 
-func (s *search) mandatory() *Blocker {
+func (s *search) checkMandatory() *Blocker {
 	switch is := s.meta.IsMandatory(); {
-	case is && !s.wish.Mandatory:
-		return block(v1beta2.ReasonModuleNotAllowed, s.definition(),
+	case is && !s.request.Mandatory:
+		return newBlocker(v1beta2.ReasonModuleNotAllowed, s.releaseObject(),
 			"module %s is mandatory: it is installed everywhere and cannot be enabled here; remove it from spec.modules", s.Module)
-	case !is && s.wish.Mandatory:
-		return block(v1beta2.ReasonInvalidRelease, s.definition(),
+	case !is && s.request.Mandatory:
+		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(),
 			"module %s is not mandatory any more: nothing is to be done, it goes by itself", s.Module)
 	}
 	return nil
@@ -231,61 +231,61 @@ func (s *search) mandatory() *Blocker {
 //	no          there is one   for none: what runs stays until somebody decides
 //	yes         none, empty    for none: likewise
 //	yes         there is one   for the Kymas that it selects; others lose it
-func (s *search) selected() *Blocker {
-	if s.wish.Mandatory {
+func (s *search) checkSelected() *Blocker {
+	if s.request.Mandatory {
 		return nil
 	}
-	matches, err := admits(s.catalog.Restricted, s.Module, s.meta, s.wish.Labels)
+	matches, err := isSelected(s.catalog.Restricted, s.Module, s.meta, s.request.Labels)
 	switch {
 	case err != nil:
-		return block(v1beta2.ReasonInvalidRelease, s.definition(), "%s", err.Error())
+		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(), "%s", err.Error())
 	case !matches:
-		b := block(v1beta2.ReasonModuleNotAllowed, s.definition(),
+		b := newBlocker(v1beta2.ReasonModuleNotAllowed, s.releaseObject(),
 			"module %s is for selected Kymas, and this is none of them: change its labels or spec.kymaSelector of %s, or remove the module",
-			s.Module, s.definition())
+			s.Module, s.releaseObject())
 		b.KeepInstalled = false
 		return b
 	}
 	return nil
 }
 
-func (s *search) version() *Blocker {
+func (s *search) findVersion() *Blocker {
 	switch {
 	case s.meta == nil:
-		return s.earlyVersion()
-	case s.wish.Mandatory:
+		return s.findLegacyVersion()
+	case s.request.Mandatory:
 		s.Version = s.meta.Spec.Mandatory.Version
-	case s.wish.Version != "":
-		s.Version = s.wish.Version
+	case s.request.Version != "":
+		s.Version = s.request.Version
 	default:
 		found := false
 		if s.Version, found = s.meta.ChannelVersion(s.Channel); !found {
-			return block(v1beta2.ReasonChannelNotFound, s.definition(),
-				"module %s has no channel %q: choose one of %s", s.Module, s.Channel, listed(s.channels()))
+			return newBlocker(v1beta2.ReasonChannelNotFound, s.releaseObject(),
+				"module %s has no channel %q: choose one of %s", s.Module, s.Channel, joinChoices(s.availableChannels()))
 		}
 	}
 	return nil
 }
 
-func (s *search) complete() *Blocker {
+func (s *search) checkRelease() *Blocker {
 	if s.meta != nil {
 		s.Component = s.meta.Spec.OCMComponentName
 	}
 	switch {
 	case s.Component == "" && s.meta == nil:
-		return block(v1beta2.ReasonInvalidRelease, s.definition(),
-			"%s of module %s names no OCM component: put the component descriptor into spec.descriptor", s.definition(), s.Module)
+		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(),
+			"%s of module %s names no OCM component: put the component descriptor into spec.descriptor", s.releaseObject(), s.Module)
 	case s.Component == "":
-		return block(v1beta2.ReasonInvalidRelease, s.definition(),
+		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(),
 			"the ModuleReleaseMeta of module %s names no OCM component: set spec.ocmComponentName", s.Module)
 	case !isVersion(s.Version):
-		return block(v1beta2.ReasonInvalidRelease, s.definition(),
-			"%s says that module %s has version %q, which is no semantic version: write it as 1.2.3", s.definition(), s.Module, s.Version)
+		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(),
+			"%s says that module %s has version %q, which is no semantic version: write it as 1.2.3", s.releaseObject(), s.Module, s.Version)
 	}
 	return nil
 }
 
-func (s *search) template() *Blocker {
+func (s *search) findTemplate() *Blocker {
 	if s.meta == nil {
 		return nil // that is where the version is from
 	}
@@ -294,55 +294,55 @@ func (s *search) template() *Blocker {
 	switch {
 	case s.Template != nil:
 		return nil
-	case s.wish.Version != "":
-		return block(v1beta2.ReasonVersionNotFound, "ModuleTemplate "+name,
-			"module %s has no version %s: choose one of %s", s.Module, s.Version, listed(s.versions()))
+	case s.request.Version != "":
+		return newBlocker(v1beta2.ReasonVersionNotFound, "ModuleTemplate "+name,
+			"module %s has no version %s: choose one of %s", s.Module, s.Version, joinChoices(s.availableVersions()))
 	}
-	return block(v1beta2.ReasonTemplateNotFound, "ModuleTemplate "+name,
+	return newBlocker(v1beta2.ReasonTemplateNotFound, "ModuleTemplate "+name,
 		"there is no ModuleTemplate %s for version %s of module %s: publish it, or let the channel point elsewhere", name, s.Version, s.Module)
 }
 
-func (s *search) allowed() *Blocker {
+func (s *search) checkRights() *Blocker {
 	t := s.Template
-	refused := refusal(t, s.wish.Beta, s.wish.Internal)
+	refused := missingRight(t, s.request.Beta, s.request.Internal)
 	switch {
-	case s.wish.Mandatory || refused == "":
+	case s.request.Mandatory || refused == "":
 		return nil
 	case t.Spec.Mandatory:
-		return block(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
+		return newBlocker(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
 			"version %s of module %s is for runtimes that must have it, and cannot be enabled: choose another channel, or remove the module",
 			s.Version, s.Module)
 	}
-	b := block(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
+	b := newBlocker(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
 		"version %s of module %s is %s, and this runtime does not take part: label the Kyma, or choose another channel", s.Version, s.Module, refused)
 	b.KeepInstalled = false
 	return b
 }
 
-func (s *search) notLower() *Blocker {
+func (s *search) checkDowngrade() *Blocker {
 	highest := s.Installed
-	if lower(highest, s.wish.ManifestVersion) {
-		highest = s.wish.ManifestVersion
+	if isLower(highest, s.request.ManifestVersion) {
+		highest = s.request.ManifestVersion
 	}
-	if s.wish.AllowDowngrade || !lower(s.Version, highest) {
+	if s.request.AllowDowngrade || !isLower(s.Version, highest) {
 		return nil
 	}
 	state := "installed"
 	if highest != s.Installed {
 		state = "being installed"
 	}
-	if s.wish.Mandatory {
-		return block(v1beta2.ReasonDowngradeRefused, s.definition(),
+	if s.request.Mandatory {
+		return newBlocker(v1beta2.ReasonDowngradeRefused, s.releaseObject(),
 			"version %s of module %s is %s and %s would be a downgrade: raise the version, or allow it by the annotation %s: %q on %s",
-			highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, v1beta2.ValueTrue, s.definition())
+			highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, v1beta2.ValueTrue, s.releaseObject())
 	}
-	return block(v1beta2.ReasonDowngradeRefused, "module "+s.Module,
+	return newBlocker(v1beta2.ReasonDowngradeRefused, "module "+s.Module,
 		"version %s of module %s is %s and %s would be a downgrade: choose a channel with a higher version, or allow it by the annotation %s: %q on the Kyma",
 		highest, s.Module, state, s.Version, v1beta2.AnnotationAllowDowngrade, s.Module)
 }
 
-func (s *search) inWindow() *Blocker {
-	w := s.wish
+func (s *search) checkWindow() *Blocker {
+	w := s.request
 	isUpdate := s.Installed != "" && s.Version != s.Installed && s.Version != w.ManifestVersion
 	if !isUpdate || !s.Template.Spec.RequiresDowntime || w.SkipWindows || w.Mandatory {
 		return nil
@@ -350,10 +350,10 @@ func (s *search) inWindow() *Blocker {
 	opening, err := s.catalog.Policy.CurrentOrNextWindow(w.Labels, w.Now)
 	switch {
 	case err != nil:
-		return block(v1beta2.ReasonWindowUnknown, policyObject,
+		return newBlocker(v1beta2.ReasonWindowUnknown, policyObject,
 			"version %s of module %s needs a downtime, and it is not known when: %s", s.Version, s.Module, err.Error())
 	case !opening.IsOpen(w.Now):
-		b := block(v1beta2.ReasonWaitingForWindow, "module "+s.Module,
+		b := newBlocker(v1beta2.ReasonWaitingForWindow, "module "+s.Module,
 			"version %s of module %s needs a downtime and waits for the maintenance window from %s to %s: wait, or set spec.skipMaintenanceWindows in the control plane",
 			s.Version, s.Module, opening.Begin.UTC().Format(time.RFC3339), opening.End.UTC().Format(time.RFC3339))
 		b.Until = opening.Begin
@@ -363,7 +363,7 @@ func (s *search) inWindow() *Blocker {
 }
 
 // definition names the object that says which version the module has.
-func (s *search) definition() string {
+func (s *search) releaseObject() string {
 	if s.meta == nil && s.Template != nil {
 		return "ModuleTemplate " + s.Template.Name
 	}
@@ -371,10 +371,10 @@ func (s *search) definition() string {
 }
 
 // versions returns the versions of the module that this runtime may have, the highest first.
-func (s *search) versions() []string {
+func (s *search) availableVersions() []string {
 	var all []string
 	add := func(v string) {
-		if t := s.catalog.Template(TemplateName(s.Module, v)); t != nil && refusal(t, s.wish.Beta, s.wish.Internal) == "" {
+		if t := s.catalog.Template(TemplateName(s.Module, v)); t != nil && missingRight(t, s.request.Beta, s.request.Internal) == "" {
 			all = append(all, v)
 		}
 	}
@@ -388,15 +388,15 @@ func (s *search) versions() []string {
 	for _, c := range s.meta.Spec.Channels {
 		add(c.Version)
 	}
-	slices.SortFunc(all, func(a, b string) int { return cmp.Or(precedence(b, a), strings.Compare(a, b)) })
+	slices.SortFunc(all, func(a, b string) int { return cmp.Or(compareVersions(b, a), strings.Compare(a, b)) })
 	return slices.Compact(all)
 }
 
 // channels returns the channels of the module that this runtime may follow.
-func (s *search) channels() []string {
+func (s *search) availableChannels() []string {
 	var names []string
 	for _, c := range s.meta.Spec.Channels {
-		if t := s.catalog.Template(TemplateName(s.Module, c.Version)); t != nil && refusal(t, s.wish.Beta, s.wish.Internal) == "" {
+		if t := s.catalog.Template(TemplateName(s.Module, c.Version)); t != nil && missingRight(t, s.request.Beta, s.request.Internal) == "" {
 			names = append(names, c.Channel)
 		}
 	}

@@ -167,7 +167,7 @@ func isTold(t *testing.T, w Request, d Decision) {
 func TestResolve(t *testing.T) {
 	const keda = "kyma-project.io/module/keda"
 	gold := map[string]string{"tier": "gold"}
-	blockedBefore := Request{Module: "keda", Channel: "beta", Installed: "1.0.0", Blocker: block(v1beta2.ReasonModulePaused, "module keda", "module keda is paused")}
+	blockedBefore := Request{Module: "keda", Channel: "beta", Installed: "1.0.0", Blocker: newBlocker(v1beta2.ReasonModulePaused, "module keda", "module keda is paused")}
 	cases := map[string]struct {
 		reason string
 		wish   Request
@@ -374,7 +374,7 @@ func FuzzResolve(f *testing.F) {
 		if d.Blocker == nil && !isVersion(d.Version) {
 			t.Errorf("version %q is none", d.Version)
 		}
-		if lower(d.Next, installed) && !w.AllowDowngrade {
+		if isLower(d.Next, installed) && !w.AllowDowngrade {
 			t.Errorf("%s would go from %s to %s", module, installed, d.Next)
 		}
 		if diff := cmp.Diff(answerOf(d), answerOf(Resolve(catalog, w))); diff != "" {

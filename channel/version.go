@@ -9,10 +9,10 @@ func isVersion(v string) bool {
 }
 
 // lower tells whether version a comes before b by semantic versioning. What is not a version cannot be compared and is not lower.
-func lower(a, b string) bool { return precedence(a, b) < 0 }
+func isLower(a, b string) bool { return compareVersions(a, b) < 0 }
 
 // precedence returns -1, 0 or +1 if version a comes before, with or after b. What is not a version comes with everything.
-func precedence(a, b string) int {
+func compareVersions(a, b string) int {
 	if a == b {
 		return 0
 	}

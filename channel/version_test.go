@@ -21,10 +21,10 @@ func TestPrecedence(t *testing.T) {
 			case i > j:
 				want = 1
 			}
-			if got := precedence(a, b); got != want {
+			if got := compareVersions(a, b); got != want {
 				t.Errorf("precedence(%s, %s) is %d, want %d", a, b, got, want)
 			}
-			if got := precedence(a+"+x.1", b+"+y"); got != want {
+			if got := compareVersions(a+"+x.1", b+"+y"); got != want {
 				t.Errorf("with build metadata precedence(%s, %s) is %d, want %d", a, b, got, want)
 			}
 		}
@@ -38,18 +38,18 @@ func FuzzLower(f *testing.F) {
 	f.Add("1.0.0-9", "1.0.0-a", "1.0.0-99999999999999999999")
 	f.Add("", "x", "v1.0.0")
 	f.Fuzz(func(t *testing.T, a, b, c string) {
-		if lower(a, b) && lower(b, a) {
+		if isLower(a, b) && isLower(b, a) {
 			t.Errorf("%q and %q are both lower than the other", a, b)
 		}
-		if lower(a, a) {
+		if isLower(a, a) {
 			t.Errorf("%q is lower than itself", a)
 		}
-		if lower(a, b) && lower(b, c) && !lower(a, c) {
+		if isLower(a, b) && isLower(b, c) && !isLower(a, c) {
 			t.Errorf("%q, %q, %q: not in order", a, b, c)
 		}
 		_, errA := semver.StrictNewVersion(a)
 		_, errB := semver.StrictNewVersion(b)
-		if (errA != nil || errB != nil) && lower(a, b) {
+		if (errA != nil || errB != nil) && isLower(a, b) {
 			t.Errorf("%q or %q is no version and yet lower", a, b)
 		}
 		if isVersion(a) != (errA == nil) {

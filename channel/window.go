@@ -21,26 +21,26 @@ func (o MaintenanceWindow) IsOpen(now time.Time) bool {
 // ends last. The error is a *Blocker with the reason v1beta2.ReasonWindowUnknown.
 func (p *Policy) CurrentOrNextWindow(labels map[string]string, now time.Time) (MaintenanceWindow, error) {
 	if p == nil {
-		return MaintenanceWindow{}, unknown("there is no maintenance policy: configure one, or set spec.skipMaintenanceWindows in the control plane")
+		return MaintenanceWindow{}, windowUnknown("there is no maintenance policy: configure one, or set spec.skipMaintenanceWindows in the control plane")
 	}
 	missing := "no rule of the maintenance policy matches this Kyma, and there is no default"
 	if i := p.ruleFor(labels); i >= 0 {
-		if o, ok := soonest(p.rules[i].windows, now, p.MinRemaining); ok {
+		if o, ok := firstWindow(p.rules[i].windows, now, p.MinRemaining); ok {
 			return o, nil
 		}
 		missing = fmt.Sprintf("the windows of rules[%d] of the maintenance policy are over or not longer than %s, and there is no default", i, p.MinRemaining)
 	}
-	if o, ok := soonest(p.standard, now, p.MinRemaining); ok {
+	if o, ok := firstWindow(p.defaultWindow, now, p.MinRemaining); ok {
 		return o, nil
 	}
-	if len(p.standard) > 0 {
+	if len(p.defaultWindow) > 0 {
 		missing = fmt.Sprintf("the default window of the maintenance policy is over or not longer than %s", p.MinRemaining)
 	}
-	return MaintenanceWindow{}, unknown("%s: add a window, or set spec.skipMaintenanceWindows in the control plane", missing)
+	return MaintenanceWindow{}, windowUnknown("%s: add a window, or set spec.skipMaintenanceWindows in the control plane", missing)
 }
 
-func unknown(format string, args ...any) *Blocker {
-	return block(v1beta2.ReasonWindowUnknown, policyObject, format, args...)
+func windowUnknown(format string, args ...any) *Blocker {
+	return newBlocker(v1beta2.ReasonWindowUnknown, policyObject, format, args...)
 }
 
 // ruleFor returns the index of the first rule that matches, -1 if none does.
@@ -63,7 +63,7 @@ func (r *rule) matches(labels map[string]string) bool {
 }
 
 // soonest returns what is open, and of that what ends last; else what opens first.
-func soonest(windows []window, now time.Time, least time.Duration) (best MaintenanceWindow, found bool) {
+func firstWindow(windows []window, now time.Time, least time.Duration) (best MaintenanceWindow, found bool) {
 	before := func(a, b MaintenanceWindow) bool {
 		switch isOpen := a.IsOpen(now); {
 		case isOpen != b.IsOpen(now):
@@ -86,7 +86,7 @@ type window struct {
 	days       uint8             // one bit for each weekday on which it begins; 0: it is once
 	begin, end time.Duration     // since the midnight that the clock shows; end is on the next day if it is not after begin
 	zone       *time.Location    // of days, begin and end
-	opening    MaintenanceWindow // if it is once
+	once       MaintenanceWindow // if it is once
 }
 
 // next returns the date of the window that is open, or comes next, and has or will have more than least left; false if there is none.
@@ -99,7 +99,7 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 		return o.End.Sub(from) > max(least, 0)
 	}
 	if w.days == 0 {
-		return w.opening, fits(w.opening)
+		return w.once, fits(w.once)
 	}
 	nights := 0
 	if w.end <= w.begin {
@@ -112,7 +112,7 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 		if on := time.Date(year, month, day+i, 0, 0, 0, 0, time.UTC).Weekday(); w.days&(1<<on) == 0 {
 			continue
 		}
-		o := MaintenanceWindow{instant(year, month, day+i, w.begin, w.zone), instant(year, month, day+i+nights, w.end, w.zone)}
+		o := MaintenanceWindow{timeOnDate(year, month, day+i, w.begin, w.zone), timeOnDate(year, month, day+i+nights, w.end, w.zone)}
 		if fits(o) {
 			return o, true
 		}
@@ -122,7 +122,7 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 
 // instant returns when the clock of a zone shows a time on a date: for the first time, if it does twice; when the clock jumps over it,
 // if it never does.
-func instant(year int, month time.Month, day int, clock time.Duration, zone *time.Location) time.Time {
+func timeOnDate(year int, month time.Month, day int, clock time.Duration, zone *time.Location) time.Time {
 	shown := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(clock)
 	// No zone is further from UTC than this, so the change of the clock, if there is one, is between the two.
 	_, before := shown.Add(-15 * time.Hour).In(zone).Zone()
@@ -138,6 +138,6 @@ func instant(year int, month time.Month, day int, clock time.Duration, zone *tim
 }
 
 // clockOf returns the time of day that t shows.
-func clockOf(t time.Time) time.Duration {
+func timeOfDay(t time.Time) time.Duration {
 	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
 }

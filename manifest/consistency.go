@@ -14,30 +14,30 @@ import (
 //
 // Errors are those of InstallChart.
 func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
-	r, before, err := compare(ctx, info, transforms)
+	r, before, err := prepareReadOnly(ctx, info, transforms)
 	if err != nil {
 		return Status{}, err
 	}
 	status := Status{LeftOut: r.leftOut}
 	if before == nil {
-		status.wait(fmt.Sprintf("release %s is not installed in namespace %s", r.name, r.namespace))
+		status.addPending(fmt.Sprintf("release %s is not installed in namespace %s", r.name, r.namespace))
 		return status, nil
 	}
 	status.Objects = union(before.Objects, before.CustomResources)
-	changes, err := r.changes(ctx, before)
+	changes, err := r.findChanges(ctx, before)
 	if err != nil {
 		return status, err
 	}
 	for _, c := range changes {
-		status.wait(c.String())
+		status.addPending(c.String())
 	}
 	if len(changes) == 0 && before.Digest != r.set.Bundle.Digest {
-		status.wait("another version of the chart was installed, or an installation was not completed")
+		status.addPending("another version of the chart was installed, or an installation was not completed")
 	}
-	if err := r.ready(ctx, &status); err != nil || len(status.Pending) > 0 {
+	if err := r.addNotReady(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	return r.check(ctx, status)
+	return r.callCheckFn(ctx, status)
 }
 
 // Diff returns what InstallChart would do to which objects, in the order of the chart, deletions last, and writes nothing. What
@@ -45,38 +45,38 @@ func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...Objec
 //
 // Errors are those of InstallChart.
 func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) ([]Change, error) {
-	r, before, err := compare(ctx, info, transforms)
+	r, before, err := prepareReadOnly(ctx, info, transforms)
 	if err != nil {
 		return nil, err
 	}
-	return r.changes(ctx, before)
+	return r.findChanges(ctx, before)
 }
 
 // compare prepares what needs no writing.
-func compare(ctx context.Context, info InstallInfo, transforms []ObjectTransform) (*release, *record, error) {
-	r, err := open(info)
+func prepareReadOnly(ctx context.Context, info InstallInfo, transforms []ObjectTransform) (*release, *inventory, error) {
+	r, err := newRelease(info)
 	if err != nil {
 		return nil, nil, err
 	}
 	if err := r.render(ctx, transforms); err != nil {
 		return nil, nil, err
 	}
-	if err := r.home(ctx, false); err != nil {
+	if err := r.ensureNamespace(ctx, false); err != nil {
 		return nil, nil, err
 	}
 	if err := r.resolve(ctx); err != nil {
 		return nil, nil, err
 	}
-	before, err := r.load(ctx)
+	before, err := r.loadInventory(ctx)
 	return r, before, err
 }
 
 // changes finds what is not as it should be.
-func (r *release) changes(ctx context.Context, before *record) ([]Change, error) {
+func (r *release) findChanges(ctx context.Context, before *inventory) ([]Change, error) {
 	var changes []Change
 	drifted, err := r.cluster.FindDrift(ctx, r.set, &r.done)
 	if err != nil {
-		return nil, r.wrap("comparing the objects", err)
+		return nil, r.wrapError("comparing the objects", err)
 	}
 	for _, d := range drifted {
 		action := Update
@@ -91,7 +91,7 @@ func (r *release) changes(ctx context.Context, before *record) ([]Change, error)
 		case isReason(err, apply.ObjectNotFound) || isReason(err, apply.KindUnknown):
 			changes = append(changes, Change{Ref: ref, Action: Create})
 		case err != nil:
-			return nil, r.wrap("reading the custom resources", err)
+			return nil, r.wrapError("reading the custom resources", err)
 		}
 	}
 	if before != nil {

@@ -18,14 +18,14 @@ const waitInterval = time.Second
 // Errors have a method Reason: those of this package, [render.Error] and [apply.Error]. What has been applied before an error stays,
 // and is in the inventory.
 func InstallChart(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
-	r, err := open(info)
+	r, err := newRelease(info)
 	if err != nil {
 		return Status{}, err
 	}
 	if err := r.render(ctx, transforms); err != nil {
 		return Status{}, err
 	}
-	if err := r.home(ctx, true); err != nil {
+	if err := r.ensureNamespace(ctx, true); err != nil {
 		return Status{}, err
 	}
 	if err := r.resolve(ctx); err != nil {
@@ -48,18 +48,18 @@ func InstallChart(ctx context.Context, info InstallInfo, transforms ...ObjectTra
 // install makes one pass.
 func (r *release) install(ctx context.Context) (Status, error) {
 	status := Status{LeftOut: r.leftOut}
-	before, err := r.load(ctx)
+	before, err := r.loadInventory(ctx)
 	if err != nil {
 		return status, err
 	}
-	now := record{Objects: r.refs, CustomResources: r.custom}
+	now := inventory{Objects: r.refs, CustomResources: r.custom}
 	if before != nil {
 		now.Objects, now.CustomResources = union(r.refs, before.Objects), union(r.custom, before.CustomResources)
 		if before.Digest == r.set.Bundle.Digest {
 			now.Digest = before.Digest
 		}
 	}
-	if err := r.store(ctx, before, now); err != nil {
+	if err := r.storeInventory(ctx, before, now); err != nil {
 		return status, err
 	}
 	status.Objects = union(now.Objects, now.CustomResources)
@@ -69,58 +69,58 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	}
 	teardown, err := r.cluster.Delete(ctx, apply.Removed(now.Objects, r.refs), &r.asked)
 	if err != nil {
-		return status, r.wrap("pruning the objects", err)
+		return status, r.wrapError("pruning the objects", err)
 	}
-	after := record{Digest: r.set.Bundle.Digest, Objects: without(now.Objects, teardown.Deleted), CustomResources: now.CustomResources}
+	after := inventory{Digest: r.set.Bundle.Digest, Objects: without(now.Objects, teardown.Deleted), CustomResources: now.CustomResources}
 	if !teardown.Done() {
 		after.Digest = ""
-		status.wait(teardown.WaitMessage())
+		status.addPending(teardown.WaitMessage())
 	}
-	if err := r.store(ctx, &now, after); err != nil {
+	if err := r.storeInventory(ctx, &now, after); err != nil {
 		return status, err
 	}
 	status.Objects = union(after.Objects, after.CustomResources)
 
-	if err := r.ready(ctx, &status); err != nil || len(status.Pending) > 0 {
+	if err := r.addNotReady(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
 	if err := r.createCustom(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	return r.check(ctx, status)
+	return r.callCheckFn(ctx, status)
 }
 
 // apply sends what is not as it should be. If all of it was applied before, it looks first.
 func (r *release) apply(ctx context.Context, before bool, status *Status) error {
 	if before {
 		if _, err := r.cluster.FindDrift(ctx, r.set, &r.done); err != nil {
-			return r.wrap("comparing the objects", err)
+			return r.wrapError("comparing the objects", err)
 		}
 	}
 	result, err := r.cluster.Apply(ctx, r.set, &r.done)
 	if err != nil {
-		return r.wrap("applying the objects", err)
+		return r.wrapError("applying the objects", err)
 	}
 	for _, w := range result.Waiting {
-		status.wait(fmt.Sprintf("%s waits: %s", w.Ref, w.Message))
+		status.addPending(fmt.Sprintf("%s waits: %s", w.Ref, w.Message))
 	}
 	if err := result.Err(); err != nil {
-		return r.wrap(fmt.Sprintf("applying %d of %d objects", len(result.Failed), len(r.set.Bundle.Objects)), err)
+		return r.wrapError(fmt.Sprintf("applying %d of %d objects", len(result.Failed), len(r.set.Bundle.Objects)), err)
 	}
 	return nil
 }
 
 // ready asks for the readiness of objects, if it counts.
-func (r *release) ready(ctx context.Context, status *Status) error {
+func (r *release) addNotReady(ctx context.Context, status *Status) error {
 	if !r.CheckReadyStates && !r.flags.Wait {
 		return nil
 	}
 	notReady, err := r.cluster.CheckReady(ctx, r.refs, &r.done)
 	if err != nil {
-		return r.wrap("reading the readiness of objects", err)
+		return r.wrapError("reading the readiness of objects", err)
 	}
 	for _, n := range notReady {
-		status.wait(n.Message)
+		status.addPending(n.Message)
 	}
 	return nil
 }
@@ -136,23 +136,23 @@ func (r *release) createCustom(ctx context.Context, status *Status) error {
 		}
 		switch {
 		case isReason(err, apply.KindUnknown):
-			status.wait(fmt.Sprintf("%s waits: the cluster does not serve its kind yet", ref))
+			status.addPending(fmt.Sprintf("%s waits: the cluster does not serve its kind yet", ref))
 		case err != nil && !isReason(err, apply.ObjectExists):
-			return r.wrap("creating the custom resources", err)
+			return r.wrapError("creating the custom resources", err)
 		}
 	}
 	return nil
 }
 
 // check asks CheckFn, the last one, and says whether the installation is ready.
-func (r *release) check(ctx context.Context, status Status) (Status, error) {
+func (r *release) callCheckFn(ctx context.Context, status Status) (Status, error) {
 	if r.CheckFn != nil {
 		ready, err := r.CheckFn(ctx, r.BaseResource, r.ClusterInfo)
 		if err != nil {
-			return status, r.wrap("asking CheckFn about the state", err)
+			return status, r.wrapError("asking CheckFn about the state", err)
 		}
 		if !ready {
-			status.wait("CheckFn says that it is not ready")
+			status.addPending("CheckFn says that it is not ready")
 		}
 	}
 	status.Ready = len(status.Pending) == 0

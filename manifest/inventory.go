@@ -14,7 +14,7 @@ import (
 )
 
 // record is the inventory of one release as it stands in its ConfigMap.
-type record struct {
+type inventory struct {
 	// Digest of the bundle that was applied completely; "" while one is being applied.
 	Digest string `json:"digest,omitempty"`
 	// Objects that were applied, or are about to be.
@@ -28,7 +28,7 @@ const labelRelease = "operator.kyma-project.io/release"
 
 // annotationEmpty is on the namespace that was created for a release until its objects are applied. If there is no inventory in it, then
 // because the installation broke off between the two.
-const annotationEmpty = "operator.kyma-project.io/release-empty"
+const annotationNamespaceOnly = "operator.kyma-project.io/release-empty"
 
 // inventoryKey is the key of the ConfigMap under which the record is.
 const inventoryKey = "inventory.json"
@@ -39,16 +39,16 @@ func (r *release) inventoryRef() apply.Ref {
 }
 
 // load reads the inventory; nil if there is none.
-func (r *release) load(ctx context.Context) (*record, error) {
+func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
 	object, err := r.cluster.Get(ctx, r.inventoryRef())
 	if isReason(err, apply.ObjectNotFound) || isReason(err, apply.NamespaceNotFound) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, r.wrap("reading the inventory", err)
+		return nil, r.wrapError("reading the inventory", err)
 	}
 	text, _, _ := unstructured.NestedString(object.Object, "data", inventoryKey)
-	var rec record
+	var rec inventory
 	if err := json.Unmarshal([]byte(text), &rec); err != nil || object.GetLabels()[labelRelease] != r.name {
 		return nil, &Error{reason: InvalidInventory, doing: fmt.Sprintf("reading the inventory of release %q", r.name),
 			problem: r.inventoryRef().String() + " holds none: restore or remove it", err: err}
@@ -57,7 +57,7 @@ func (r *release) load(ctx context.Context) (*record, error) {
 }
 
 // store writes the inventory if it is not the one that is known to be there.
-func (r *release) store(ctx context.Context, before *record, now record) error {
+func (r *release) storeInventory(ctx context.Context, before *inventory, now inventory) error {
 	text, err := json.Marshal(now)
 	if err != nil {
 		return fmt.Errorf("encoding the inventory of release %q: %w", r.name, err)
@@ -85,7 +85,7 @@ func (r *release) store(ctx context.Context, before *record, now record) error {
 		return &Error{reason: apply.NamespaceNotFound, doing: fmt.Sprintf("installing release %q", r.name),
 			problem: fmt.Sprintf("namespace %q does not exist: create it or set the flag CreateNamespace", r.namespace), err: err}
 	case err != nil:
-		return r.wrap("writing the inventory", err)
+		return r.wrapError("writing the inventory", err)
 	case len(result.Waiting) > 0:
 		return &Error{reason: result.Waiting[0].Reason, doing: fmt.Sprintf("writing the inventory of release %q", r.name), problem: result.Waiting[0].Message}
 	}
@@ -93,7 +93,7 @@ func (r *release) store(ctx context.Context, before *record, now record) error {
 }
 
 // wrap says what was being done.
-func (r *release) wrap(doing string, err error) error {
+func (r *release) wrapError(doing string, err error) error {
 	return fmt.Errorf("%s of release %q in namespace %q: %w", doing, r.name, r.namespace, err)
 }
 

@@ -131,7 +131,7 @@ type Status struct {
 }
 
 // wait adds what keeps an operation from being ready.
-func (s *Status) wait(why string) { s.Pending = append(s.Pending, why) }
+func (s *Status) addPending(why string) { s.Pending = append(s.Pending, why) }
 
 // Change is what InstallChart would do to one object.
 type Change struct {

@@ -19,7 +19,7 @@ import (
 )
 
 // chartLayer is the media type of a packaged chart in an image, and the one that Helm used at first.
-var chartLayer = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
+var chartLayerTypes = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
 
 // findImage finds a chart in a registry. A tag cannot have a plus sign; Helm writes _ for it.
 func (r *Repository) findImage(ctx context.Context, chart, version string) (ChartVersion, error) {
@@ -27,7 +27,7 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 	defer cancel()
 	repository, err := name.NewRepository(strings.TrimSuffix(strings.TrimPrefix(r.URL, "oci://"), "/") + "/" + chart)
 	if err != nil {
-		return ChartVersion{}, invalidInfo("%q and chart %q do not make a repository of a registry: correct them", redacted(r.URL), chart)
+		return ChartVersion{}, invalidInfo("%q and chart %q do not make a repository of a registry: correct them", redactedURL(r.URL), chart)
 	}
 	var ref name.Reference
 	switch _, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v")); {
@@ -41,7 +41,7 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 		}
 		ref = repository.Tag(strings.ReplaceAll(version, "+", "_"))
 	}
-	descriptor, err := r.layer(ctx, ref)
+	descriptor, err := r.chartLayerOf(ctx, ref)
 	if err != nil {
 		return ChartVersion{}, err
 	}
@@ -51,9 +51,9 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 
 // newestTag lists the versions of a chart and picks one.
 func (r *Repository) newestTag(ctx context.Context, repository name.Repository, chart, wanted string) (string, error) {
-	tags, err := remote.List(repository, r.remote(ctx)...)
+	tags, err := remote.List(repository, r.remoteOptions(ctx)...)
 	if err != nil {
-		return "", r.explain(ctx, err, "chart "+chart)
+		return "", r.registryError(ctx, err, "chart "+chart)
 	}
 	var versions []*semver.Version
 	for _, tag := range tags {
@@ -76,21 +76,21 @@ func (r *Repository) newestTag(ctx context.Context, repository name.Repository, 
 }
 
 // layer returns the layer of an image that is the chart.
-func (r *Repository) layer(ctx context.Context, ref name.Reference) (v1.Descriptor, error) {
-	image, err := remote.Image(ref, r.remote(ctx)...)
+func (r *Repository) chartLayerOf(ctx context.Context, ref name.Reference) (v1.Descriptor, error) {
+	image, err := remote.Image(ref, r.remoteOptions(ctx)...)
 	if err != nil {
-		return v1.Descriptor{}, r.explain(ctx, err, ref.Identifier())
+		return v1.Descriptor{}, r.registryError(ctx, err, ref.Identifier())
 	}
 	manifest, err := image.Manifest()
 	if err != nil {
-		return v1.Descriptor{}, r.fail(InvalidIndex, fmt.Sprintf("%s is not an image manifest: check name and version", ref.Identifier()), err)
+		return v1.Descriptor{}, r.repositoryError(InvalidIndex, fmt.Sprintf("%s is not an image manifest: check name and version", ref.Identifier()), err)
 	}
 	for _, descriptor := range manifest.Layers {
-		if slices.Contains(chartLayer, string(descriptor.MediaType)) {
+		if slices.Contains(chartLayerTypes, string(descriptor.MediaType)) {
 			return descriptor, nil
 		}
 	}
-	return v1.Descriptor{}, r.fail(InvalidIndex, fmt.Sprintf("%s is no Helm chart: push it with helm push", ref.Identifier()), nil)
+	return v1.Descriptor{}, r.repositoryError(InvalidIndex, fmt.Sprintf("%s is no Helm chart: push it with helm push", ref.Identifier()), nil)
 }
 
 // fetchImage downloads the layer that findImage has found.
@@ -99,37 +99,37 @@ func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit i
 	defer cancel()
 	ref, err := name.NewDigest(strings.TrimPrefix(chart.URL, "oci://"))
 	if err != nil {
-		if chart, err = r.findElsewhere(ctx, chart); err != nil {
+		if chart, err = r.resolveTag(ctx, chart); err != nil {
 			return nil, err
 		}
 		return r.fetchImage(ctx, chart, limit)
 	}
-	layer, err := remote.Layer(ref, r.remote(bounded)...)
+	layer, err := remote.Layer(ref, r.remoteOptions(bounded)...)
 	if err != nil {
-		return nil, r.explain(ctx, err, "chart "+chart.Name)
+		return nil, r.registryError(ctx, err, "chart "+chart.Name)
 	}
 	stream, err := layer.Compressed()
 	if err != nil {
-		return nil, r.explain(ctx, err, "chart "+chart.Name)
+		return nil, r.registryError(ctx, err, "chart "+chart.Name)
 	}
 	defer func() { _ = stream.Close() }()
 	data, err := io.ReadAll(io.LimitReader(stream, limit+1))
 	if int64(len(data)) > limit {
-		return nil, r.fail(ChartTooLarge, fmt.Sprintf("chart %s %s has more than %d bytes: raise the limit or make it smaller", chart.Name, chart.Version, limit), nil)
+		return nil, r.repositoryError(ChartTooLarge, fmt.Sprintf("chart %s %s has more than %d bytes: raise the limit or make it smaller", chart.Name, chart.Version, limit), nil)
 	}
 	if err != nil {
-		return nil, r.explain(ctx, err, "chart "+chart.Name)
+		return nil, r.registryError(ctx, err, "chart "+chart.Name)
 	}
 	return data, nil
 }
 
 // findElsewhere follows an index that keeps its charts in a registry: oci://host/path/name:version.
-func (r *Repository) findElsewhere(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
+func (r *Repository) resolveTag(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
 	tag, err := name.NewTag(strings.TrimPrefix(chart.URL, "oci://"), name.StrictValidation)
 	if err != nil {
-		return ChartVersion{}, r.fail(InvalidIndex, fmt.Sprintf("%q is not a chart in a registry: ask the owner of the repository", redacted(chart.URL)), nil)
+		return ChartVersion{}, r.repositoryError(InvalidIndex, fmt.Sprintf("%q is not a chart in a registry: ask the owner of the repository", redactedURL(chart.URL)), nil)
 	}
-	descriptor, err := r.layer(ctx, tag)
+	descriptor, err := r.chartLayerOf(ctx, tag)
 	if err != nil {
 		return ChartVersion{}, err
 	}
@@ -137,7 +137,7 @@ func (r *Repository) findElsewhere(ctx context.Context, chart ChartVersion) (Cha
 	return chart, nil
 }
 
-func (r *Repository) remote(ctx context.Context) []remote.Option {
+func (r *Repository) remoteOptions(ctx context.Context) []remote.Option {
 	options := []remote.Option{remote.WithContext(ctx), remote.WithUserAgent("kyma-fleet-lifecycle-manager")}
 	if r.Transport != nil {
 		options = append(options, remote.WithTransport(r.Transport))
@@ -153,18 +153,18 @@ func (r *Repository) remote(ctx context.Context) []remote.Option {
 }
 
 // explain turns an error of a registry into one with a reason.
-func (r *Repository) explain(ctx context.Context, err error, what string) error {
+func (r *Repository) registryError(ctx context.Context, err error, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
 	}
 	answer, ok := errors.AsType[*transport.Error](err)
 	switch {
 	case !ok:
-		return r.fail(RepositoryUnreachable, "it does not answer: check the URL and the network, or try again later", err)
+		return r.repositoryError(RepositoryUnreachable, "it does not answer: check the URL and the network, or try again later", err)
 	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
-		return r.fail(RepositoryUnauthorized, fmt.Sprintf("it refuses to give %s: check the credentials", what), err)
+		return r.repositoryError(RepositoryUnauthorized, fmt.Sprintf("it refuses to give %s: check the credentials", what), err)
 	case answer.StatusCode == http.StatusNotFound:
-		return r.fail(ChartNotFound, fmt.Sprintf("it has no %s: correct name and version", what), nil)
+		return r.repositoryError(ChartNotFound, fmt.Sprintf("it has no %s: correct name and version", what), nil)
 	}
-	return r.fail(RepositoryUnreachable, "it is not well: try again later", err)
+	return r.repositoryError(RepositoryUnreachable, "it is not well: try again later", err)
 }

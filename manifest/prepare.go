@@ -37,7 +37,7 @@ type release struct {
 }
 
 // open checks an InstallInfo as far as every operation needs it. It sends nothing.
-func open(info InstallInfo) (*release, error) {
+func newRelease(info InstallInfo) (*release, error) {
 	if info.Config == nil {
 		return nil, invalidInfo("there is no cluster: set ClusterInfo.Config")
 	}
@@ -70,7 +70,7 @@ func open(info InstallInfo) (*release, error) {
 
 // render makes the objects that the installation shall have.
 func (r *release) render(ctx context.Context, transforms []ObjectTransform) error {
-	artefact, err := r.artefact(ctx)
+	artefact, err := r.loadArtefact(ctx)
 	if err != nil {
 		return err
 	}
@@ -80,11 +80,11 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 		return err
 	}
 	if settings.Capabilities, err = r.cluster.Capabilities(ctx, artefact.CapabilityQueries(settings)); err != nil {
-		return r.wrap("asking the cluster for what the chart wants to know", err)
+		return r.wrapError("asking the cluster for what the chart wants to know", err)
 	}
 	objects, leftOut, err := artefact.RenderObjects(ctx, settings)
 	if err != nil {
-		return r.wrap("rendering the chart", err)
+		return r.wrapError("rendering the chart", err)
 	}
 	resources := &Resources{}
 	for _, crd := range r.CRDs {
@@ -93,7 +93,7 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 	resources.Items = append(resources.Items, objects...)
 	for _, transform := range transforms {
 		if err := transform(ctx, r.BaseResource, resources); err != nil {
-			return r.wrap("transforming the objects", err)
+			return r.wrapError("transforming the objects", err)
 		}
 	}
 	r.objects, r.leftOut = resources.Items, leftOut
@@ -102,7 +102,7 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 
 // home sees to the namespace of the release, where the inventory is: it has to be there before that. With write it creates the
 // namespace if it may. A namespace that it creates belongs to the installation; one that somebody else has created does not.
-func (r *release) home(ctx context.Context, write bool) error {
+func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
 		"name": r.namespace, "labels": map[string]any{"name": r.namespace, labelRelease: r.name}}}}
 	ofChart := slices.ContainsFunc(r.objects, func(o *unstructured.Unstructured) bool {
@@ -116,13 +116,13 @@ func (r *release) home(ctx context.Context, write bool) error {
 	case isReason(err, apply.ObjectNotFound):
 		if write {
 			empty := namespace.DeepCopy()
-			empty.SetAnnotations(map[string]string{annotationEmpty: "true"})
+			empty.SetAnnotations(map[string]string{annotationNamespaceOnly: "true"})
 			if _, err := r.cluster.Create(ctx, empty, apply.DefaultOwner); err != nil && !isReason(err, apply.ObjectExists) {
-				return r.wrap("creating the namespace", err)
+				return r.wrapError("creating the namespace", err)
 			}
 		}
 	case err != nil:
-		return r.wrap("reading the namespace", err)
+		return r.wrapError("reading the namespace", err)
 	case existing.GetLabels()[labelRelease] != r.name:
 		return nil
 	}
@@ -136,17 +136,17 @@ func (r *release) home(ctx context.Context, write bool) error {
 func (r *release) resolve(ctx context.Context) error {
 	bundle, err := render.Build(r.objects, render.Options{})
 	if err != nil {
-		return r.wrap("encoding the objects", err)
+		return r.wrapError("encoding the objects", err)
 	}
 	r.set = apply.Set{Bundle: bundle, Namespace: r.namespace}
 	if r.refs, err = r.cluster.Inventory(ctx, r.set); err != nil {
-		return r.wrap("resolving the objects", err)
+		return r.wrapError("resolving the objects", err)
 	}
 	if len(r.CustomResources) == 0 {
 		return nil
 	}
 	if bundle, err = render.Build(r.CustomResources, render.Options{}); err != nil {
-		return r.wrap("encoding the custom resources", err)
+		return r.wrapError("encoding the custom resources", err)
 	}
 	if len(bundle.Objects) < len(r.CustomResources) {
 		return invalidInfo("one of the CustomResources is there twice: remove it")
@@ -159,20 +159,20 @@ func (r *release) resolve(ctx context.Context) error {
 		}
 	}
 	if bundle, err = render.Build(both, render.Options{}); err != nil {
-		return r.wrap("encoding the custom resources", err)
+		return r.wrapError("encoding the custom resources", err)
 	}
 	refs, err := r.cluster.Inventory(ctx, apply.Set{Bundle: bundle, Namespace: r.namespace})
 	if err != nil {
-		return r.wrap("resolving the custom resources", err)
+		return r.wrapError("resolving the custom resources", err)
 	}
 	r.custom = refs[:len(r.CustomResources)]
 	return nil
 }
 
 // artefact gets hold of the chart.
-func (r *release) artefact(ctx context.Context) (*render.Artefact, error) {
+func (r *release) loadArtefact(ctx context.Context) (*render.Artefact, error) {
 	if r.Path == "" {
-		return r.download(ctx)
+		return r.downloadChart(ctx)
 	}
 	refuse := func(err error) error {
 		return &Error{reason: ChartNotFound, doing: "reading the chart", problem: fmt.Sprintf("%q cannot be read: correct the path", r.Path), err: err}
@@ -200,7 +200,7 @@ func (r *release) artefact(ctx context.Context) (*render.Artefact, error) {
 }
 
 // download gets the chart from its repository.
-func (r *release) download(ctx context.Context) (*render.Artefact, error) {
+func (r *release) downloadChart(ctx context.Context) (*render.Artefact, error) {
 	if r.Repository == nil {
 		return nil, invalidInfo("there is no chart: set ChartInfo.Path, or Repository and Name")
 	}
@@ -237,7 +237,7 @@ func valuesOf(flags map[string]any) ([]byte, error) {
 			}
 			tree = map[string]any{name: tree}
 		}
-		if clash := merge(values, tree.(map[string]any)); clash != "" {
+		if clash := mergeValues(values, tree.(map[string]any)); clash != "" {
 			return nil, invalidInfo("the key %q of SetFlags gives %q a second value: remove one", key, clash)
 		}
 	}
@@ -259,7 +259,7 @@ func splitKey(key string) []string {
 }
 
 // merge puts the values of from into the map; it returns the key that both give a value to, "" if there is none.
-func merge(into, from map[string]any) (clash string) {
+func mergeValues(into, from map[string]any) (clash string) {
 	for key, value := range from {
 		old, exists := into[key]
 		oldMap, oldIsMap := old.(map[string]any)
@@ -269,7 +269,7 @@ func merge(into, from map[string]any) (clash string) {
 			into[key] = value
 		case oldIsMap && newIsMap:
 			merged := maps.Clone(oldMap) // it may be the caller's
-			if clash = merge(merged, newMap); clash != "" {
+			if clash = mergeValues(merged, newMap); clash != "" {
 				return clash
 			}
 			into[key] = merged

@@ -76,7 +76,7 @@ func TestOpen(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			r, err := open(tc.info)
+			r, err := newRelease(tc.info)
 			if tc.fails != "" {
 				if reasonOf(err) != tc.fails {
 					t.Errorf("got %v", err)
@@ -145,13 +145,13 @@ func TestUnreachable(t *testing.T) {
 
 // TestRecord: an inventory that is written can be read, and holds names only.
 func TestRecord(t *testing.T) {
-	want := record{Digest: "sha256:1", Objects: []apply.Ref{{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "a", Keep: true}},
+	want := inventory{Digest: "sha256:1", Objects: []apply.Ref{{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "a", Keep: true}},
 		CustomResources: []apply.Ref{{Group: "g", Version: "v1", Kind: "K", Name: "b"}}}
 	text, err := json.Marshal(want)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got record
+	var got inventory
 	if err := json.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}

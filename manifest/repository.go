@@ -75,13 +75,13 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 	if strings.HasPrefix(r.URL, "oci://") {
 		return r.findImage(ctx, name, version)
 	}
-	index, err := r.charts(ctx)
+	index, err := r.readIndex(ctx)
 	if err != nil {
 		return ChartVersion{}, err
 	}
 	versions := index[name]
 	if len(versions) == 0 {
-		return ChartVersion{}, r.fail(ChartNotFound, fmt.Sprintf("it has no chart %q: correct the name or the repository", name), nil)
+		return ChartVersion{}, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no chart %q: correct the name or the repository", name), nil)
 	}
 	i, err := r.choose(name, version, len(versions), func(i int) string { return versions[i].Version })
 	if err != nil {
@@ -99,7 +99,7 @@ func (r *Repository) choose(name, wanted string, n int, versionOf func(int) stri
 	}
 	accepted, err := semver.NewConstraint(cmp.Or(wanted, "*"))
 	if err != nil {
-		return 0, r.fail(ChartNotFound, fmt.Sprintf("%q is neither a version of chart %q nor a range: correct it", wanted, name), nil)
+		return 0, r.repositoryError(ChartNotFound, fmt.Sprintf("%q is neither a version of chart %q nor a range: correct it", wanted, name), nil)
 	}
 	for i := range n {
 		if v, err := semver.NewVersion(versionOf(i)); err == nil && accepted.Check(v) {
@@ -110,7 +110,7 @@ func (r *Repository) choose(name, wanted string, n int, versionOf func(int) stri
 	if n > 0 {
 		newest = fmt.Sprintf(" (the newest is %s)", versionOf(0))
 	}
-	return 0, r.fail(ChartNotFound, fmt.Sprintf("it has no version %q of chart %q%s: correct the version", cmp.Or(wanted, "*"), name, newest), nil)
+	return 0, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no version %q of chart %q%s: correct the version", cmp.Or(wanted, "*"), name, newest), nil)
 }
 
 // Fetch downloads a chart that Find has found, and compares it with its digest.
@@ -123,21 +123,21 @@ func (r *Repository) Fetch(ctx context.Context, chart ChartVersion) ([]byte, err
 	if strings.HasPrefix(chart.URL, "oci://") {
 		data, err = r.fetchImage(ctx, chart, limit)
 	} else {
-		data, err = r.get(ctx, chart.URL, limit)
+		data, err = r.download(ctx, chart.URL, limit)
 	}
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(data)
 	if have := "sha256:" + hex.EncodeToString(sum[:]); chart.Digest != "" && have != chart.Digest {
-		return nil, r.fail(DigestMismatch, fmt.Sprintf("chart %s %s is %s, but should be %s: the repository is damaged or was tampered with, ask its owner",
+		return nil, r.repositoryError(DigestMismatch, fmt.Sprintf("chart %s %s is %s, but should be %s: the repository is damaged or was tampered with, ask its owner",
 			chart.Name, chart.Version, have, chart.Digest), nil)
 	}
 	return data, nil
 }
 
 // charts returns the index. One caller at a time reads it; the others profit.
-func (r *Repository) charts(ctx context.Context) (map[string][]ChartVersion, error) {
+func (r *Repository) readIndex(ctx context.Context) (map[string][]ChartVersion, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if err := ctx.Err(); err != nil { // while it waited
@@ -148,15 +148,15 @@ func (r *Repository) charts(ctx context.Context) (map[string][]ChartVersion, err
 	}
 	base, err := url.Parse(strings.TrimSuffix(r.URL, "/") + "/")
 	if err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" {
-		return nil, invalidInfo("%q is not the URL of a repository: it has to begin with https://, http:// or oci://", redacted(r.URL))
+		return nil, invalidInfo("%q is not the URL of a repository: it has to begin with https://, http:// or oci://", redactedURL(r.URL))
 	}
-	data, err := r.get(ctx, base.JoinPath("index.yaml").String(), maxIndexBytes)
+	data, err := r.download(ctx, base.JoinPath("index.yaml").String(), maxIndexBytes)
 	if err != nil {
 		return nil, err
 	}
 	index, err := parseIndex(data, base)
 	if err != nil {
-		return nil, r.fail(InvalidIndex, "its index.yaml cannot be understood: check the URL", err)
+		return nil, r.repositoryError(InvalidIndex, "its index.yaml cannot be understood: check the URL", err)
 	}
 	r.index, r.read = index, time.Now()
 	return index, nil
@@ -216,12 +216,12 @@ func parseIndex(data []byte, base *url.URL) (map[string][]ChartVersion, error) {
 }
 
 // get downloads a file.
-func (r *Repository) get(ctx context.Context, location string, limit int64) ([]byte, error) {
+func (r *Repository) download(ctx context.Context, location string, limit int64) ([]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(bounded, http.MethodGet, location, http.NoBody)
 	if err != nil || request.URL.Scheme != "https" && request.URL.Scheme != "http" {
-		return nil, r.fail(InvalidIndex, fmt.Sprintf("%q is not a URL that can be read: ask the owner of the repository", redacted(location)), nil)
+		return nil, r.repositoryError(InvalidIndex, fmt.Sprintf("%q is not a URL that can be read: ask the owner of the repository", redactedURL(location)), nil)
 	}
 	request.Header.Set("User-Agent", "kyma-fleet-lifecycle-manager")
 	if own, err := url.Parse(r.URL); err == nil && r.Username+r.Password != "" && own.Host == request.URL.Host && own.Scheme == request.URL.Scheme {
@@ -235,35 +235,35 @@ func (r *Repository) get(ctx context.Context, location string, limit int64) ([]b
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err // the URL may hold credentials
 		}
-		return nil, r.fail(RepositoryUnreachable, "it does not answer: check the URL and the network, or try again later", err)
+		return nil, r.repositoryError(RepositoryUnreachable, "it does not answer: check the URL and the network, or try again later", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	switch {
 	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
-		return nil, r.fail(RepositoryUnauthorized, fmt.Sprintf("it answers %s to %q: check the credentials", response.Status, redacted(location)), nil)
+		return nil, r.repositoryError(RepositoryUnauthorized, fmt.Sprintf("it answers %s to %q: check the credentials", response.Status, redactedURL(location)), nil)
 	case response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusGone:
-		return nil, r.fail(ChartNotFound, fmt.Sprintf("it has no %q: check the URL", redacted(location)), nil)
+		return nil, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no %q: check the URL", redactedURL(location)), nil)
 	case response.StatusCode != http.StatusOK:
-		return nil, r.fail(RepositoryUnreachable, fmt.Sprintf("it answers %s to %q: try again later", response.Status, redacted(location)), nil)
+		return nil, r.repositoryError(RepositoryUnreachable, fmt.Sprintf("it answers %s to %q: try again later", response.Status, redactedURL(location)), nil)
 	}
 	var data bytes.Buffer
 	if n, err := io.Copy(&data, io.LimitReader(response.Body, limit+1)); n > limit {
-		return nil, r.fail(ChartTooLarge, fmt.Sprintf("%q has more than %d bytes: raise the limit or make it smaller", redacted(location), limit), nil)
+		return nil, r.repositoryError(ChartTooLarge, fmt.Sprintf("%q has more than %d bytes: raise the limit or make it smaller", redactedURL(location), limit), nil)
 	} else if err != nil {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, r.fail(RepositoryUnreachable, fmt.Sprintf("%q ends early: try again", redacted(location)), err)
+		return nil, r.repositoryError(RepositoryUnreachable, fmt.Sprintf("%q ends early: try again", redactedURL(location)), err)
 	}
 	return data.Bytes(), nil
 }
 
-func (r *Repository) fail(reason, problem string, err error) error {
-	return &Error{reason: reason, doing: fmt.Sprintf("reading the chart repository %q", redacted(r.URL)), problem: problem, err: err}
+func (r *Repository) repositoryError(reason, problem string, err error) error {
+	return &Error{reason: reason, doing: fmt.Sprintf("reading the chart repository %q", redactedURL(r.URL)), problem: problem, err: err}
 }
 
 // redacted returns a URL without what may be secret in it.
-func redacted(location string) string {
+func redactedURL(location string) string {
 	u, err := url.Parse(location)
 	if err != nil {
 		return "(not a URL)"

@@ -283,10 +283,10 @@ func TestRegistry(t *testing.T) {
 		}
 	}
 	for _, v := range []string{"1.0.0", "1.10.0", "1.9.0", "2.0.0-rc.1", "1.9.0_build.2"} {
-		push("shop:"+v, chart(t, strings.ReplaceAll(v, "_", "+")), ggcr.MediaType(chartLayer[0]))
+		push("shop:"+v, chart(t, strings.ReplaceAll(v, "_", "+")), ggcr.MediaType(chartLayerTypes[0]))
 	}
-	push("shop:latest", chart(t, "9.0.0"), ggcr.MediaType(chartLayer[0]))
-	push("old:1.0.0", chart(t, "1.0.0"), ggcr.MediaType(chartLayer[1]))
+	push("shop:latest", chart(t, "9.0.0"), ggcr.MediaType(chartLayerTypes[0]))
+	push("old:1.0.0", chart(t, "1.0.0"), ggcr.MediaType(chartLayerTypes[1]))
 	push("image:1.0.0", []byte("x"), ggcr.DockerLayer)
 
 	locked.Store(true)

@@ -12,12 +12,12 @@ import (
 //
 // Errors are those of InstallChart but for rendering.
 func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
-	r, err := open(info)
+	r, err := newRelease(info)
 	if err != nil {
 		return Status{}, err
 	}
 	var status Status
-	before, err := r.load(ctx)
+	before, err := r.loadInventory(ctx)
 	if err != nil {
 		return status, err
 	}
@@ -25,23 +25,23 @@ func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 		if err := r.uninstall(ctx, before, &status); err != nil || len(status.Pending) > 0 {
 			return status, err
 		}
-	} else if err := r.awaitHome(ctx, &status); err != nil || len(status.Pending) > 0 {
+	} else if err := r.deleteLeftoverNamespace(ctx, &status); err != nil || len(status.Pending) > 0 {
 		return status, err
 	}
-	return r.check(ctx, status)
+	return r.callCheckFn(ctx, status)
 }
 
 // uninstall deletes custom resources, then all objects, then the inventory; each when the one before is gone.
-func (r *release) uninstall(ctx context.Context, before *record, status *Status) error {
+func (r *release) uninstall(ctx context.Context, before *inventory, status *Status) error {
 	status.Objects = union(before.Objects, before.CustomResources)
 	delete := func(refs []apply.Ref) (done bool, err error) {
 		teardown, err := r.cluster.Delete(ctx, refs, &r.asked)
 		if err != nil {
-			return false, r.wrap("deleting the objects", err)
+			return false, r.wrapError("deleting the objects", err)
 		}
 		status.Objects = without(status.Objects, teardown.Deleted)
 		if !teardown.Done() {
-			status.wait(teardown.WaitMessage())
+			status.addPending(teardown.WaitMessage())
 		}
 		return teardown.Done(), nil
 	}
@@ -58,23 +58,23 @@ func (r *release) uninstall(ctx context.Context, before *record, status *Status)
 
 // awaitHome sees to the namespace of a release without inventory: it may be on its way out, and the inventory went first; or the
 // installation got no further than to create it.
-func (r *release) awaitHome(ctx context.Context, status *Status) error {
+func (r *release) deleteLeftoverNamespace(ctx context.Context, status *Status) error {
 	ref := apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace}
 	namespace, err := r.cluster.Get(ctx, ref)
 	switch {
 	case isReason(err, apply.ObjectNotFound):
 		return nil
 	case err != nil:
-		return r.wrap("reading the namespace", err)
-	case namespace.GetLabels()[labelRelease] != r.name || namespace.GetDeletionTimestamp() == nil && namespace.GetAnnotations()[annotationEmpty] == "":
+		return r.wrapError("reading the namespace", err)
+	case namespace.GetLabels()[labelRelease] != r.name || namespace.GetDeletionTimestamp() == nil && namespace.GetAnnotations()[annotationNamespaceOnly] == "":
 		return nil
 	}
 	teardown, err := r.cluster.Delete(ctx, []apply.Ref{ref}, &r.asked)
 	if err != nil {
-		return r.wrap("deleting the namespace", err)
+		return r.wrapError("deleting the namespace", err)
 	}
 	if !teardown.Done() {
-		status.wait(teardown.WaitMessage())
+		status.addPending(teardown.WaitMessage())
 	}
 	return nil
 }

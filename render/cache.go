@@ -19,10 +19,10 @@ type Cache struct {
 	MaxBytes int
 
 	mu       sync.Mutex
-	held     map[string]*list.Element // guarded by mu; of *cached
-	recent   list.List                // guarded by mu; most recently used first
-	bytes    int                      // guarded by mu
-	building map[string]*making       // guarded by mu
+	held     map[string]*list.Element  // guarded by mu; of *cached
+	recent   list.List                 // guarded by mu; most recently used first
+	bytes    int                       // guarded by mu
+	building map[string]*pendingBundle // guarded by mu
 }
 
 type cached struct {
@@ -32,7 +32,7 @@ type cached struct {
 }
 
 // making is a bundle that somebody is making.
-type making struct {
+type pendingBundle struct {
 	done   chan struct{} // closed when the rest is set
 	bundle *Bundle
 	err    error
@@ -73,16 +73,16 @@ func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, er
 	}
 }
 
-func (c *Cache) beginLocked(digest string) *making {
-	b := &making{done: make(chan struct{}), err: context.Canceled} // stays so if make panics: the next one tries again
+func (c *Cache) beginLocked(digest string) *pendingBundle {
+	b := &pendingBundle{done: make(chan struct{}), err: context.Canceled} // stays so if make panics: the next one tries again
 	if c.building == nil {
-		c.building = map[string]*making{}
+		c.building = map[string]*pendingBundle{}
 	}
 	c.building[digest] = b
 	return b
 }
 
-func (c *Cache) finish(digest string, b *making, make func() (*Bundle, error)) (*Bundle, error) {
+func (c *Cache) finish(digest string, b *pendingBundle, make func() (*Bundle, error)) (*Bundle, error) {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()

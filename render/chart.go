@@ -27,7 +27,7 @@ import (
 )
 
 // doingChart begins the text of every error about a chart.
-const doingChart = "rendering the chart"
+const operationChart = "rendering the chart"
 
 // CapabilityQueries returns what the artefact asks about the cluster, sorted: "kubeVersion", "kubeVersion in <range>", "apiVersion
 // <group/version[/Kind]>", "apiVersions" for all of them. It is empty for what is no chart. It is found by searching the
@@ -39,19 +39,19 @@ func (a *Artefact) CapabilityQueries(settings Settings) []string {
 	}
 	var questions []string
 	for _, f := range a.files {
-		if path.Ext(f.path) != ".md" && path.Base(f.path) != notes {
-			questions = ask(questions, f.data)
+		if path.Ext(f.path) != ".md" && path.Base(f.path) != notesFile {
+			questions = appendQueries(questions, f.data)
 		}
 		if f.path == "Chart.yaml" {
 			var metadata struct{ KubeVersion string }
 			if err := yaml.Unmarshal(f.data, &metadata); err == nil && metadata.KubeVersion != "" {
-				questions = append(questions, askRange+metadata.KubeVersion)
+				questions = append(questions, queryRange+metadata.KubeVersion)
 			}
 		}
 	}
-	questions = ask(questions, settings.Values)
+	questions = appendQueries(questions, settings.Values)
 	for _, expression := range settings.Set {
-		questions = ask(questions, []byte(expression))
+		questions = appendQueries(questions, []byte(expression))
 	}
 	slices.Sort(questions)
 	return slices.Compact(questions)
@@ -64,23 +64,23 @@ func (c Capabilities) inRange(constraint string) bool {
 }
 
 // known returns the capabilities as templates see them: what asks does not have is as if the cluster did not have it.
-func (c Capabilities) known(asks []string) (*common.Capabilities, error) {
+func (c Capabilities) visible(asks []string) (*common.Capabilities, error) {
 	version := DefaultKubeVersion
 	apis := common.VersionSet{}
 	for _, q := range asks {
-		api, ok := strings.CutPrefix(q, askAPI)
+		api, ok := strings.CutPrefix(q, queryAPI)
 		switch {
-		case q == askVersion:
+		case q == queryVersion:
 			version = c.version()
-		case q == askAPIs:
+		case q == queryAPIs:
 			apis = c.apis()
-		case ok && slices.Contains(c.apis(), api) && !slices.Contains(asks, askAPIs):
+		case ok && slices.Contains(c.apis(), api) && !slices.Contains(asks, queryAPIs):
 			apis = append(apis, api)
 		}
 	}
 	parsed, err := common.ParseKubeVersion(version)
 	if err != nil {
-		return nil, &Error{doing: doingChart, reason: InvalidValues, problem: fmt.Sprintf("%q is not a version of Kubernetes", version), err: err}
+		return nil, &Error{operation: operationChart, reason: InvalidValues, problem: fmt.Sprintf("%q is not a version of Kubernetes", version), err: err}
 	}
 	return &common.Capabilities{KubeVersion: *parsed, APIVersions: apis, HelmVersion: common.DefaultCapabilities.HelmVersion}, nil
 }
@@ -92,7 +92,7 @@ func (a *Artefact) renderChart(ctx context.Context, settings Settings) ([]*unstr
 		return nil, nil, err
 	}
 	if supported := chart.Metadata.KubeVersion; supported != "" && !settings.Capabilities.inRange(supported) {
-		return nil, nil, &Error{doing: doingChart, reason: KubernetesTooOld, problem: fmt.Sprintf(
+		return nil, nil, &Error{operation: operationChart, reason: KubernetesTooOld, problem: fmt.Sprintf(
 			"chart %s %s supports Kubernetes %s, but the cluster has %s: upgrade the cluster or use another version of the chart",
 			chart.Name(), chart.Metadata.Version, supported, settings.Capabilities.version())}
 	}
@@ -100,17 +100,17 @@ func (a *Artefact) renderChart(ctx context.Context, settings Settings) ([]*unstr
 	if err != nil {
 		return nil, nil, err
 	}
-	prepare(chart)
+	prepareTemplates(chart)
 	f := &functions{ctx: ctx}
-	texts, err := guarded(ctx, doingChart, func() (map[string]string, error) {
+	texts, err := runGuarded(ctx, operationChart, func() (map[string]string, error) {
 		return engine.Engine{CustomTemplateFuncs: f.table()}.RenderWithContext(ctx, chart, values)
 	})
 	if err != nil {
-		return nil, nil, f.explain(err)
+		return nil, nil, f.templateError(err)
 	}
 	var objects []*unstructured.Unstructured
 	if !settings.SkipCRDs {
-		if objects, err = definitions(chart); err != nil {
+		if objects, err = crdObjects(chart); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -118,7 +118,7 @@ func (a *Artefact) renderChart(ctx context.Context, settings Settings) ([]*unstr
 	if err != nil {
 		return nil, nil, err
 	}
-	return settings.complete(append(objects, rendered...)), append(leftOut, f.lookups...), nil
+	return settings.addNamespace(append(objects, rendered...)), append(leftOut, f.lookups...), nil
 }
 
 // chart makes Helm's form of the files. Each rendering needs its own, because values and conditions change it.
@@ -129,34 +129,34 @@ func (a *Artefact) chart() (*helmchart.Chart, error) {
 	}
 	chart, err := loader.LoadFiles(files)
 	if err != nil {
-		return nil, &Error{doing: doingChart, reason: InvalidChart, problem: "it is not a valid chart: correct it and package it again", err: err}
+		return nil, &Error{operation: operationChart, reason: InvalidChart, problem: "it is not a valid chart: correct it and package it again", err: err}
 	}
 	if chart.Metadata.Type == "library" {
-		return nil, &Error{doing: doingChart, reason: InvalidChart, problem: fmt.Sprintf(
+		return nil, &Error{operation: operationChart, reason: InvalidChart, problem: fmt.Sprintf(
 			"chart %s is a library, which holds nothing to install: install a chart that uses it", chart.Name())}
 	}
-	return chart, settle(chart)
+	return chart, settleDependencies(chart)
 }
 
 // settle refuses a chart without its dependencies, and puts subcharts in an order: the loader has them in any.
-func settle(chart *helmchart.Chart) error {
+func settleDependencies(chart *helmchart.Chart) error {
 	subcharts := slices.Clone(chart.Dependencies())
 	id := func(c *helmchart.Chart) string { return c.Name() + " " + c.Metadata.Version }
 	slices.SortFunc(subcharts, func(a, b *helmchart.Chart) int { return strings.Compare(id(a), id(b)) })
 	for i := 1; i < len(subcharts); i++ {
 		if id(subcharts[i]) == id(subcharts[i-1]) {
-			return &Error{doing: doingChart, reason: InvalidChart, problem: fmt.Sprintf("chart %s has subchart %s twice: remove one", chart.Name(), id(subcharts[i]))}
+			return &Error{operation: operationChart, reason: InvalidChart, problem: fmt.Sprintf("chart %s has subchart %s twice: remove one", chart.Name(), id(subcharts[i]))}
 		}
 	}
 	chart.SetDependencies(subcharts...)
 	for _, wanted := range chart.Metadata.Dependencies {
 		if wanted != nil && !slices.ContainsFunc(subcharts, func(c *helmchart.Chart) bool { return c.Name() == wanted.Name }) {
-			return &Error{doing: doingChart, reason: InvalidChart, problem: fmt.Sprintf(
+			return &Error{operation: operationChart, reason: InvalidChart, problem: fmt.Sprintf(
 				"chart %s needs chart %s %s, which is not in its folder charts: run helm dependency build and package it again", chart.Name(), wanted.Name, wanted.Version)}
 		}
 	}
 	for _, subchart := range subcharts {
-		if err := settle(subchart); err != nil {
+		if err := settleDependencies(subchart); err != nil {
 			return err
 		}
 	}
@@ -173,36 +173,36 @@ func (a *Artefact) renderValues(chart *helmchart.Chart, settings Settings) (comm
 		release.Namespace = "default"
 	}
 	if err := chartutil.ValidateReleaseName(release.Name); err != nil {
-		return nil, &Error{doing: doingChart, reason: InvalidValues, problem: fmt.Sprintf("%q cannot be the name of a release", release.Name), err: err}
+		return nil, &Error{operation: operationChart, reason: InvalidValues, problem: fmt.Sprintf("%q cannot be the name of a release", release.Name), err: err}
 	}
 	values, err := settings.values()
 	if err != nil {
 		return nil, err
 	}
-	capabilities, err := settings.Capabilities.known(a.CapabilityQueries(settings))
+	capabilities, err := settings.Capabilities.visible(a.CapabilityQueries(settings))
 	if err != nil {
 		return nil, err
 	}
 	if err := chartutil.ProcessDependencies(chart, values); err != nil {
-		return nil, &Error{doing: doingChart, reason: InvalidChart, problem: "its dependencies cannot be resolved: correct them", err: err}
+		return nil, &Error{operation: operationChart, reason: InvalidChart, problem: "its dependencies cannot be resolved: correct them", err: err}
 	}
 	out, err := commonutil.ToRenderValuesWithSchemaValidation(chart, values, release, capabilities, true)
 	if err != nil {
-		return nil, &Error{doing: doingChart, reason: InvalidValues, problem: "the values do not fit the chart: correct them", err: err}
+		return nil, &Error{operation: operationChart, reason: InvalidValues, problem: "the values do not fit the chart: correct them", err: err}
 	}
 	all, _ := out["Values"].(common.Values)
-	return out, validate(chart, all)
+	return out, validateValues(chart, all)
 }
 
 // validate compares the values with the schema of the chart and those of its subcharts. Helm's own validation would read
 // what a schema refers to, from any server and from this machine's disk.
-func validate(chart *helmchart.Chart, values map[string]any) error {
-	if err := validateOne(chart, values); err != nil {
+func validateValues(chart *helmchart.Chart, values map[string]any) error {
+	if err := validateOwnValues(chart, values); err != nil {
 		return err
 	}
 	for _, subchart := range chart.Dependencies() {
 		if own, ok := asMap(values[subchart.Name()]); ok {
-			if err := validate(subchart, own); err != nil {
+			if err := validateValues(subchart, own); err != nil {
 				return err
 			}
 		}
@@ -210,19 +210,19 @@ func validate(chart *helmchart.Chart, values map[string]any) error {
 	return nil
 }
 
-func validateOne(chart *helmchart.Chart, values map[string]any) error {
+func validateOwnValues(chart *helmchart.Chart, values map[string]any) error {
 	if chart.Schema == nil {
 		return nil
 	}
 	refuse := func(reason, problem string, err error) error {
-		return &Error{doing: doingChart, reason: reason, File: chart.ChartFullPath() + "/values.schema.json", problem: problem, err: err}
+		return &Error{operation: operationChart, reason: reason, File: chart.ChartFullPath() + "/values.schema.json", problem: problem, err: err}
 	}
 	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(chart.Schema))
 	if err != nil {
 		return refuse(InvalidChart, "it is not JSON: correct it", err)
 	}
 	const location = "chart:///values.schema.json"
-	var nothing noLoader
+	var nothing refusingLoader
 	compiler := jsonschema.NewCompiler()
 	compiler.UseLoader(&nothing)
 	var compiled *jsonschema.Schema
@@ -230,8 +230,8 @@ func validateOne(chart *helmchart.Chart, values map[string]any) error {
 		compiled, err = compiler.Compile(location)
 	}
 	switch {
-	case nothing.asked != "":
-		return refuse(RefusedFeature, fmt.Sprintf("the schema refers to %q, and nothing is fetched while rendering: put it into the file", nothing.asked), nil)
+	case nothing.refused != "":
+		return refuse(RefusedFeature, fmt.Sprintf("the schema refers to %q, and nothing is fetched while rendering: put it into the file", nothing.refused), nil)
 	case err != nil:
 		return refuse(InvalidChart, "it is not a valid schema: correct it", err)
 	}
@@ -241,7 +241,7 @@ func validateOne(chart *helmchart.Chart, values map[string]any) error {
 	}
 	if err != nil {
 		text := strings.TrimPrefix(err.Error(), "jsonschema validation failed with '"+location+"#'\n")
-		return &Error{doing: doingChart, reason: InvalidValues, problem: fmt.Sprintf("the values of chart %s do not fit its schema, correct them: %s", chart.Name(), text)}
+		return &Error{operation: operationChart, reason: InvalidValues, problem: fmt.Sprintf("the values of chart %s do not fit its schema, correct them: %s", chart.Name(), text)}
 	}
 	return nil
 }
@@ -266,37 +266,37 @@ func asMap(value any) (map[string]any, bool) {
 }
 
 // noLoader refuses to load what a schema refers to, and remembers it.
-type noLoader struct{ asked string }
+type refusingLoader struct{ refused string }
 
 // Load always fails.
-func (l *noLoader) Load(url string) (any, error) {
-	l.asked = url
+func (l *refusingLoader) Load(url string) (any, error) {
+	l.refused = url
 	return nil, errors.New("nothing is fetched")
 }
 
 // notes is the template that talks to whoever runs Helm.
-const notes = "NOTES.txt"
+const notesFile = "NOTES.txt"
 
 // prepare drops the notes and makes all other templates interruptible.
-func prepare(chart *helmchart.Chart) {
-	chart.Templates = slices.DeleteFunc(chart.Templates, func(f *common.File) bool { return path.Base(f.Name) == notes })
+func prepareTemplates(chart *helmchart.Chart) {
+	chart.Templates = slices.DeleteFunc(chart.Templates, func(f *common.File) bool { return path.Base(f.Name) == notesFile })
 	for _, f := range chart.Templates {
 		f.Data = []byte(interruptible(string(f.Data)))
 	}
 	for _, subchart := range chart.Dependencies() {
-		prepare(subchart)
+		prepareTemplates(subchart)
 	}
 }
 
 // definitions returns the objects in the folders crds, which are no templates, of the chart and its enabled subcharts.
-func definitions(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
+func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 	crds := chart.CRDObjects()
 	slices.SortStableFunc(crds, func(a, b helmchart.CRD) int { return strings.Compare(a.Filename, b.Filename) })
 	var objects []*unstructured.Unstructured
 	for _, crd := range crds {
 		more, err := Parse(crd.File.Data)
 		if err != nil {
-			return nil, inTemplate(crd.Filename, "", err)
+			return nil, withTemplate(crd.Filename, "", err)
 		}
 		objects = append(objects, more...)
 	}
@@ -315,10 +315,10 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []*uns
 		}
 		more, err := Parse([]byte(texts[name]))
 		if err != nil {
-			return nil, nil, inTemplate(name, "in what the template makes: ", err)
+			return nil, nil, withTemplate(name, "in what the template makes: ", err)
 		}
 		for _, o := range more {
-			why, err := judgeHook(o, disableHooks)
+			why, err := decideHook(o, disableHooks)
 			if err != nil {
 				err.File = name
 				return nil, nil, err
@@ -327,7 +327,7 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []*uns
 				leftOut = append(leftOut, fmt.Sprintf("%s of %s is left out: %s", describe(o.Object), name, why))
 				continue
 			}
-			keepAsHelm(o)
+			translateKeepPolicy(o)
 			objects = append(objects, o)
 		}
 	}
@@ -335,9 +335,9 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []*uns
 }
 
 // inTemplate says which file of a chart an error is about.
-func inTemplate(name, where string, err error) error {
+func withTemplate(name, where string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
-		e.doing, e.File, e.problem = doingChart, name, where+e.problem
+		e.operation, e.File, e.problem = operationChart, name, where+e.problem
 	}
 	return err
 }
@@ -353,7 +353,7 @@ const hookAnnotation = "helm.sh/hook"
 //	3  only for moments that never come: test, delete, rollback     left out
 //	4  a Job or Pod for install or upgrade                          refused
 //	5  anything else for install or upgrade                         ordinary
-func judgeHook(o *unstructured.Unstructured, disabled bool) (leftOut string, refused *Error) {
+func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, refused *Error) {
 	moments, isHook := o.GetAnnotations()[hookAnnotation]
 	if !isHook {
 		return "", nil
@@ -373,7 +373,7 @@ func judgeHook(o *unstructured.Unstructured, disabled bool) (leftOut string, ref
 	case !comes:
 		return fmt.Sprintf("it is a hook for %q, which does not happen here", moments), nil
 	case kind.Group == "batch" && kind.Kind == "Job" || kind.Group == "" && kind.Kind == "Pod":
-		return "", &Error{doing: doingChart, reason: RefusedFeature, Object: describe(o.Object), problem: fmt.Sprintf(
+		return "", &Error{operation: operationChart, reason: RefusedFeature, Object: describe(o.Object), problem: fmt.Sprintf(
 			"it is a hook for %q, which would have to run once at that moment, but objects are kept as they are instead: "+
 				"switch it off in the values, or leave out all hooks with DisableHooks=true", moments)}
 	}
@@ -381,7 +381,7 @@ func judgeHook(o *unstructured.Unstructured, disabled bool) (leftOut string, ref
 }
 
 // keepAsHelm writes what Helm calls the resource policy keep as the annotation by which package apply keeps an object.
-func keepAsHelm(o *unstructured.Unstructured) {
+func translateKeepPolicy(o *unstructured.Unstructured) {
 	const prune = "operator.kyma-project.io/prune"
 	annotations := o.GetAnnotations()
 	if _, decided := annotations[prune]; !decided && strings.EqualFold(strings.TrimSpace(annotations["helm.sh/resource-policy"]), "keep") {
@@ -391,16 +391,16 @@ func keepAsHelm(o *unstructured.Unstructured) {
 }
 
 // place finds file and line in the words of Helm's template engine.
-var place = regexp.MustCompile(`([^\s():"]+):(\d+)(?::\d+)?`)
+var templateLocation = regexp.MustCompile(`([^\s():"]+):(\d+)(?::\d+)?`)
 
 // explain turns an error of the template engine into one that says where and what to do.
-func (f *functions) explain(err error) error {
+func (f *functions) templateError(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e
 	}
-	out := &Error{doing: doingChart, reason: TemplateFailed}
+	out := &Error{operation: operationChart, reason: TemplateFailed}
 	text := strings.TrimSpace(err.Error())
-	for _, m := range place.FindAllStringSubmatch(text, -1) {
+	for _, m := range templateLocation.FindAllStringSubmatch(text, -1) {
 		if strings.Contains(m[1], "/templates/") { // the last is where it happened, those before have included it
 			out.File = m[1]
 			out.Line, _ = strconv.Atoi(m[2])
@@ -417,8 +417,8 @@ func (f *functions) explain(err error) error {
 		text = text[i:]
 	}
 	out.problem = "the template fails, correct the chart or its values: " + text
-	if f.why != "" {
-		out.reason, out.problem = RefusedFeature, f.why
+	if f.refusal != "" {
+		out.reason, out.problem = RefusedFeature, f.refusal
 	}
 	return out
 }

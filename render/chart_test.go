@@ -472,7 +472,7 @@ func TestInterruptible(t *testing.T) {
 
 // execute returns what a template prints, or what is wrong with it, without places.
 func execute(text string) string {
-	parsed, err := template.New("x").Funcs(template.FuncMap{tick: func() string { return "" }, "bad": func() (string, error) { return "", errors.New("bad") }}).Parse(text)
+	parsed, err := template.New("x").Funcs(template.FuncMap{checkContextName: func() string { return "" }, "bad": func() (string, error) { return "", errors.New("bad") }}).Parse(text)
 	if err != nil {
 		return "cannot be parsed"
 	}
@@ -512,7 +512,7 @@ func FuzzInterruptible(f *testing.F) {
 
 // TestPanic: a library that panics does not take the process with it.
 func TestPanic(t *testing.T) {
-	_, err := guarded(t.Context(), doingChart, func() (int, error) { panic("oops") })
+	_, err := runGuarded(t.Context(), operationChart, func() (int, error) { panic("oops") })
 	if reasonOf(err) != RefusedFeature {
 		t.Errorf("got %v", err)
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // check refuses what cannot be one object of a cluster. Whether a cluster knows and accepts it is for the cluster to say.
-func check(tree map[string]any) error {
+func validateObject(tree map[string]any) error {
 	refuse := func(problem string) error {
 		return &Error{reason: InvalidObject, Object: describe(tree), problem: problem}
 	}

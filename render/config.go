@@ -81,16 +81,16 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 //
 // Errors have reason InvalidConfig, InvalidValues, InvalidArchive or ArchiveTooLarge.
 func ParseConfig(layer []byte) ([]Config, error) {
-	data, err := decompress(layer, maxConfig)
+	data, err := decompress(layer, maxConfigBytes)
 	if err != nil {
 		return nil, err
 	}
 	refuse := func(format string, args ...any) error {
-		return &Error{doing: doingConfig, reason: InvalidConfig, problem: fmt.Sprintf(format, args...)}
+		return &Error{operation: operationConfig, reason: InvalidConfig, problem: fmt.Sprintf(format, args...)}
 	}
 	tree, err := decodeDocument(data)
 	if err != nil {
-		return nil, inConfig(err)
+		return nil, withConfig(err)
 	}
 	if tree == nil {
 		return nil, nil
@@ -126,14 +126,14 @@ func ParseConfig(layer []byte) ([]Config, error) {
 }
 
 // maxConfig bounds an unpacked config layer. What is larger belongs into the chart.
-const maxConfig = 1 << 20
+const maxConfigBytes = 1 << 20
 
 // doingConfig begins the text of every error about a config layer.
-const doingConfig = "reading the config layer"
+const operationConfig = "reading the config layer"
 
-func inConfig(err error) error {
+func withConfig(err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
-		e.doing, e.reason = doingConfig, InvalidConfig
+		e.operation, e.reason = operationConfig, InvalidConfig
 	}
 	return err
 }
@@ -169,7 +169,7 @@ func overrides(value any) (document []byte, set string, err error) {
 			set = value
 		}
 	default:
-		return nil, "", &Error{doing: doingConfig, reason: InvalidConfig, problem: "overrides is neither a text nor a map: write it as path=value,path=value or as a map of values"}
+		return nil, "", &Error{operation: operationConfig, reason: InvalidConfig, problem: "overrides is neither a text nor a map: write it as path=value,path=value or as a map of values"}
 	}
 	settings := Settings{Values: document}
 	if set != "" {
@@ -189,11 +189,11 @@ func clientConfig(value any) (ClientConfig, error) {
 	case string:
 		flags := map[string]any{}
 		if err := parseSet(value, flags); err != nil {
-			return ClientConfig{}, &Error{doing: doingConfig, reason: InvalidConfig, problem: "clientConfig is not of the form Name=value,Name=value: correct it", err: err}
+			return ClientConfig{}, &Error{operation: operationConfig, reason: InvalidConfig, problem: "clientConfig is not of the form Name=value,Name=value: correct it", err: err}
 		}
 		return ParseClientConfig(flags)
 	}
-	return ClientConfig{}, &Error{doing: doingConfig, reason: InvalidConfig, problem: "clientConfig is neither a text nor a map: write it as Name=value,Name=value"}
+	return ClientConfig{}, &Error{operation: operationConfig, reason: InvalidConfig, problem: "clientConfig is neither a text nor a map: write it as Name=value,Name=value"}
 }
 
 // ParseClientConfig reads options by the names of the fields of Helm's install action, such as "CreateNamespace": true.
@@ -226,21 +226,21 @@ func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 		case "Timeout":
 			c.Timeout, ok = duration(value)
 		case "Version":
-			c.Version, ok = text(value)
+			c.Version, ok = textOf(value)
 		case "Devel":
 			c.Devel, ok = value.(bool)
 		default:
 			c.Ignored = append(c.Ignored, name)
 		}
 		if !ok {
-			return ClientConfig{}, &Error{doing: doingConfig, reason: InvalidConfig, problem: fmt.Sprintf("unsupported flag value: %s cannot be %q: correct it", name, fmt.Sprint(value))}
+			return ClientConfig{}, &Error{operation: operationConfig, reason: InvalidConfig, problem: fmt.Sprintf("unsupported flag value: %s cannot be %q: correct it", name, fmt.Sprint(value))}
 		}
 	}
 	return c, nil
 }
 
 // text reads a text that may look like a number, such as the version 1.2.
-func text(value any) (string, bool) {
+func textOf(value any) (string, bool) {
 	switch value := value.(type) {
 	case string:
 		return value, true
@@ -270,11 +270,11 @@ func duration(value any) (d time.Duration, ok bool) {
 
 // Bounds of an expression in the syntax of --set. Its parser makes room for every index before it knows of a value.
 const (
-	maxExpression = 64 << 10
-	maxIndex      = 3 // digits
+	maxExpressionBytes = 64 << 10
+	maxIndexDigits     = 3 // digits
 )
 
-var largeIndex = regexp.MustCompile(fmt.Sprintf(`\[\s*[+-]?[0-9]{%d,}`, maxIndex+1))
+var largeIndex = regexp.MustCompile(fmt.Sprintf(`\[\s*[+-]?[0-9]{%d,}`, maxIndexDigits+1))
 
 // decodeDocument reads the only document of a stream; nil if it is empty.
 func decodeDocument(data []byte) (any, error) {

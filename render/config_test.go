@@ -64,7 +64,7 @@ func TestParseConfigFails(t *testing.T) {
 		"Flag":         {"configs: [{name: a, clientConfig: CreateNamespace=maybe}]", InvalidConfig, "unsupported flag value: CreateNamespace"},
 		"Duration":     {"configs: [{name: a, clientConfig: Timeout=soon}]", InvalidConfig, "Timeout"},
 		"Negative":     {"configs: [{name: a, clientConfig: Timeout=-5s}]", InvalidConfig, "Timeout"},
-		"Large":        {"# " + strings.Repeat("x", maxConfig), ArchiveTooLarge, "larger"},
+		"Large":        {"# " + strings.Repeat("x", maxConfigBytes), ArchiveTooLarge, "larger"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

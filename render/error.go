@@ -52,10 +52,10 @@ type Error struct {
 	// Object names the object as "Kind namespace/name", "" if it is not known.
 	Object string
 
-	doing   string // "" means reading the artefact
-	reason  string
-	problem string
-	err     error
+	operation string // "" means reading the artefact
+	reason    string
+	problem   string
+	err       error
 }
 
 // Reason is one of the reasons above.
@@ -86,7 +86,7 @@ func (e *Error) Error() string {
 	if place != "" {
 		place += ": "
 	}
-	return oneLine(cmp.Or(e.doing, "reading the artefact") + ": " + place + text)
+	return oneLine(cmp.Or(e.operation, "reading the artefact") + ": " + place + text)
 }
 
 // oneLine makes of a text with parts that others wrote what fits into a condition.

@@ -18,13 +18,13 @@ import (
 // one rendering, which is one goroutine.
 type functions struct {
 	ctx     context.Context //nolint:containedctx // one rendering, and functions of templates take no context
-	steps   int
-	why     string   // why the last function was refused
+	calls   int
+	refusal string   // why the last function was refused
 	lookups []string // what was looked up, in order
 }
 
 // changing are the functions whose result is another one each time.
-var changing = []string{
+var nonDeterministic = []string{
 	"now", "ago", "randAlpha", "randAlphaNum", "randAscii", "randBytes", "randInt", "randNumeric", "uuidv4", "shuffle",
 	"genCA", "genCAWithKey", "genPrivateKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert",
 	"genSignedCertWithKey", "bcrypt", "htpasswd", "encryptAES",
@@ -40,8 +40,8 @@ const (
 func (f *functions) table() template.FuncMap {
 	original := sprig.TxtFuncMap()
 	table := template.FuncMap{
-		tick:     f.step,
-		"lookup": f.lookup,
+		checkContextName: f.checkContext,
+		"lookup":         f.lookup,
 		"getHostByName": func(string) (string, error) {
 			return "", f.refuse("getHostByName is refused, because nothing is asked of the network while rendering: give the address as a value")
 		},
@@ -93,7 +93,7 @@ func (f *functions) table() template.FuncMap {
 			return original["seq"].(func(...int) string)(params...), nil
 		},
 	}
-	for _, name := range changing {
+	for _, name := range nonDeterministic {
 		table[name] = func(...any) (any, error) {
 			return nil, f.refuse(name + " is refused, because it gives another result each time, and one rendering serves all clusters: give the result as a value")
 		}
@@ -125,16 +125,16 @@ func (f *functions) lookup(apiVersion, kind, namespace, name string) map[string]
 }
 
 func (f *functions) refuse(why string) error {
-	f.why = why
+	f.refusal = why
 	return errors.New(why)
 }
 
 // tick is what interruptible puts into templates.
-const tick = "interruptible__"
+const checkContextName = "interruptible__"
 
 // step ends the rendering when its context has ended.
-func (f *functions) step() (string, error) {
-	if f.steps++; f.steps%256 == 0 && f.ctx.Err() != nil {
+func (f *functions) checkContext() (string, error) {
+	if f.calls++; f.calls%256 == 0 && f.ctx.Err() != nil {
 		return "", f.ctx.Err()
 	}
 	return "", nil
@@ -152,14 +152,14 @@ func interruptible(text string) string {
 	var places []int
 	for _, t := range defined {
 		if t.Root != nil {
-			places = loops(t.Root, append(places, int(t.Root.Pos)))
+			places = appendLoopPositions(t.Root, append(places, int(t.Root.Pos)))
 		}
 	}
 	slices.Sort(places)
 	for _, at := range slices.Backward(slices.Compact(places)) {
-		call := "{{" + tick + "}}"
+		call := "{{" + checkContextName + "}}"
 		if strings.HasPrefix(text[at:], "{{-") {
-			call = "{{- " + tick + "}}" // what it trims must stay trimmed
+			call = "{{- " + checkContextName + "}}" // what it trims must stay trimmed
 		}
 		text = text[:at] + call + text[at:]
 	}
@@ -167,7 +167,7 @@ func interruptible(text string) string {
 }
 
 // loops appends where the bodies of loops begin.
-func loops(list *syntax.ListNode, places []int) []int {
+func appendLoopPositions(list *syntax.ListNode, places []int) []int {
 	if list == nil {
 		return places
 	}
@@ -175,11 +175,11 @@ func loops(list *syntax.ListNode, places []int) []int {
 		switch node := node.(type) {
 		case *syntax.RangeNode:
 			places = append(places, int(node.List.Pos))
-			places = loops(node.ElseList, loops(node.List, places))
+			places = appendLoopPositions(node.ElseList, appendLoopPositions(node.List, places))
 		case *syntax.IfNode:
-			places = loops(node.ElseList, loops(node.List, places))
+			places = appendLoopPositions(node.ElseList, appendLoopPositions(node.List, places))
 		case *syntax.WithNode:
-			places = loops(node.ElseList, loops(node.List, places))
+			places = appendLoopPositions(node.ElseList, appendLoopPositions(node.List, places))
 		}
 	}
 	return places

@@ -48,7 +48,7 @@ func parseTargets(texts []string) ([]target, error) {
 
 // localise returns the reference to use in place of an image. Equal are last path segment and tag; without a tag on
 // either side there is only the digest to tell one image from another.
-func localise(targets []target, have image, text string) string {
+func localizedImage(targets []target, have image, text string) string {
 	for _, t := range targets {
 		if t.name == have.name && t.tag == have.tag && (t.tag != "" || t.digest == have.digest) {
 			return t.text
@@ -58,13 +58,13 @@ func localise(targets []target, have image, text string) string {
 }
 
 // customise rewrites images and adds the pull secret. It returns in itself where nothing is to be done, else a copy.
-func customise(in *unstructured.Unstructured, images []target, opts Options) (*unstructured.Unstructured, error) {
+func customizeWorkload(in *unstructured.Unstructured, images []target, opts Options) (*unstructured.Unstructured, error) {
 	kind := in.GroupVersionKind()
 	if len(images) == 0 && opts.PullSecret == "" || kind.Group != "apps" || kind.Kind != "Deployment" && kind.Kind != "StatefulSet" {
 		return in, nil
 	}
-	out := &unstructured.Unstructured{Object: clone(in.Object).(map[string]any)}
-	spec, ok := descend(out.Object, "spec", "template", "spec")
+	out := &unstructured.Unstructured{Object: deepCopy(in.Object).(map[string]any)}
+	spec, ok := nestedMap(out.Object, "spec", "template", "spec")
 	if !ok {
 		return in, nil // without pods there is nothing to do; the API server will say what is missing
 	}
@@ -78,11 +78,11 @@ func customise(in *unstructured.Unstructured, images []target, opts Options) (*u
 			if !ok {
 				continue
 			}
-			if err := localiseContainer(container, images); err != nil {
+			if err := localizeContainer(container, images); err != nil {
 				err.Object = describe(out.Object)
 				return nil, err
 			}
-			if opts.PullSecret == "" || field == "initContainers" || !opts.Manager.is(out) {
+			if opts.PullSecret == "" || field == "initContainers" || !opts.Manager.matches(out) {
 				continue
 			}
 			if err := addEnv(container, opts.PullSecret); err != nil {
@@ -95,18 +95,18 @@ func customise(in *unstructured.Unstructured, images []target, opts Options) (*u
 }
 
 // clone copies maps and lists and keeps everything else, whatever its type.
-func clone(value any) any {
+func deepCopy(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
 		out := make(map[string]any, len(value))
 		for k, v := range value {
-			out[k] = clone(v)
+			out[k] = deepCopy(v)
 		}
 		return out
 	case []any:
 		out := make([]any, len(value))
 		for i, v := range value {
-			out[i] = clone(v)
+			out[i] = deepCopy(v)
 		}
 		return out
 	}
@@ -114,7 +114,7 @@ func clone(value any) any {
 }
 
 // descend follows keys through maps.
-func descend(tree map[string]any, keys ...string) (map[string]any, bool) {
+func nestedMap(tree map[string]any, keys ...string) (map[string]any, bool) {
 	for _, key := range keys {
 		next, ok := tree[key].(map[string]any)
 		if !ok {
@@ -126,7 +126,7 @@ func descend(tree map[string]any, keys ...string) (map[string]any, bool) {
 }
 
 // localiseContainer rewrites the image of a container and the environment values that are images.
-func localiseContainer(container map[string]any, targets []target) *Error {
+func localizeContainer(container map[string]any, targets []target) *Error {
 	if len(targets) == 0 {
 		return nil
 	}
@@ -136,7 +136,7 @@ func localiseContainer(container map[string]any, targets []target) *Error {
 			return &Error{reason: InvalidImage, problem: fmt.Sprintf("image %q of container %q is not an image reference: correct it in the module's manifest",
 				text, container["name"])}
 		}
-		container["image"] = localise(targets, parsed, text)
+		container["image"] = localizedImage(targets, parsed, text)
 	}
 	env, _ := container["env"].([]any)
 	for _, e := range env {
@@ -144,7 +144,7 @@ func localiseContainer(container map[string]any, targets []target) *Error {
 		text, _ := variable["value"].(string)
 		// A plain word is a valid reference too; only what names a tag or digest is meant as an image.
 		if parsed, ok := parseImage(text); ok && strings.ContainsAny(text, ":@") {
-			variable["value"] = localise(targets, parsed, text)
+			variable["value"] = localizedImage(targets, parsed, text)
 		}
 	}
 	return nil
@@ -178,7 +178,7 @@ func addEnv(container map[string]any, secret string) *Error {
 }
 
 // is reports whether o is the manager. Every workload is if none is named.
-func (m *Manager) is(o *unstructured.Unstructured) bool {
+func (m *Manager) matches(o *unstructured.Unstructured) bool {
 	if m == nil {
 		return true
 	}

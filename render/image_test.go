@@ -100,7 +100,7 @@ func podSpec(t *testing.T, o *Object) map[string]any {
 	if err := json.Unmarshal(o.AppendJSON(nil, "", Overlay{}), &tree); err != nil {
 		t.Fatal(err)
 	}
-	spec, ok := descend(tree, "spec", "template", "spec")
+	spec, ok := nestedMap(tree, "spec", "template", "spec")
 	if !ok {
 		t.Fatal("no pod spec")
 	}
@@ -215,7 +215,7 @@ func TestBuildKeepsForeignTypes(t *testing.T) {
 	if _, err := Build([]*unstructured.Unstructured{in}, Options{PullSecret: "s"}); err != nil {
 		t.Error(err)
 	}
-	if spec, _ := descend(in.Object, "spec", "template", "spec"); spec["imagePullSecrets"] != nil {
+	if spec, _ := nestedMap(in.Object, "spec", "template", "spec"); spec["imagePullSecrets"] != nil {
 		t.Error("Build changed its input")
 	}
 }

@@ -12,12 +12,12 @@ import (
 )
 
 // doingKustomize begins the text of every error about a Kustomize directory.
-const doingKustomize = "building the Kustomize directory"
+const operationKustomize = "building the Kustomize directory"
 
 // build runs Kustomize on a file system in memory. Whatever could lead out of it is refused before: Kustomize would fetch
 // it with its own HTTP client or with git.
-func (a *Artefact) build(ctx context.Context) ([]*unstructured.Unstructured, error) {
-	guard := &guard{files: make(map[string][]byte, len(a.files)), folders: map[string]bool{".": true}, seen: map[string]bool{}}
+func (a *Artefact) buildKustomization(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	guard := &referenceChecker{files: make(map[string][]byte, len(a.files)), folders: map[string]bool{".": true}, seen: map[string]bool{}}
 	disk := filesys.MakeFsInMemory()
 	for _, f := range a.files {
 		guard.files[f.path] = f.data
@@ -25,34 +25,34 @@ func (a *Artefact) build(ctx context.Context) ([]*unstructured.Unstructured, err
 			guard.folders[dir] = true
 		}
 		if err := disk.WriteFile("/"+f.path, f.data); err != nil {
-			return nil, &Error{doing: doingKustomize, reason: InvalidArchive, File: f.path, problem: "it cannot be unpacked: rename it", err: err}
+			return nil, &Error{operation: operationKustomize, reason: InvalidArchive, File: f.path, problem: "it cannot be unpacked: rename it", err: err}
 		}
 	}
-	if err := guard.folder(a.root, 0); err != nil {
+	if err := guard.checkFolder(a.root, 0); err != nil {
 		return nil, err
 	}
-	return guarded(ctx, doingKustomize, func() ([]*unstructured.Unstructured, error) {
+	return runGuarded(ctx, operationKustomize, func() ([]*unstructured.Unstructured, error) {
 		resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, path.Join("/", a.root))
 		if err != nil {
-			return nil, &Error{doing: doingKustomize, reason: InvalidKustomization, problem: "it cannot be built: correct it", err: err}
+			return nil, &Error{operation: operationKustomize, reason: InvalidKustomization, problem: "it cannot be built: correct it", err: err}
 		}
 		text, err := resources.AsYaml()
 		if err != nil {
-			return nil, &Error{doing: doingKustomize, reason: InvalidKustomization, problem: "its result cannot be written", err: err}
+			return nil, &Error{operation: operationKustomize, reason: InvalidKustomization, problem: "its result cannot be written", err: err}
 		}
 		if err := checkSize(int64(len(text)), DefaultMaxBytes); err != nil {
 			return nil, err
 		}
 		objects, err := Parse(text)
 		if err != nil {
-			return nil, within("the result of the build", err)
+			return nil, withArchive("the result of the build", err)
 		}
 		return objects, nil
 	})
 }
 
 // guard goes through the files that a build will read, as far as they can refer to others.
-type guard struct {
+type referenceChecker struct {
 	files   map[string][]byte
 	folders map[string]bool
 	seen    map[string]bool // folders and files already gone through
@@ -62,13 +62,13 @@ type guard struct {
 const maxFolders = 64
 
 // folder checks a Kustomize directory and those it builds upon.
-func (g *guard) folder(dir string, depth int) error {
+func (g *referenceChecker) checkFolder(dir string, depth int) error {
 	if g.seen[dir] {
 		return nil // a circle is for Kustomize to name
 	}
 	g.seen[dir] = true
 	if depth > maxFolders {
-		return &Error{doing: doingKustomize, reason: InvalidKustomization, File: dir, problem: fmt.Sprintf("directories refer to each other more than %d deep", maxFolders)}
+		return &Error{operation: operationKustomize, reason: InvalidKustomization, File: dir, problem: fmt.Sprintf("directories refer to each other more than %d deep", maxFolders)}
 	}
 	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization"} {
 		file := path.Join(dir, name)
@@ -78,14 +78,14 @@ func (g *guard) folder(dir string, depth int) error {
 		}
 		tree, err := decodeDocument(data)
 		if err != nil {
-			return g.explain(file, err)
+			return g.withFile(file, err)
 		}
 		if fields, ok := tree.(map[string]any); ok {
-			if err := g.fields(file, fields, depth); err != nil {
+			if err := g.checkFields(file, fields, depth); err != nil {
 				return err
 			}
 		}
-		if err := g.paths(file, tree); err != nil {
+		if err := g.checkPaths(file, tree); err != nil {
 			return err
 		}
 	}
@@ -94,30 +94,30 @@ func (g *guard) folder(dir string, depth int) error {
 
 // fields checks the fields of a kustomization that name other files and directories. Kustomize matches names of fields
 // without regard to case.
-func (g *guard) fields(file string, fields map[string]any, depth int) error {
+func (g *referenceChecker) checkFields(file string, fields map[string]any, depth int) error {
 	for name, value := range fields {
 		switch strings.ToLower(name) {
 		case "helmcharts", "helmchartinflationgenerator", "helmglobals":
-			return &Error{doing: doingKustomize, reason: RefusedFeature, File: file, problem: name + " is refused, because Kustomize runs Helm for it: use the chart itself as the source"}
+			return &Error{operation: operationKustomize, reason: RefusedFeature, File: file, problem: name + " is refused, because Kustomize runs Helm for it: use the chart itself as the source"}
 		case "resources", "bases", "components":
-			for _, ref := range texts(value) {
-				if err := g.reference(file, ref, depth, false); err != nil {
+			for _, ref := range stringsOf(value) {
+				if err := g.checkReference(file, ref, depth, false); err != nil {
 					return err
 				}
 			}
 		case "generators", "transformers", "validators":
-			for _, ref := range texts(value) {
+			for _, ref := range stringsOf(value) {
 				if strings.Contains(ref, "\n") {
-					if err := g.plugins(file, []byte(ref)); err != nil {
+					if err := g.checkPlugins(file, []byte(ref)); err != nil {
 						return err
 					}
-				} else if err := g.reference(file, ref, depth, true); err != nil {
+				} else if err := g.checkReference(file, ref, depth, true); err != nil {
 					return err
 				}
 			}
 		case "crds", "configurations", "patchesstrategicmerge":
-			for _, ref := range texts(value) {
-				if err := g.local(file, ref); err != nil && !strings.Contains(ref, "\n") {
+			for _, ref := range stringsOf(value) {
+				if err := g.checkLocal(file, ref); err != nil && !strings.Contains(ref, "\n") {
 					return err
 				}
 			}
@@ -127,50 +127,50 @@ func (g *guard) fields(file string, fields map[string]any, depth int) error {
 }
 
 // reference follows a file or directory that a kustomization names.
-func (g *guard) reference(from, ref string, depth int, plugins bool) error {
-	if err := g.local(from, ref); err != nil {
+func (g *referenceChecker) checkReference(from, ref string, depth int, plugins bool) error {
+	if err := g.checkLocal(from, ref); err != nil {
 		return err
 	}
 	target := path.Join(path.Dir(from), ref)
 	data, isFile := g.files[target]
 	switch {
 	case isFile && plugins:
-		return g.plugins(target, data)
+		return g.checkPlugins(target, data)
 	case isFile:
 		return nil
 	case g.folders[target] && plugins: // its own patches could make anything of the plugins in it
-		return &Error{doing: doingKustomize, reason: RefusedFeature, File: from, problem: fmt.Sprintf("the directory %q of plugins is refused: name the files in it", ref)}
+		return &Error{operation: operationKustomize, reason: RefusedFeature, File: from, problem: fmt.Sprintf("the directory %q of plugins is refused: name the files in it", ref)}
 	case g.folders[target]:
-		return g.folder(target, depth+1)
+		return g.checkFolder(target, depth+1)
 	case target == ".." || strings.HasPrefix(target, "../") || path.IsAbs(ref):
-		return &Error{doing: doingKustomize, reason: RefusedFeature, File: from, problem: fmt.Sprintf("%q is outside of the artefact: package it too", ref)}
+		return &Error{operation: operationKustomize, reason: RefusedFeature, File: from, problem: fmt.Sprintf("%q is outside of the artefact: package it too", ref)}
 	}
-	return &Error{doing: doingKustomize, reason: InvalidKustomization, File: from, problem: fmt.Sprintf("it refers to %q, which is not in the artefact: package it too or correct the path", ref)}
+	return &Error{operation: operationKustomize, reason: InvalidKustomization, File: from, problem: fmt.Sprintf("it refers to %q, which is not in the artefact: package it too or correct the path", ref)}
 }
 
 // local refuses what Kustomize would take for a remote file or repository.
-func (g *guard) local(from, ref string) error {
+func (g *referenceChecker) checkLocal(from, ref string) error {
 	lower := strings.ToLower(ref)
 	if strings.ContainsAny(ref, ":@?") || strings.HasPrefix(lower, "github.com") || strings.Contains(lower, ".git/") || strings.HasSuffix(lower, ".git") {
-		return &Error{doing: doingKustomize, reason: RefusedFeature, File: from, problem: fmt.Sprintf("%q is remote, and nothing is fetched while rendering: package it too", ref)}
+		return &Error{operation: operationKustomize, reason: RefusedFeature, File: from, problem: fmt.Sprintf("%q is remote, and nothing is fetched while rendering: package it too", ref)}
 	}
 	return nil
 }
 
 // plugins refuses generators, transformers and validators that are programs. What Kustomize itself can do is fine.
-func (g *guard) plugins(file string, data []byte) error {
+func (g *referenceChecker) checkPlugins(file string, data []byte) error {
 	documents, err := decodeDocuments(data)
 	if err != nil {
-		return g.explain(file, err)
+		return g.withFile(file, err)
 	}
 	for _, document := range documents {
 		plugin, _ := document.(map[string]any)
 		version, kind := plugin["apiVersion"], plugin["kind"]
 		if version != "builtin" || kind == "HelmChartInflationGenerator" {
-			return &Error{doing: doingKustomize, reason: RefusedFeature, File: file, problem: fmt.Sprintf(
+			return &Error{operation: operationKustomize, reason: RefusedFeature, File: file, problem: fmt.Sprintf(
 				"the plugin of apiVersion %q and kind %q is refused, because it is a program or container: only what Kustomize has built in can be used", version, kind)}
 		}
-		if err := g.paths(file, plugin); err != nil {
+		if err := g.checkPaths(file, plugin); err != nil {
 			return err
 		}
 	}
@@ -178,11 +178,11 @@ func (g *guard) plugins(file string, data []byte) error {
 }
 
 // paths refuses remote files in fields that Kustomize loads files from, at any depth.
-func (g *guard) paths(file string, tree any) error {
+func (g *referenceChecker) checkPaths(file string, tree any) error {
 	switch tree := tree.(type) {
 	case []any:
 		for _, item := range tree {
-			if err := g.paths(file, item); err != nil {
+			if err := g.checkPaths(file, item); err != nil {
 				return err
 			}
 		}
@@ -190,17 +190,17 @@ func (g *guard) paths(file string, tree any) error {
 		for name, value := range tree {
 			switch strings.ToLower(name) {
 			case "path", "paths", "files", "env", "envs":
-				for _, ref := range texts(value) {
+				for _, ref := range stringsOf(value) {
 					_, after, named := strings.Cut(ref, "=")
 					if !named {
 						after = ref
 					}
 					if lower := strings.ToLower(after); strings.HasPrefix(lower, "http:") || strings.HasPrefix(lower, "https:") {
-						return g.local(file, after)
+						return g.checkLocal(file, after)
 					}
 				}
 			}
-			if err := g.paths(file, value); err != nil {
+			if err := g.checkPaths(file, value); err != nil {
 				return err
 			}
 		}
@@ -208,16 +208,16 @@ func (g *guard) paths(file string, tree any) error {
 	return nil
 }
 
-func (g *guard) explain(file string, err error) error {
-	err = within(file, err)
+func (g *referenceChecker) withFile(file string, err error) error {
+	err = withArchive(file, err)
 	if e, ok := err.(*Error); ok { //nolint:errorlint // decodeDocuments returns it unwrapped
-		e.doing = doingKustomize
+		e.operation = operationKustomize
 	}
 	return err
 }
 
 // texts returns a text, or the texts of a list.
-func texts(value any) []string {
+func stringsOf(value any) []string {
 	switch value := value.(type) {
 	case string:
 		return []string{value}

@@ -60,7 +60,7 @@ func Load(layer []byte, limits Limits) (*Artefact, error) {
 	if a.files, a.link, err = untar(data, left); err != nil {
 		return nil, err
 	}
-	return a, a.recognise(left)
+	return a, a.detectKind(left)
 }
 
 // LoadFolder reads a folder; [os.Root.FS] is a safe way to get one. What it is, its content says, as for Load. Folders whose
@@ -81,10 +81,10 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 		case entry.IsDir() || strings.HasPrefix(entry.Name(), "._"):
 			return nil
 		}
-		if err := left.entry(); err != nil {
+		if err := left.takeEntry(); err != nil {
 			return err
 		}
-		if err := leadsInside(folder, name, entry); err != nil {
+		if err := checkSymlink(folder, name, entry); err != nil {
 			return err
 		}
 		from, err := folder.Open(name)
@@ -95,9 +95,9 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 		if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
 			return errors.Join(err, &Error{reason: UnsafeArchive, File: name, problem: "it is not a regular file: replace or remove it"})
 		}
-		data, err := left.read(from)
+		data, err := left.takeFile(from)
 		a.files = append(a.files, file{name, data})
-		write(sum, name, string(data))
+		hashQuoted(sum, name, string(data))
 		return err
 	})
 	if err != nil {
@@ -107,11 +107,11 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 		return nil, fmt.Errorf("reading the folder of the artefact: %w", err)
 	}
 	a.digest = "sha256:" + hex.EncodeToString(sum.Sum(nil))
-	return a, a.recognise(left)
+	return a, a.detectKind(left)
 }
 
 // leadsInside refuses a symbolic link that leaves its folder. A link to another link is judged when that one is met.
-func leadsInside(folder fs.FS, name string, entry fs.DirEntry) error {
+func checkSymlink(folder fs.FS, name string, entry fs.DirEntry) error {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return nil
 	}
@@ -138,12 +138,12 @@ func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 	}
 	clean = path.Join(a.root, clean)
 	sum := sha256.New()
-	write(sum, a.digest, clean)
+	hashQuoted(sum, a.digest, clean)
 	sub := &Artefact{kind: Manifests, digest: "sha256:" + hex.EncodeToString(sum.Sum(nil)), files: a.files, root: clean, ignore: a.ignore, link: a.link}
-	if len(sub.within()) == 0 {
+	if len(sub.filesInRoot()) == 0 {
 		return nil, &Error{reason: InvalidArchive, File: folder, problem: "the artefact has no such folder: correct the path"}
 	}
-	return sub, sub.recognise(newBudget(Limits{}))
+	return sub, sub.detectKind(newBudget(Limits{}))
 }
 
 // Kind says what the artefact holds.
@@ -154,7 +154,7 @@ func (a *Artefact) Kind() Kind { return a.kind }
 func (a *Artefact) Digest() string { return a.digest }
 
 // recognise finds the top folder and what is in it.
-func (a *Artefact) recognise(left *budget) error {
+func (a *Artefact) detectKind(left *budget) error {
 	roots := []string{a.root}
 	if top, ok := onlyFolder(a.files); ok && a.root == "." {
 		roots = append(roots, top)
@@ -181,12 +181,12 @@ func (a *Artefact) recognise(left *budget) error {
 	if a.kind != Chart {
 		return nil
 	}
-	files, err := unpackSubcharts(a.within(), left, 0)
+	files, err := unpackSubcharts(a.filesInRoot(), left, 0)
 	if err != nil {
 		return err
 	}
 	if a.ignore {
-		if files, err = dropIgnored(files); err != nil {
+		if files, err = withoutIgnored(files); err != nil {
 			return err
 		}
 	}
@@ -209,7 +209,7 @@ func onlyFolder(files []file) (string, bool) {
 }
 
 // within returns the files of the top folder with paths relative to it.
-func (a *Artefact) within() []file {
+func (a *Artefact) filesInRoot() []file {
 	if a.root == "." {
 		return a.files
 	}
@@ -240,18 +240,18 @@ func unpackSubcharts(files []file, left *budget, depth int) ([]file, error) {
 		}
 		data, err := decompress(f.data, left.bytes)
 		if err != nil {
-			return nil, within(f.path, err)
+			return nil, withArchive(f.path, err)
 		}
 		inner, link, err := untar(data, left)
 		if err != nil {
-			return nil, within(f.path, err)
+			return nil, withArchive(f.path, err)
 		}
 		top, ok := onlyFolder(inner)
 		if !ok || link != "" {
 			return nil, &Error{reason: InvalidChart, File: f.path, problem: "it is no packaged chart, which has one folder and no links: package it with Helm"}
 		}
-		if inner, err = unpackSubcharts((&Artefact{files: inner, root: top}).within(), left, depth+1); err != nil {
-			return nil, within(f.path, err)
+		if inner, err = unpackSubcharts((&Artefact{files: inner, root: top}).filesInRoot(), left, depth+1); err != nil {
+			return nil, withArchive(f.path, err)
 		}
 		for _, i := range inner {
 			out = append(out, file{dir + name + "~/" + i.path, i.data}) // ~ keeps it apart from a folder of that name
@@ -261,7 +261,7 @@ func unpackSubcharts(files []file, left *budget, depth int) ([]file, error) {
 }
 
 // within completes an error with the archive it happened in.
-func within(archive string, err error) error {
+func withArchive(archive string, err error) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.File = strings.TrimSuffix(archive+": "+e.File, ": ")
 	}
@@ -269,7 +269,7 @@ func within(archive string, err error) error {
 }
 
 // dropIgnored leaves out what a chart's .helmignore says.
-func dropIgnored(files []file) ([]file, error) {
+func withoutIgnored(files []file) ([]file, error) {
 	rules := ignore.Empty()
 	if i := slices.IndexFunc(files, func(f file) bool { return f.path == ignore.HelmIgnore }); i >= 0 {
 		var err error
@@ -316,14 +316,14 @@ func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (object
 		return nil, nil, &Error{reason: InvalidValues, problem: "there are values, but it is a " + string(a.kind) + ", which takes none: remove them"}
 	}
 	if a.kind == Kustomization {
-		objects, err = a.build(ctx)
+		objects, err = a.buildKustomization(ctx)
 	} else {
-		objects, err = a.parse()
+		objects, err = a.parseManifests()
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return settings.complete(objects), nil, nil
+	return settings.addNamespace(objects), nil, nil
 }
 
 // Render renders the artefact and encodes it. If opts has no digest, it becomes that of artefact and settings together:
@@ -347,11 +347,11 @@ func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) 
 }
 
 // parse reads manifests.
-func (a *Artefact) parse() ([]*unstructured.Unstructured, error) {
+func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 	if len(a.files) == 1 && a.files[0].path == "" {
 		return Parse(a.files[0].data)
 	}
-	files := a.within()
+	files := a.filesInRoot()
 	if len(files) > 1 {
 		files = slices.DeleteFunc(slices.Clone(files), func(f file) bool { return !isManifest(f.path) })
 	}
@@ -362,7 +362,7 @@ func (a *Artefact) parse() ([]*unstructured.Unstructured, error) {
 	for _, f := range files {
 		more, err := Parse(f.data)
 		if err != nil {
-			return nil, within(f.path, err)
+			return nil, withArchive(f.path, err)
 		}
 		objects = append(objects, more...)
 	}
@@ -375,12 +375,12 @@ func isManifest(name string) bool {
 }
 
 // guarded runs a library on what others wrote: a panic of it becomes an error, and so does a context that has ended meanwhile.
-func guarded[T any](ctx context.Context, doing string, work func() (T, error)) (result T, err error) {
+func runGuarded[T any](ctx context.Context, doing string, work func() (T, error)) (result T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &Error{doing: doing, reason: RefusedFeature, problem: fmt.Sprintf("it makes the renderer fail: %v", p)}
+			err = &Error{operation: doing, reason: RefusedFeature, problem: fmt.Sprintf("it makes the renderer fail: %v", p)}
 		} else if ctx.Err() != nil {
-			err = &Error{doing: doing, reason: RenderTimeout, problem: "it was not finished in time: simplify it or allow more time", err: context.Cause(ctx)}
+			err = &Error{operation: doing, reason: RenderTimeout, problem: "it was not finished in time: simplify it or allow more time", err: context.Cause(ctx)}
 		}
 	}()
 	if ctx.Err() == nil {

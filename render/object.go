@@ -52,7 +52,7 @@ type CRD struct {
 }
 
 // dropped are the metadata fields that only an API server sets; applying them is an error or does harm. See the package comment.
-var dropped = []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
+var serverFields = []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
 	"ownerReferences", "resourceVersion", "selfLink", "uid"}
 
 // newObject encodes tree, which has passed check.
@@ -68,11 +68,11 @@ func newObject(tree map[string]any, opts Options) (*Object, error) {
 	}
 	o.Namespace, _ = metadata["namespace"].(string)
 
-	rest, err := encode(clean(metadata, append([]string{"name", "namespace", "labels", "annotations"}, dropped...)...))
+	rest, err := encode(withoutKeys(metadata, append([]string{"name", "namespace", "labels", "annotations"}, serverFields...)...))
 	if err != nil {
 		return nil, &Error{reason: InvalidObject, Object: describe(tree), problem: "metadata cannot be written as JSON", err: err}
 	}
-	body, err := encode(clean(tree, "apiVersion", "kind", "metadata", "status"))
+	body, err := encode(withoutKeys(tree, "apiVersion", "kind", "metadata", "status"))
 	if err != nil {
 		return nil, &Error{reason: InvalidObject, Object: describe(tree), problem: "its content cannot be written as JSON", err: err}
 	}
@@ -118,7 +118,7 @@ func merge(have any, over map[string]string) []pair {
 }
 
 // clean returns tree without some keys; nothing is copied but the map itself.
-func clean(tree map[string]any, drop ...string) map[string]any {
+func withoutKeys(tree map[string]any, drop ...string) map[string]any {
 	out := make(map[string]any, len(tree))
 	for key, value := range tree {
 		if !slices.Contains(drop, key) {

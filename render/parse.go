@@ -46,10 +46,10 @@ func Parse(data []byte) ([]*unstructured.Unstructured, error) {
 		}
 		tree, err := (&converter{}).value(&document, 0)
 		if err == nil {
-			objects, err = collect(objects, tree)
+			objects, err = appendObjects(objects, tree)
 		}
 		if err != nil {
-			return nil, at(err, number, document.Content[0].Line, tree)
+			return nil, withLocation(err, number, document.Content[0].Line, tree)
 		}
 	}
 }
@@ -65,7 +65,7 @@ func (e syntaxError) Error() string {
 func (e syntaxError) Unwrap() error { return e.error }
 
 // at completes an error with where it happened, as far as it does not know better.
-func at(err error, document, line int, tree any) error {
+func withLocation(err error, document, line int, tree any) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Document = document
 		if e.Line == 0 {
@@ -80,7 +80,7 @@ func at(err error, document, line int, tree any) error {
 }
 
 // collect appends the objects that one document holds.
-func collect(objects []*unstructured.Unstructured, value any) ([]*unstructured.Unstructured, error) {
+func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstructured.Unstructured, error) {
 	if value == nil {
 		return objects, nil
 	}
@@ -96,13 +96,13 @@ func collect(objects []*unstructured.Unstructured, value any) ([]*unstructured.U
 				object["apiVersion"], object["kind"] = tree["apiVersion"], itemKind // a typed list may leave them to the reader
 			}
 			var err error
-			if objects, err = collect(objects, item); err != nil {
+			if objects, err = appendObjects(objects, item); err != nil {
 				return nil, err
 			}
 		}
 		return objects, nil
 	}
-	if err := check(tree); err != nil {
+	if err := validateObject(tree); err != nil {
 		return nil, err
 	}
 	return append(objects, &unstructured.Unstructured{Object: tree}), nil
@@ -116,11 +116,11 @@ type converter struct {
 
 func (c *converter) value(n *yaml.Node, depth int) (any, error) {
 	if depth > maxDepth {
-		return nil, invalid(n, "nested deeper than %d levels", maxDepth)
+		return nil, yamlError(n, "nested deeper than %d levels", maxDepth)
 	}
 	if c.inside > 0 {
 		if c.aliased++; c.aliased > maxAliased {
-			return nil, invalid(n, "aliases repeat more than %d values: write them out", maxAliased)
+			return nil, yamlError(n, "aliases repeat more than %d values: write them out", maxAliased)
 		}
 	}
 	switch n.Kind {
@@ -143,7 +143,7 @@ func (c *converter) value(n *yaml.Node, depth int) (any, error) {
 	case yaml.MappingNode:
 		return c.mapping(n, depth)
 	default:
-		return scalar(n)
+		return yamlScalar(n)
 	}
 }
 
@@ -162,7 +162,7 @@ func (c *converter) mapping(n *yaml.Node, depth int) (any, error) {
 			return out, err
 		}
 		if first, ok := lines[key]; ok {
-			return out, invalid(keyNode, "key %q is there twice, first on line %d: remove one", key, first)
+			return out, yamlError(keyNode, "key %q is there twice, first on line %d: remove one", key, first)
 		}
 		lines[key] = keyNode.Line
 		if out[key], err = c.value(valueNode, depth+1); err != nil {
@@ -181,7 +181,7 @@ func (c *converter) mapping(n *yaml.Node, depth int) (any, error) {
 		for _, source := range sources {
 			tree, ok := source.(map[string]any)
 			if !ok {
-				return out, invalid(m, "a merge key << needs a map, or a list of maps")
+				return out, yamlError(m, "a merge key << needs a map, or a list of maps")
 			}
 			for key, value := range tree {
 				if _, ok := out[key]; !ok {
@@ -199,13 +199,13 @@ func keyOf(n *yaml.Node) (string, error) {
 		n = n.Alias
 	}
 	if n.Kind != yaml.ScalarNode || n.ShortTag() == "!!null" {
-		return "", invalid(n, "the key %q is not a string: put it in quotes", n.Value)
+		return "", yamlError(n, "the key %q is not a string: put it in quotes", n.Value)
 	}
 	return n.Value, nil
 }
 
 // scalar returns the JSON value of a scalar.
-func scalar(n *yaml.Node) (any, error) {
+func yamlScalar(n *yaml.Node) (any, error) {
 	switch n.ShortTag() {
 	case "!!null":
 		return nil, nil
@@ -213,7 +213,7 @@ func scalar(n *yaml.Node) (any, error) {
 		if v, ok := boolOf(n.Value); ok {
 			return v, nil
 		}
-		return nil, invalid(n, "%q is not a bool", n.Value)
+		return nil, yamlError(n, "%q is not a bool", n.Value)
 	case "!!str", "!!timestamp", "!!merge":
 		if v, ok := boolOf(n.Value); ok && n.Style == 0 { // plain, without a tag
 			return v, nil
@@ -222,13 +222,13 @@ func scalar(n *yaml.Node) (any, error) {
 	case "!!binary":
 		text, err := base64.StdEncoding.DecodeString(n.Value)
 		if err != nil {
-			return nil, invalid(n, "the value of !!binary is not base64")
+			return nil, yamlError(n, "the value of !!binary is not base64")
 		}
 		return string(text), nil
 	case "!!int", "!!float":
-		return number(n)
+		return yamlNumber(n)
 	}
-	return nil, invalid(n, "tag %s means nothing in a Kubernetes object: remove it", n.Tag)
+	return nil, yamlError(n, "tag %s means nothing in a Kubernetes object: remove it", n.Tag)
 }
 
 // boolOf returns the bool that text stands for in YAML 1.1.
@@ -242,14 +242,14 @@ func boolOf(text string) (value, ok bool) {
 	return false, false
 }
 
-func number(n *yaml.Node) (any, error) {
+func yamlNumber(n *yaml.Node) (any, error) {
 	if isInteger(n.Value) {
-		v, _ := numberOf(n.Value)
+		v, _ := jsonNumber(n.Value)
 		return v, nil
 	}
 	var v any
 	if err := n.Decode(&v); err != nil {
-		return nil, invalid(n, "%q is not a number", n.Value)
+		return nil, yamlError(n, "%q is not a number", n.Value)
 	}
 	switch v := v.(type) {
 	case int:
@@ -261,16 +261,16 @@ func number(n *yaml.Node) (any, error) {
 			return v, nil
 		}
 	}
-	return nil, invalid(n, "%s cannot be written as a JSON number", n.Value)
+	return nil, yamlError(n, "%s cannot be written as a JSON number", n.Value)
 }
 
-func invalid(n *yaml.Node, format string, args ...any) error {
+func yamlError(n *yaml.Node, format string, args ...any) error {
 	return &Error{reason: InvalidYAML, Line: n.Line, problem: fmt.Sprintf(format, args...)}
 }
 
 // numberOf returns the value of a JSON number: int64 where that is exact, every digit of a larger integer, else float64.
 // It reports false for what no JSON number can say.
-func numberOf(text string) (any, bool) {
+func jsonNumber(text string) (any, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true
 	}
@@ -323,10 +323,10 @@ func parseJSON(data []byte) (objects []*unstructured.Unstructured, ok bool, err 
 		reader.tokens.UseNumber()
 		tree, err := reader.value(0)
 		if err == nil {
-			objects, err = collect(objects, tree)
+			objects, err = appendObjects(objects, tree)
 		}
 		if err != nil {
-			return nil, true, at(err, i+1, line, tree)
+			return nil, true, withLocation(err, i+1, line, tree)
 		}
 	}
 	return objects, true, nil
@@ -345,7 +345,7 @@ func (r *jsonReader) value(depth int) (any, error) {
 	}
 	switch token := r.token().(type) {
 	case json.Number:
-		v, ok := numberOf(token.String())
+		v, ok := jsonNumber(token.String())
 		if !ok {
 			return nil, r.invalid("%s is too large a number", token)
 		}

@@ -31,7 +31,7 @@ const (
 )
 
 // nesting is how many times a layer may be compressed. A tar is compressed once; an archiver and a registry client may each do it.
-const nesting = 2
+const maxCompressions = 2
 
 // ReadManifests returns the objects of an OCI layer that holds manifests; see Load for charts and Kustomize directories. What the layer
 // is, its content says: plain YAML or JSON, a tar archive, or either of them compressed with gzip or zstd. Of an archive it
@@ -48,24 +48,24 @@ func ReadManifests(layer []byte, limits Limits) ([]*unstructured.Unstructured, e
 	if artefact.kind != Manifests {
 		return nil, &Error{reason: RefusedFeature, problem: fmt.Sprintf("the layer is a %s, which has to be rendered, where only manifests are expected: package manifests", artefact.kind)}
 	}
-	return artefact.parse()
+	return artefact.parseManifests()
 }
 
 func decompress(data []byte, limit int64) ([]byte, error) {
-	for range nesting {
+	for range maxCompressions {
 		var stream io.Reader
 		switch {
 		case bytes.HasPrefix(data, []byte{0x1f, 0x8b}):
 			unzip, err := gzip.NewReader(bytes.NewReader(data))
 			if err != nil {
-				return nil, damaged("gzip", err)
+				return nil, damagedError("gzip", err)
 			}
 			stream = unzip
 		case bytes.HasPrefix(data, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 			// Without goroutines. A window may be larger than the content: 8 MiB is what every reader should bear.
 			unzip, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(limit, 8<<20))))
 			if err != nil {
-				return nil, damaged("zstd", err)
+				return nil, damagedError("zstd", err)
 			}
 			defer unzip.Close()
 			stream = unzip
@@ -77,14 +77,14 @@ func decompress(data []byte, limit int64) ([]byte, error) {
 			return nil, checkSize(limit+1, limit)
 		}
 		if err != nil {
-			return nil, damaged("compressed data", err)
+			return nil, damagedError("compressed data", err)
 		}
 		data = out
 	}
 	return data, checkSize(int64(len(data)), limit)
 }
 
-func damaged(what string, err error) error {
+func damagedError(what string, err error) error {
 	return &Error{reason: InvalidArchive, problem: "the " + what + " is damaged: package the module again", err: err}
 }
 
@@ -125,7 +125,7 @@ func newBudget(limits Limits) *budget {
 }
 
 // entry takes one entry of an archive or folder off the budget.
-func (b *budget) entry() error {
+func (b *budget) takeEntry() error {
 	if b.files--; b.files < 0 {
 		return &Error{reason: ArchiveTooLarge, problem: fmt.Sprintf("it has more than %d entries: split the module or raise the limit", b.limits.MaxFiles)}
 	}
@@ -133,7 +133,7 @@ func (b *budget) entry() error {
 }
 
 // read takes the content of one file off the budget.
-func (b *budget) read(from io.Reader) ([]byte, error) {
+func (b *budget) takeFile(from io.Reader) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(from, b.bytes+1))
 	if err != nil {
 		return nil, err
@@ -153,12 +153,12 @@ func untar(data []byte, left *budget) (files []file, link string, err error) {
 			break
 		}
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
-			return nil, "", damaged("tar archive", err)
+			return nil, "", damagedError("tar archive", err)
 		}
-		if err := left.entry(); err != nil {
+		if err := left.takeEntry(); err != nil {
 			return nil, "", err
 		}
-		name, err := inside(header)
+		name, err := safePath(header)
 		if err != nil {
 			return nil, "", err
 		}
@@ -168,10 +168,10 @@ func untar(data []byte, left *budget) (files []file, link string, err error) {
 		if header.Typeflag != tar.TypeReg || strings.HasPrefix(path.Base(name), "._") {
 			continue
 		}
-		content, err := left.read(archive)
+		content, err := left.takeFile(archive)
 		if err != nil {
 			if _, ok := errors.AsType[*Error](err); !ok {
-				err = damaged("tar archive", err)
+				err = damagedError("tar archive", err)
 			}
 			return nil, "", err
 		}
@@ -182,7 +182,7 @@ func untar(data []byte, left *budget) (files []file, link string, err error) {
 }
 
 // inside returns the clean path of an entry, or an error if the entry or what it links to lies outside the archive's folder.
-func inside(header *tar.Header) (string, error) {
+func safePath(header *tar.Header) (string, error) {
 	outside := func(p string) bool {
 		p = strings.ReplaceAll(p, `\`, "/")
 		clean := path.Clean(p)

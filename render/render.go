@@ -134,7 +134,7 @@ type Manager struct {
 
 // encoding is a part of every digest. It is raised whenever the same input gives other bytes than before, so that a
 // recorded digest never stands for what an older manager sent.
-const encoding = "render/1"
+const encodingVersion = "render/1"
 
 // BundleDigest returns the digest that Build will give to the bundle of these options, without the artefact. It is empty
 // if Digest is, because it then depends on the objects.
@@ -149,22 +149,22 @@ func (o Options) BundleDigest() string {
 // lists give the same text.
 func (o Options) digest(content string) string {
 	sum := sha256.New()
-	write(sum, encoding, content, o.PullSecret)
+	hashQuoted(sum, encodingVersion, content, o.PullSecret)
 	for _, set := range []map[string]string{o.Labels, o.Annotations} {
-		write(sum, strconv.Itoa(len(set)))
+		hashQuoted(sum, strconv.Itoa(len(set)))
 		for _, key := range slices.Sorted(maps.Keys(set)) {
-			write(sum, key, set[key])
+			hashQuoted(sum, key, set[key])
 		}
 	}
-	write(sum, strconv.Itoa(len(o.Images)))
-	write(sum, o.Images...)
+	hashQuoted(sum, strconv.Itoa(len(o.Images)))
+	hashQuoted(sum, o.Images...)
 	if m := o.Manager; m != nil && o.PullSecret != "" {
-		write(sum, m.Group, m.Version, m.Kind, m.Namespace, m.Name)
+		hashQuoted(sum, m.Group, m.Version, m.Kind, m.Namespace, m.Name)
 	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
-func write(to hash.Hash, values ...string) {
+func hashQuoted(to hash.Hash, values ...string) {
 	for _, v := range values {
 		_, _ = to.Write(strconv.AppendQuote(nil, v)) // a hash never fails
 	}
@@ -187,10 +187,10 @@ func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) 
 	bundle := &Bundle{Objects: make([]*Object, 0, len(objects))}
 	content := sha256.New()
 	for _, in := range objects {
-		if err := check(in.Object); err != nil {
+		if err := validateObject(in.Object); err != nil {
 			return nil, err
 		}
-		in, err := customise(in, images, opts)
+		in, err := customizeWorkload(in, images, opts)
 		if err != nil {
 			return nil, err
 		}
@@ -208,7 +208,7 @@ func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) 
 		}
 		seen[key] = object
 		bundle.Objects = append(bundle.Objects, object)
-		write(content, object.digest, object.Namespace)
+		hashQuoted(content, object.digest, object.Namespace)
 	}
 	if bundle.Digest = opts.BundleDigest(); bundle.Digest == "" {
 		bundle.Digest = opts.digest(hex.EncodeToString(content.Sum(nil)))

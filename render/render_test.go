@@ -258,8 +258,8 @@ func TestDigestIsStable(t *testing.T) {
 		Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"}, Images: []string{"r.io/p/op:1.0"}, PullSecret: "s",
 		Manager: &Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "op"}})
 	const want = "sha256:4ad6f26e47f99fc45d632d023cf6925bd2148347f362df2a0696116233e666a0"
-	if encoding != "render/1" || bundle.Digest != want {
-		t.Errorf("encoding %s gives %s, want %s", encoding, bundle.Digest, want)
+	if encodingVersion != "render/1" || bundle.Digest != want {
+		t.Errorf("encoding %s gives %s, want %s", encodingVersion, bundle.Digest, want)
 	}
 }
 

@@ -50,26 +50,26 @@ const DefaultKubeVersion = "v1.37.0"
 
 // Questions that a chart may ask, as Asks gives them.
 const (
-	askVersion = "kubeVersion"     // which version of Kubernetes?
-	askRange   = "kubeVersion in " // is the version in this range?
-	askAPIs    = "apiVersions"     // which API versions?
-	askAPI     = "apiVersion "     // is there this one?
+	queryVersion = "kubeVersion"     // which version of Kubernetes?
+	queryRange   = "kubeVersion in " // is the version in this range?
+	queryAPIs    = "apiVersions"     // which API versions?
+	queryAPI     = "apiVersion "     // is there this one?
 )
 
 // asking finds uses of .Capabilities. What follows decides what is asked; unknown forms ask for everything.
-var asking = regexp.MustCompile("[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
+var capabilityUse = regexp.MustCompile("[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
 
 // ask appends the questions in a text of templates.
-func ask(questions []string, text []byte) []string {
-	for _, m := range asking.FindAllSubmatch(text, -1) {
+func appendQueries(questions []string, text []byte) []string {
+	for _, m := range capabilityUse.FindAllSubmatch(text, -1) {
 		switch what := string(m[1]); {
 		case what == ".HelmVersion":
 		case what == ".KubeVersion":
-			questions = append(questions, askVersion)
+			questions = append(questions, queryVersion)
 		case what != "":
-			questions = append(questions, askAPI+string(m[2])+string(m[3]))
+			questions = append(questions, queryAPI+string(m[2])+string(m[3]))
 		default:
-			questions = append(questions, askVersion, askAPIs)
+			questions = append(questions, queryVersion, queryAPIs)
 		}
 	}
 	return questions
@@ -80,14 +80,14 @@ func (c Capabilities) answers(questions []string) []string {
 	var out []string
 	for _, q := range questions {
 		switch {
-		case q == askVersion:
+		case q == queryVersion:
 			out = append(out, c.version())
-		case q == askAPIs:
+		case q == queryAPIs:
 			out = append(out, strings.Join(slices.Sorted(slices.Values(c.apis())), " "))
-		case strings.HasPrefix(q, askRange):
-			out = append(out, strconv.FormatBool(c.inRange(strings.TrimPrefix(q, askRange))))
+		case strings.HasPrefix(q, queryRange):
+			out = append(out, strconv.FormatBool(c.inRange(strings.TrimPrefix(q, queryRange))))
 		default:
-			out = append(out, strconv.FormatBool(slices.Contains(c.apis(), strings.TrimPrefix(q, askAPI))))
+			out = append(out, strconv.FormatBool(slices.Contains(c.apis(), strings.TrimPrefix(q, queryAPI))))
 		}
 	}
 	return out
@@ -116,18 +116,18 @@ func (s Settings) Digest(artefact string, asks []string) string {
 		return artefact
 	}
 	sum := sha256.New()
-	write(sum, encoding, artefact, s.Release, s.Namespace, string(s.Values), strconv.FormatBool(s.CreateNamespace),
+	hashQuoted(sum, encodingVersion, artefact, s.Release, s.Namespace, string(s.Values), strconv.FormatBool(s.CreateNamespace),
 		strconv.FormatBool(s.DisableHooks), strconv.FormatBool(s.SkipCRDs), strconv.Itoa(len(s.Set)))
-	write(sum, s.Set...)
-	write(sum, asks...)
-	write(sum, s.Capabilities.answers(asks)...)
+	hashQuoted(sum, s.Set...)
+	hashQuoted(sum, asks...)
+	hashQuoted(sum, s.Capabilities.answers(asks)...)
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
 // values returns the values that go over those of the chart.
 func (s Settings) values() (map[string]any, error) {
 	refuse := func(what string, err error) error {
-		return &Error{doing: "reading the values", reason: InvalidValues, problem: what, err: err}
+		return &Error{operation: "reading the values", reason: InvalidValues, problem: what, err: err}
 	}
 	values := map[string]any{}
 	if len(bytes.TrimSpace(s.Values)) > 0 {
@@ -150,17 +150,17 @@ func (s Settings) values() (map[string]any, error) {
 func parseSet(expression string, into map[string]any) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // the parser indexes into what it has read
-			err = &Error{doing: "reading the values", reason: InvalidValues, problem: "the expression makes the parser fail: correct it"}
+			err = &Error{operation: "reading the values", reason: InvalidValues, problem: "the expression makes the parser fail: correct it"}
 		}
 	}()
-	if len(expression) > maxExpression || largeIndex.MatchString(strings.ReplaceAll(expression, `\`, "")) {
-		return &Error{doing: "reading the values", reason: InvalidValues, problem: fmt.Sprintf("it has more than %d bytes or an index of more than %d digits: use a values document", maxExpression, maxIndex)}
+	if len(expression) > maxExpressionBytes || largeIndex.MatchString(strings.ReplaceAll(expression, `\`, "")) {
+		return &Error{operation: "reading the values", reason: InvalidValues, problem: fmt.Sprintf("it has more than %d bytes or an index of more than %d digits: use a values document", maxExpressionBytes, maxIndexDigits)}
 	}
 	return strvals.ParseInto(expression, into)
 }
 
 // complete adds what settings want besides the objects of the artefact.
-func (s Settings) complete(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+func (s Settings) addNamespace(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	if !s.CreateNamespace || s.Namespace == "" || s.Namespace == "default" {
 		return objects
 	}
