@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
@@ -51,7 +52,7 @@ type Module struct {
 	// Template is the ModuleTemplate as YAML.
 	Template []byte
 	// Findings of the build that are no errors.
-	Findings []Finding
+	Findings []content.Finding
 
 	fromURL       bool
 	manifestFile  string // its name in the archive
@@ -65,7 +66,7 @@ type Module struct {
 func Build(ctx context.Context, s Source) (*Module, error) {
 	text, err := os.ReadFile(s.File)
 	if err != nil {
-		return nil, Problems{{Error, s.File, fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", cause(err))}}
+		return nil, Problems{content.NewFinding(content.Error, s.File, fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", cause(err)))}
 	}
 	c, findings, err := ParseConfig(s.File, text)
 	if err != nil {
@@ -78,7 +79,7 @@ func Build(ctx context.Context, s Source) (*Module, error) {
 	if err := m.readDefaultCR(ctx); err != nil {
 		return nil, err
 	}
-	images, more := imagesOf(m.Objects)
+	images, more := content.ImagesOf(m.Objects)
 	m.Images, m.Findings = images, append(m.Findings, more...)
 	if err := problemsOf(m.Findings); err != nil {
 		return nil, err
@@ -112,7 +113,9 @@ func (m *Module) Archive() registry.Archive {
 // readManifest reads the manifest, and renders it if it is a chart or a Kustomize directory.
 func (m *Module) readManifest(ctx context.Context) error {
 	c := m.Config
-	problem := func(err error) error { return Problems{{Error, c.Where("manifest"), "manifest: " + cause(err)}} }
+	problem := func(err error) error {
+		return Problems{content.NewFinding(content.Error, c.Where("manifest"), "manifest: "+cause(err))}
+	}
 	m.fromURL = strings.Contains(c.Manifest, "://")
 	m.manifestFile = filepath.Base(c.Manifest)
 	info, err := os.Stat(c.path(c.Manifest))
@@ -157,11 +160,11 @@ func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []by
 		return nil, nil, err
 	}
 	for _, l := range leftOut {
-		m.Findings = append(m.Findings, Finding{Warning, c.Where("manifest"), l})
+		m.Findings = append(m.Findings, content.NewFinding(content.Warning, c.Where("manifest"), l))
 	}
 	if asks := a.CapabilityQueries(settings); len(asks) > 0 {
-		m.Findings = append(m.Findings, Finding{Warning, c.Where("manifest"),
-			fmt.Sprintf("the chart asks about the cluster (%s), which is not known yet: it is rendered for Kubernetes %s", strings.Join(asks, ", "), render.DefaultKubeVersion)})
+		m.Findings = append(m.Findings, content.NewFinding(content.Warning, c.Where("manifest"),
+			fmt.Sprintf("the chart asks about the cluster (%s), which is not known yet: it is rendered for Kubernetes %s", strings.Join(asks, ", "), render.DefaultKubeVersion)))
 	}
 	var text bytes.Buffer
 	for _, o := range objects {
@@ -192,7 +195,9 @@ func (m *Module) readDefaultCR(ctx context.Context) error {
 	if c.DefaultCR == "" {
 		return nil
 	}
-	problem := func(err error) error { return Problems{{Error, c.Where("defaultCR"), "defaultCR: " + cause(err)}} }
+	problem := func(err error) error {
+		return Problems{content.NewFinding(content.Error, c.Where("defaultCR"), "defaultCR: "+cause(err))}
+	}
 	text, err := read(ctx, c, c.DefaultCR)
 	if err != nil {
 		return problem(err)
@@ -272,8 +277,8 @@ func (m *Module) findSource(commit string) {
 	if commit == "" {
 		found, err := commitOf(filepath.Dir(m.Config.file))
 		if err != nil {
-			m.Findings = append(m.Findings, Finding{Warning, m.Config.file,
-				"the module will not say from which commit it is built: " + err.Error() + "; build it in its Git repository, or give --commit"})
+			m.Findings = append(m.Findings, content.NewFinding(content.Warning, m.Config.file,
+				"the module will not say from which commit it is built: "+err.Error()+"; build it in its Git repository, or give --commit"))
 			return
 		}
 		commit = found

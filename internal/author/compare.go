@@ -2,6 +2,7 @@ package author
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -10,13 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
 // compareDefinitions finds changes of definitions that break those who have such custom resources already. A definition that is gone is
 // reported with the objects that are.
-func compareDefinitions(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []Finding {
-	var findings []Finding
-	for _, key := range sortedKeys(before) {
+func compareDefinitions(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
+	var findings []content.Finding
+	for _, key := range slices.Sorted(maps.Keys(before)) {
 		if now := after[key]; now != nil {
 			findings = append(findings, compareDefinition(before[key], now)...)
 		}
@@ -24,14 +26,14 @@ func compareDefinitions(before, after map[string]*apiextensionsv1.CustomResource
 	return findings
 }
 
-func compareDefinition(before, after *apiextensionsv1.CustomResourceDefinition) []Finding {
-	var findings []Finding
+func compareDefinition(before, after *apiextensionsv1.CustomResourceDefinition) []content.Finding {
+	var findings []content.Finding
 	where := "CustomResourceDefinition " + after.Name
-	add := func(l Level, format string, args ...any) {
-		findings = append(findings, Finding{l, where, fmt.Sprintf(format, args...)})
+	add := func(l content.Level, format string, args ...any) {
+		findings = append(findings, content.NewFinding(l, where, fmt.Sprintf(format, args...)))
 	}
 	if before.Spec.Scope != after.Spec.Scope {
-		add(Error, "its scope changes from %s to %s, which an API server refuses", before.Spec.Scope, after.Spec.Scope)
+		add(content.Error, "its scope changes from %s to %s, which an API server refuses", before.Spec.Scope, after.Spec.Scope)
 	}
 	versions := map[string]apiextensionsv1.CustomResourceDefinitionVersion{}
 	for _, v := range after.Spec.Versions {
@@ -41,10 +43,10 @@ func compareDefinition(before, after *apiextensionsv1.CustomResourceDefinition) 
 		v, there := versions[old.Name]
 		switch {
 		case !there && old.Storage:
-			add(Error, "version %s goes, and custom resources are stored in it: an API server refuses that; serve both versions, and drop the old one in a later release", old.Name)
+			add(content.Error, "version %s goes, and custom resources are stored in it: an API server refuses that; serve both versions, and drop the old one in a later release", old.Name)
 			continue
 		case old.Served && (!there || !v.Served):
-			add(Error, "version %s is not served any more: clients that use it fail; announce it, and serve it for some releases more", old.Name)
+			add(content.Error, "version %s is not served any more: clients that use it fail; announce it, and serve it for some releases more", old.Name)
 			continue
 		case !there || old.Schema == nil || v.Schema == nil || old.Schema.OpenAPIV3Schema == nil || v.Schema.OpenAPIV3Schema == nil:
 			continue
@@ -59,22 +61,22 @@ func compareDefinition(before, after *apiextensionsv1.CustomResourceDefinition) 
 // comparison is one of two schemas.
 type comparison struct {
 	where    string
-	findings []Finding
+	findings []content.Finding
 }
 
-func (c *comparison) add(l Level, path, format string, args ...any) {
+func (c *comparison) add(l content.Level, path, format string, args ...any) {
 	if path == "" {
 		path = "."
 	}
-	c.findings = append(c.findings, Finding{l, c.where, path + ": " + fmt.Sprintf(format, args...)})
+	c.findings = append(c.findings, content.NewFinding(l, c.where, path+": "+fmt.Sprintf(format, args...)))
 }
 
 // schemas finds what the new schema refuses or drops that the old one had. What is only in a status is written by the operator, which can
 // follow; so it is a warning at most.
 func (c *comparison) schemas(path string, before, after *apiextensionsv1.JSONSchemaProps) {
-	grave := Error
+	grave := content.Error
 	if path == ".status" || strings.HasPrefix(path, ".status.") {
-		grave = Warning
+		grave = content.Warning
 	}
 	if before.Type != after.Type || before.XIntOrString != after.XIntOrString {
 		c.add(grave, path, "its type changes from %s to %s: stored values do not fit any more", typeOf(before), typeOf(after))
@@ -85,7 +87,7 @@ func (c *comparison) schemas(path string, before, after *apiextensionsv1.JSONSch
 	if !open && before.XPreserveUnknownFields != nil && *before.XPreserveUnknownFields {
 		c.add(grave, path, "unknown fields are not kept any more: what users wrote there is dropped")
 	}
-	for _, name := range sortedKeys(before.Properties) {
+	for _, name := range slices.Sorted(maps.Keys(before.Properties)) {
 		old := before.Properties[name]
 		now, there := after.Properties[name]
 		switch {
@@ -119,7 +121,7 @@ func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
 }
 
 // limits finds values that were allowed and are not any more.
-func (c *comparison) limits(path string, grave Level, before, after *apiextensionsv1.JSONSchemaProps) {
+func (c *comparison) limits(path string, grave content.Level, before, after *apiextensionsv1.JSONSchemaProps) {
 	if len(after.Enum) > 0 {
 		var gone []string
 		for _, old := range before.Enum {
@@ -135,7 +137,7 @@ func (c *comparison) limits(path string, grave Level, before, after *apiextensio
 		}
 	}
 	if after.Pattern != before.Pattern && after.Pattern != "" {
-		c.add(Warning, path, "the pattern changes from %q to %q: do all values fit that were allowed?", before.Pattern, after.Pattern)
+		c.add(content.Warning, path, "the pattern changes from %q to %q: do all values fit that were allowed?", before.Pattern, after.Pattern)
 	}
 	if before.Nullable && !after.Nullable {
 		c.add(grave, path, "it cannot be null any more")
@@ -165,7 +167,7 @@ func (c *comparison) limits(path string, grave Level, before, after *apiextensio
 	}
 	for _, rule := range after.XValidations {
 		if !slices.ContainsFunc(before.XValidations, func(r apiextensionsv1.ValidationRule) bool { return r.Rule == rule.Rule }) {
-			c.add(Warning, path, "there is a new rule, %q: do all custom resources keep it?", rule.Rule)
+			c.add(content.Warning, path, "there is a new rule, %q: do all custom resources keep it?", rule.Rule)
 		}
 	}
 }
@@ -193,13 +195,13 @@ var immutable = map[string][]string{
 }
 
 // compareImmutable finds changes of fields that nobody may change.
-func compareImmutable(before, after *unstructured.Unstructured) []Finding {
+func compareImmutable(before, after *unstructured.Unstructured) []content.Finding {
 	gvk := after.GroupVersionKind()
 	fields := slices.Clone(immutable[gvk.Group+"/"+gvk.Kind])
 	if sealed, _, _ := unstructured.NestedBool(before.Object, "immutable"); sealed && gvk.Group == "" {
 		fields = append(fields, "data", "binaryData", "stringData")
 	}
-	var findings []Finding
+	var findings []content.Finding
 	for _, f := range fields {
 		was, _, _ := unstructured.NestedFieldNoCopy(before.Object, strings.Split(f, ".")...)
 		is, _, _ := unstructured.NestedFieldNoCopy(after.Object, strings.Split(f, ".")...)
@@ -207,10 +209,10 @@ func compareImmutable(before, after *unstructured.Unstructured) []Finding {
 			continue
 		}
 		if after.GetAnnotations()[apply.AnnotationOnImmutable] == "recreate" {
-			findings = append(findings, Finding{Warning, nameOf(after), fmt.Sprintf("%s changes, so the upgrade deletes it and creates it again, as its annotation allows", f)})
+			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(after), fmt.Sprintf("%s changes, so the upgrade deletes it and creates it again, as its annotation allows", f)))
 			continue
 		}
-		findings = append(findings, Finding{Error, nameOf(after), fmt.Sprintf("%s changes, which an API server refuses: give the new one another name, or let it be created again (annotation %s: recreate)", f, apply.AnnotationOnImmutable)})
+		findings = append(findings, content.NewFinding(content.Error, content.NameOf(after), fmt.Sprintf("%s changes, which an API server refuses: give the new one another name, or let it be created again (annotation %s: recreate)", f, apply.AnnotationOnImmutable)))
 	}
 	return findings
 }

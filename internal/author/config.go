@@ -10,36 +10,12 @@ import (
 
 	"github.com/Masterminds/semver/v3"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
-
-// Level says how grave a finding is.
-type Level string
-
-// The levels.
-const (
-	// Error: the module cannot be built, or would do harm.
-	Error Level = "error"
-	// Warning: it is rarely meant so.
-	Warning Level = "warning"
-	// Info: worth knowing before a release.
-	Info Level = "info"
-)
-
-// Finding is something that an author should know.
-type Finding struct {
-	// Level is Error, Warning or Info.
-	Level Level `json:"level"`
-	// Where it is: file:line, or an object; never empty.
-	Where string `json:"where"`
-	// What is so, and what to do.
-	What string `json:"what"`
-}
-
-// String is the finding in one line.
-func (f Finding) String() string { return f.Where + ": " + f.What }
 
 // Problems are the findings that keep a module from being built. As an error it tells all of them, a line each.
-type Problems []Finding
+type Problems []content.Finding
 
 // Error returns all findings, a line each.
 func (p Problems) Error() string {
@@ -51,10 +27,10 @@ func (p Problems) Error() string {
 }
 
 // problemsOf returns the errors among findings, nil if there are none.
-func problemsOf(findings []Finding) error {
+func problemsOf(findings []content.Finding) error {
 	var p Problems
 	for _, f := range findings {
-		if f.Level == Error {
+		if f.Level == content.Error {
 			p = append(p, f)
 		}
 	}
@@ -152,7 +128,7 @@ var idle = map[string]string{
 // reader reads a config and notes what is wrong.
 type reader struct {
 	*Config
-	findings []Finding
+	findings []content.Finding
 }
 
 func (r *reader) fail(line int, format string, args ...any) {
@@ -160,11 +136,11 @@ func (r *reader) fail(line int, format string, args ...any) {
 	if line > 0 {
 		where = fmt.Sprintf("%s:%d", r.file, line)
 	}
-	r.findings = append(r.findings, Finding{Error, where, fmt.Sprintf(format, args...)})
+	r.findings = append(r.findings, content.NewFinding(content.Error, where, fmt.Sprintf(format, args...)))
 }
 
 // ParseConfig reads the text of a config; file is its path. The error is Problems, with all that is wrong.
-func ParseConfig(file string, text []byte) (*Config, []Finding, error) {
+func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
 	r := &reader{Config: &Config{file: file, lines: map[string]int{}, Scan: true}}
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
@@ -182,7 +158,7 @@ func ParseConfig(file string, text []byte) (*Config, []Finding, error) {
 		case known:
 			r.decode(key, value, into)
 		case old:
-			r.findings = append(r.findings, Finding{Warning, fmt.Sprintf("%s:%d", file, line), fmt.Sprintf("%s has no effect: %s", key, why)})
+			r.findings = append(r.findings, content.NewFinding(content.Warning, fmt.Sprintf("%s:%d", file, line), fmt.Sprintf("%s has no effect: %s", key, why)))
 		default:
 			r.unknown(line, key, fields)
 		}

@@ -1,30 +1,28 @@
-// Package author is what the author of a module works with: from a module-config file to a component version, and from one place to
-// another.
+// Package author builds and checks modules for module authors: it turns a module-config file into a component version.
 //
 //	m, err := author.Build(ctx, author.Source{File: "module-config.yaml"})
-//	for _, f := range m.Findings { … }                              // what is wrong, and what should be known
-//	made, err := registry.Pack(m.Archive())                         // the same input gives the same digest
-//	err = author.Save(ctx, "sample.ctf", made)                      // a Common Transport Format archive
-//	findings, err := m.Lint(ctx, previous)                          // against the version before
-//	report, err := author.Trial{…}.Run(ctx)                         // on a cluster: install, upgrade, uninstall
-//	copied, err := author.Copy(ctx, from, to, author.Copying{Images: true})
+//	for _, f := range m.Findings { … }                          // errors and notes about the config and the manifest
+//	made, err := registry.Pack(m.Archive())                     // equal input gives an equal digest
+//	previous, err := author.Load(ctx, place)                    // a released version, from a registry or an archive
+//	findings := m.Lint(previous)                                // checks the module and the upgrade from previous
+//
+// The packages below it: [content] reads what a component version contains, [storage] keeps component versions in
+// archives and registries and copies and signs them, [trial] tries a module on a cluster and previews changes.
 //
 // # How it works
 //
-// A config is read strictly: a key that is not known is an error with its line, and all errors are told at once. The manifest may be a file, a
-// chart or a Kustomize directory; what package render makes of it becomes one file, since that is what every reader of modules can take.
-// Images are found in it as the component descriptor has to name them.
+// The config is parsed strictly: an unknown key is an error with its line, and all errors are returned together. The
+// manifest may be a YAML file, a Helm chart or a Kustomize directory; package render turns each of them into one YAML
+// file, because every client of module artefacts can read that. The images in that file become resources of the
+// component descriptor.
 //
-// A place is an archive or a registry, see [Open]. An archive is asked by the same client as a registry: it answers the client's requests
-// itself, see [Archive.RoundTrip]. So there is one way to read, to verify and to copy. Large blobs of an archive, such as layers of images, are never
-// in memory as a whole.
-//
-// [Copy] brings images along under names that follow from those that they had. Manifests are not rewritten for that: the descriptor names images where
-// they are, and whoever installs puts these names into workloads. What is left is told.
-//
-// [Preview] renders all layers of a version as the manager does, see [Installation], and asks an API server for a dry run.
+// Lint compares the module with the rules for modules, and its CRDs and objects with those of the previous version.
 //
 // # What it does not do
 //
-// It changes nothing in a cluster but for a Trial, builds no images, copies no signatures of images, and follows no component references.
+// It connects to no cluster and to no registry except in Load, builds no images, and follows no component references.
+//
+// [content]: github.com/kyma-fleet/lifecycle-manager/internal/author/content
+// [storage]: github.com/kyma-fleet/lifecycle-manager/internal/author/storage
+// [trial]: github.com/kyma-fleet/lifecycle-manager/internal/author/trial
 package author

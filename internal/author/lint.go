@@ -18,6 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/crds"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
@@ -30,39 +31,39 @@ const (
 
 // Lint looks for what a module should not be released with, by itself and, if previous is not nil, as the upgrade from that version. It
 // asks no cluster. Findings come grave ones first, and else in the order of the artefact.
-func (m *Module) Lint(previous *Module) []Finding {
+func (m *Module) Lint(previous *Module) []content.Finding {
 	all := slices.Clone(m.Findings)
-	for _, check := range []func() []Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects, m.lintSizes, m.lintRights} {
+	for _, check := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects, m.lintSizes, m.lintRights} {
 		all = append(all, check()...)
 	}
 	if previous != nil {
 		all = append(all, m.lintUpgrade(previous)...)
 	}
-	rank := map[Level]int{Error: 0, Warning: 1, Info: 2}
-	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
+	rank := map[content.Level]int{content.Error: 0, content.Warning: 1, content.Info: 2}
+	slices.SortStableFunc(all, func(a, b content.Finding) int { return cmp.Compare(rank[a.Level], rank[b.Level]) })
 	return all
 }
 
 // lintTemplate holds the ModuleTemplate against its definition.
-func (m *Module) lintTemplate() []Finding {
+func (m *Module) lintTemplate() []content.Finding {
 	if m.Template == nil {
 		return nil
 	}
 	where := "ModuleTemplate " + m.Name + ":" + m.Version
 	o := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal(m.Template, &o.Object); err != nil {
-		return []Finding{{Error, where, "it is not YAML: " + err.Error()}}
+		return []content.Finding{content.NewFinding(content.Error, where, "it is not YAML: "+err.Error())}
 	}
 	for _, crd := range crds.All() {
 		if crd.Spec.Names.Kind == v1beta2.KindModuleTemplate {
-			return schemaFindings(crd, o, where, Error)
+			return schemaFindings(crd, o, where, content.Error)
 		}
 	}
 	return nil
 }
 
 // schemaFindings holds an object against the definition of its kind. Fields that it would lose are unknown.
-func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured, where string, unknown Level) []Finding {
+func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured, where string, unknown content.Level) []content.Finding {
 	var schema *apiextensionsv1.JSONSchemaProps
 	for _, v := range crd.Spec.Versions {
 		if v.Name == o.GroupVersionKind().Version && v.Schema != nil {
@@ -70,56 +71,56 @@ func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructur
 		}
 	}
 	if schema == nil {
-		return []Finding{{Error, where, fmt.Sprintf("its definition has no version %q", o.GroupVersionKind().Version)}}
+		return []content.Finding{content.NewFinding(content.Error, where, fmt.Sprintf("its definition has no version %q", o.GroupVersionKind().Version))}
 	}
 	internal := &apiextensions.JSONSchemaProps{}
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(schema, internal, nil); err != nil {
-		return []Finding{{Error, "CustomResourceDefinition " + crd.Name, "its schema cannot be understood: " + err.Error()}}
+		return []content.Finding{content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name, "its schema cannot be understood: "+err.Error())}
 	}
 	validator, _, err := validation.NewSchemaValidator(internal)
 	if err != nil {
-		return []Finding{{Error, "CustomResourceDefinition " + crd.Name, "its schema cannot be understood: " + err.Error()}}
+		return []content.Finding{content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name, "its schema cannot be understood: "+err.Error())}
 	}
-	var findings []Finding
+	var findings []content.Finding
 	for _, problem := range validation.ValidateCustomResource(nil, o.Object, validator) {
-		findings = append(findings, Finding{Error, where, problem.Error()})
+		findings = append(findings, content.NewFinding(content.Error, where, problem.Error()))
 	}
 	structural, err := structuralschema.NewStructural(internal)
 	if err != nil {
-		return append(findings, Finding{Error, "CustomResourceDefinition " + crd.Name, "its schema is not structural, so that no API server takes it: " + err.Error()})
+		return append(findings, content.NewFinding(content.Error, "CustomResourceDefinition "+crd.Name, "its schema is not structural, so that no API server takes it: "+err.Error()))
 	}
 	copied := o.DeepCopy().Object
 	for _, path := range pruning.PruneWithOptions(copied, structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true}) {
-		findings = append(findings, Finding{unknown, where, fmt.Sprintf("field %s is not in the schema of %s: the API server drops it without a word", path, crd.Name)})
+		findings = append(findings, content.NewFinding(unknown, where, fmt.Sprintf("field %s is not in the schema of %s: the API server drops it without a word", path, crd.Name)))
 	}
 	return findings
 }
 
 // lintDefaultCR holds the default custom resource against the definition that the manifest brings.
-func (m *Module) lintDefaultCR() []Finding {
+func (m *Module) lintDefaultCR() []content.Finding {
 	if m.DefaultCR == nil {
-		return []Finding{{Info, m.Name, "there is no default custom resource: the module is ready when its objects are, and users switch it on themselves"}}
+		return []content.Finding{content.NewFinding(content.Info, m.Name, "there is no default custom resource: the module is ready when its objects are, and users switch it on themselves")}
 	}
 	gvk := m.DefaultCR.GroupVersionKind()
-	where := "default custom resource " + nameOf(m.DefaultCR)
+	where := "default custom resource " + content.NameOf(m.DefaultCR)
 	crd := definitionsOf(m.Objects)[gvk.Group+"/"+gvk.Kind]
 	if crd == nil {
-		return []Finding{{Warning, where, fmt.Sprintf("the manifest does not define its kind, %s.%s: who does?", gvk.Kind, gvk.Group)}}
+		return []content.Finding{content.NewFinding(content.Warning, where, fmt.Sprintf("the manifest does not define its kind, %s.%s: who does?", gvk.Kind, gvk.Group))}
 	}
-	findings := schemaFindings(crd, m.DefaultCR, where, Warning)
+	findings := schemaFindings(crd, m.DefaultCR, where, content.Warning)
 	for _, v := range crd.Spec.Versions {
 		if v.Name != gvk.Version {
 			continue
 		}
 		if !v.Served {
-			findings = append(findings, Finding{Error, where, fmt.Sprintf("%s does not serve version %s", crd.Name, v.Name)})
+			findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf("%s does not serve version %s", crd.Name, v.Name)))
 		}
 		if v.Subresources == nil || v.Subresources.Status == nil {
-			findings = append(findings, Finding{Warning, "CustomResourceDefinition " + crd.Name, "it has no subresource status: users could write the state that the operator reports"})
+			findings = append(findings, content.NewFinding(content.Warning, "CustomResourceDefinition "+crd.Name, "it has no subresource status: users could write the state that the operator reports"))
 		}
 		if v.Schema != nil && v.Schema.OpenAPIV3Schema != nil && !hasState(v.Schema.OpenAPIV3Schema) {
-			findings = append(findings, Finding{Warning, "CustomResourceDefinition " + crd.Name,
-				"its status has no field state: without one of Ready, Processing, Warning, Error and Deleting there the module is never Ready, unless the ModuleTemplate has a stateExpression"})
+			findings = append(findings, content.NewFinding(content.Warning, "CustomResourceDefinition "+crd.Name,
+				"its status has no field state: without one of Ready, Processing, Warning, Error and Deleting there the module is never Ready, unless the ModuleTemplate has a stateExpression"))
 		}
 	}
 	return findings
@@ -132,13 +133,13 @@ func hasState(schema *apiextensionsv1.JSONSchemaProps) bool {
 }
 
 // lintManager looks for the workload that the config names, and whether it tells its version.
-func (m *Module) lintManager() []Finding {
+func (m *Module) lintManager() []content.Finding {
 	if m.Config == nil {
 		return nil
 	}
 	w := m.Config.Manager
 	if w == nil {
-		return []Finding{{Warning, m.Config.Where("manager"), "no manager is named: clients cannot tell which version runs"}}
+		return []content.Finding{content.NewFinding(content.Warning, m.Config.Where("manager"), "no manager is named: clients cannot tell which version runs")}
 	}
 	where := m.Config.Where("manager")
 	for _, o := range m.Objects {
@@ -148,16 +149,16 @@ func (m *Module) lintManager() []Finding {
 		}
 		return m.lintVersion(o)
 	}
-	return []Finding{{Error, where, fmt.Sprintf("manager: the manifest has no %s.%s %s: clients would look for it in vain", w.Kind.Kind, w.Group, strings.TrimPrefix(w.Namespace+"/"+w.Name, "/"))}}
+	return []content.Finding{content.NewFinding(content.Error, where, fmt.Sprintf("manager: the manifest has no %s.%s %s: clients would look for it in vain", w.Kind.Kind, w.Group, strings.TrimPrefix(w.Namespace+"/"+w.Name, "/")))}
 }
 
 // lintVersion looks whether a workload says which version it is.
-func (m *Module) lintVersion(o *unstructured.Unstructured) []Finding {
+func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
 	if o.GetLabels()["app.kubernetes.io/version"] == m.Version {
 		return nil
 	}
 	var tags []string
-	for _, c := range containersOf(o) {
+	for _, c := range content.ContainersOf(o) {
 		image, _ := c["image"].(string)
 		image, _, _ = strings.Cut(image, "@")
 		_, tag, _ := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
@@ -166,52 +167,52 @@ func (m *Module) lintVersion(o *unstructured.Unstructured) []Finding {
 		}
 		tags = append(tags, tag)
 	}
-	return []Finding{{Warning, nameOf(o), fmt.Sprintf("it does not say that it is version %s: its images have %s, and it has no label app.kubernetes.io/version", m.Version, strings.Join(tags, ", "))}}
+	return []content.Finding{content.NewFinding(content.Warning, content.NameOf(o), fmt.Sprintf("it does not say that it is version %s: its images have %s, and it has no label app.kubernetes.io/version", m.Version, strings.Join(tags, ", ")))}
 }
 
 // lintObjects looks for objects that are there twice, or that an API server would refuse for their name.
-func (m *Module) lintObjects() []Finding {
-	var findings []Finding
+func (m *Module) lintObjects() []content.Finding {
+	var findings []content.Finding
 	seen := map[string]bool{}
 	for _, o := range m.Objects {
 		key := idOf(o)
 		if seen[key] {
-			findings = append(findings, Finding{Error, nameOf(o), "it is in the manifest twice: only one of them can be"})
+			findings = append(findings, content.NewFinding(content.Error, content.NameOf(o), "it is in the manifest twice: only one of them can be"))
 		}
 		seen[key] = true
 		if o.GetKind() == "Namespace" && (o.GetName() == "default" || strings.HasPrefix(o.GetName(), "kube-")) {
-			findings = append(findings, Finding{Warning, nameOf(o), "this namespace belongs to Kubernetes: leave it out"})
+			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o), "this namespace belongs to Kubernetes: leave it out"))
 		}
 		gvk := o.GroupVersionKind()
 		if m.DefaultCR != nil && key == idOf(m.DefaultCR) {
-			findings = append(findings, Finding{Warning, nameOf(o), fmt.Sprintf("the default custom resource is in the manifest too, which undoes what users change in their %s: take it out", gvk.Kind)})
+			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o), fmt.Sprintf("the default custom resource is in the manifest too, which undoes what users change in their %s: take it out", gvk.Kind)))
 		}
 	}
 	return findings
 }
 
 // lintSizes compares with what readers take.
-func (m *Module) lintSizes() []Finding {
-	var findings []Finding
+func (m *Module) lintSizes() []content.Finding {
+	var findings []content.Finding
 	where := m.Name + ":" + m.Version
 	if len(m.Manifest) > managerLayer-10<<10 {
-		findings = append(findings, Finding{Error, where, fmt.Sprintf("the manifest has %d bytes: the manager reads %d", len(m.Manifest), managerLayer)})
+		findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf("the manifest has %d bytes: the manager reads %d", len(m.Manifest), managerLayer)))
 	}
 	if len(m.Template) > maxObject {
-		findings = append(findings, Finding{Error, where, fmt.Sprintf("the ModuleTemplate has %d bytes: an API server takes about %d", len(m.Template), maxObject)})
+		findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf("the ModuleTemplate has %d bytes: an API server takes about %d", len(m.Template), maxObject)))
 	}
 	if m.Config != nil {
 		made, err := registry.Pack(m.Archive())
 		if err != nil {
-			return append(findings, Finding{Error, where, err.Error()})
+			return append(findings, content.NewFinding(content.Error, where, err.Error()))
 		}
 		if text, err := made.Descriptor(); err == nil && len(text) > managerDescriptor {
-			findings = append(findings, Finding{Error, where, fmt.Sprintf("the component descriptor has %d bytes: the manager reads %d; it names %d images", len(text), managerDescriptor, len(m.Images))})
+			findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf("the component descriptor has %d bytes: the manager reads %d; it names %d images", len(text), managerDescriptor, len(m.Images))))
 		}
 	}
 	for _, o := range m.Objects {
 		if text, err := yamlOf(o); err == nil && len(text) > maxObject {
-			findings = append(findings, Finding{Warning, nameOf(o), fmt.Sprintf("it has %d bytes: an API server takes about %d", len(text), maxObject)})
+			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o), fmt.Sprintf("it has %d bytes: an API server takes about %d", len(text), maxObject)))
 		}
 	}
 	return findings
@@ -224,16 +225,16 @@ func idOf(o *unstructured.Unstructured) string {
 }
 
 // lintUpgrade compares with the version before.
-func (m *Module) lintUpgrade(previous *Module) []Finding {
-	var findings []Finding
+func (m *Module) lintUpgrade(previous *Module) []content.Finding {
+	var findings []content.Finding
 	upgrade := fmt.Sprintf("%s to %s", previous.Version, m.Version)
 	if m.Name != previous.Name {
-		findings = append(findings, Finding{Error, m.Name, fmt.Sprintf("the version before is of another component, %s", previous.Name)})
+		findings = append(findings, content.NewFinding(content.Error, m.Name, fmt.Sprintf("the version before is of another component, %s", previous.Name)))
 	}
 	before, errB := semver.NewVersion(previous.Version)
 	after, errA := semver.NewVersion(m.Version)
 	if errA == nil && errB == nil && !after.GreaterThan(before) {
-		findings = append(findings, Finding{Error, upgrade, "that is no upgrade: a lower version is never installed over a higher one"})
+		findings = append(findings, content.NewFinding(content.Error, upgrade, "that is no upgrade: a lower version is never installed over a higher one"))
 	}
 	now := map[string]*unstructured.Unstructured{}
 	for _, o := range m.Objects {
@@ -251,17 +252,17 @@ func (m *Module) lintUpgrade(previous *Module) []Finding {
 }
 
 // pruned says what becomes of an object that the new version does not have.
-func pruned(o *unstructured.Unstructured) Finding {
-	where := nameOf(o)
+func pruned(o *unstructured.Unstructured) content.Finding {
+	where := content.NameOf(o)
 	switch {
 	case o.GetAnnotations()[apply.AnnotationPrune] == "keep":
-		return Finding{Info, where, "it is not in the new version, and stays: its annotation says so"}
+		return content.NewFinding(content.Info, where, "it is not in the new version, and stays: its annotation says so")
 	case o.GetKind() == "CustomResourceDefinition":
-		return Finding{Error, where, fmt.Sprintf("the upgrade deletes it, and with it every such custom resource of users: keep it, or let it stay in the cluster (annotation %s: keep)", apply.AnnotationPrune)}
+		return content.NewFinding(content.Error, where, fmt.Sprintf("the upgrade deletes it, and with it every such custom resource of users: keep it, or let it stay in the cluster (annotation %s: keep)", apply.AnnotationPrune))
 	case o.GetKind() == "Namespace":
-		return Finding{Warning, where, "the upgrade deletes it, with all that anybody has put there"}
+		return content.NewFinding(content.Warning, where, "the upgrade deletes it, with all that anybody has put there")
 	case o.GetKind() == "PersistentVolumeClaim":
-		return Finding{Warning, where, "the upgrade deletes it, with its data"}
+		return content.NewFinding(content.Warning, where, "the upgrade deletes it, with its data")
 	}
-	return Finding{Info, where, "the upgrade deletes it"}
+	return content.NewFinding(content.Info, where, "the upgrade deletes it")
 }

@@ -4,6 +4,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -64,32 +65,32 @@ func TestLintUpgrade(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		old, new string // replaced in the second version
-		level    Level
+		level    content.Level
 		want     string // "" means no error and no warning
 	}{
 		"Same":            {"an upgrade that changes nothing", "", "", "", ""},
-		"FieldGone":       {"the API server would drop it", "size: {type: integer, maximum: 10}", "", Error, ".spec.size: the field is gone"},
+		"FieldGone":       {"the API server would drop it", "size: {type: integer, maximum: 10}", "", content.Error, ".spec.size: the field is gone"},
 		"FieldNew":        {"nobody has it", "size: {type: integer", "more: {type: string}\n                size: {type: integer", "", ""},
-		"TypeChanges":     {"stored values do not fit", "size: {type: integer, maximum: 10}", "size: {type: string}", Error, ".spec.size: its type changes from integer to string"},
-		"EnumNarrower":    {"stored values do not fit", "enum: [red, green]", "enum: [red]", Error, `.spec.colour: "green" is not allowed any more`},
+		"TypeChanges":     {"stored values do not fit", "size: {type: integer, maximum: 10}", "size: {type: string}", content.Error, ".spec.size: its type changes from integer to string"},
+		"EnumNarrower":    {"stored values do not fit", "enum: [red, green]", "enum: [red]", content.Error, `.spec.colour: "green" is not allowed any more`},
 		"EnumWider":       {"all stored values fit", "enum: [red, green]", "enum: [red, green, blue]", "", ""},
-		"MaximumLower":    {"stored values do not fit", "maximum: 10", "maximum: 9", Error, ".spec.size: maximum is 9 now"},
-		"ItemsShorter":    {"inside of lists, too", "maxLength: 9", "maxLength: 8", Error, ".spec.tags[]: maxLength is 8 now"},
-		"Required":        {"stored objects lack it", "              properties:\n                size", "              required: [size]\n              properties:\n                size", Error, ".spec.size: it is required now"},
+		"MaximumLower":    {"stored values do not fit", "maximum: 10", "maximum: 9", content.Error, ".spec.size: maximum is 9 now"},
+		"ItemsShorter":    {"inside of lists, too", "maxLength: 9", "maxLength: 8", content.Error, ".spec.tags[]: maxLength is 8 now"},
+		"Required":        {"stored objects lack it", "              properties:\n                size", "              required: [size]\n              properties:\n                size", content.Error, ".spec.size: it is required now"},
 		"RequiredDefault": {"the default is filled in", "              properties:\n                size: {type: integer,", "              required: [size]\n              properties:\n                size: {type: integer, default: 1,", "", ""},
-		"StatusGone":      {"the operator writes it", ", seen: {type: string}", "", Warning, ".status.seen: the field is gone"},
-		"Pattern":         {"perhaps", "colour: {type: string,", "colour: {type: string, pattern: '^r',", Warning, ".spec.colour: the pattern changes"},
-		"VersionGone":     {"objects are stored in it", "name: v1\n      served", "name: v2\n      served", Error, "version v1 goes, and custom resources are stored in it"},
-		"VersionUnserved": {"clients use it", "served: true", "served: false", Error, "version v1 is not served any more"},
-		"Scope":           {"it cannot be changed", "scope: Namespaced", "scope: Cluster", Error, "its scope changes from Namespaced to Cluster"},
-		"DefinitionGone":  {"all custom resources would go", definition, "", Error, "the upgrade deletes it, and with it every such custom resource"},
-		"Selector":        {"it cannot be changed", "matchLabels: {app: widget}", "matchLabels: {app: gadget}", Error, "spec.selector changes, which an API server refuses"},
+		"StatusGone":      {"the operator writes it", ", seen: {type: string}", "", content.Warning, ".status.seen: the field is gone"},
+		"Pattern":         {"perhaps", "colour: {type: string,", "colour: {type: string, pattern: '^r',", content.Warning, ".spec.colour: the pattern changes"},
+		"VersionGone":     {"objects are stored in it", "name: v1\n      served", "name: v2\n      served", content.Error, "version v1 goes, and custom resources are stored in it"},
+		"VersionUnserved": {"clients use it", "served: true", "served: false", content.Error, "version v1 is not served any more"},
+		"Scope":           {"it cannot be changed", "scope: Namespaced", "scope: Cluster", content.Error, "its scope changes from Namespaced to Cluster"},
+		"DefinitionGone":  {"all custom resources would go", definition, "", content.Error, "the upgrade deletes it, and with it every such custom resource"},
+		"Selector":        {"it cannot be changed", "matchLabels: {app: widget}", "matchLabels: {app: gadget}", content.Error, "spec.selector changes, which an API server refuses"},
 		"SelectorRecreated": {"the author says so", "metadata: {name: widget, namespace: kyma-system}\nspec:\n  selector: {matchLabels: {app: widget}}",
-			"metadata: {name: widget, namespace: kyma-system, annotations: {operator.kyma-project.io/on-immutable: recreate}}\nspec:\n  selector: {matchLabels: {app: gadget}}", Warning, "deletes it and creates it again"},
-		"Sealed":     {"it says that it never changes", "data: {a: b}", "data: {a: c}", Error, "data changes, which an API server refuses"},
-		"MoreRights": {"who installs it should know", "verbs: [get]", "verbs: [get, delete]", Warning, "the new version asks for more: delete configmaps"},
-		"AllRights":  {"close to everything", "resources: [configmaps], verbs: [get]", "resources: ['*'], verbs: [get]", Warning, "asks for much: get * (all resources)"},
-		"Twice":      {"only one can be", "kind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}\nimmutable: true\ndata: {a: b}", "kind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}\nimmutable: true\ndata: {a: b}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}", Error, "it is in the manifest twice"},
+			"metadata: {name: widget, namespace: kyma-system, annotations: {operator.kyma-project.io/on-immutable: recreate}}\nspec:\n  selector: {matchLabels: {app: gadget}}", content.Warning, "deletes it and creates it again"},
+		"Sealed":     {"it says that it never changes", "data: {a: b}", "data: {a: c}", content.Error, "data changes, which an API server refuses"},
+		"MoreRights": {"who installs it should know", "verbs: [get]", "verbs: [get, delete]", content.Warning, "the new version asks for more: delete configmaps"},
+		"AllRights":  {"close to everything", "resources: [configmaps], verbs: [get]", "resources: ['*'], verbs: [get]", content.Warning, "asks for much: get * (all resources)"},
+		"Twice":      {"only one can be", "kind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}\nimmutable: true\ndata: {a: b}", "kind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}\nimmutable: true\ndata: {a: b}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}", content.Error, "it is in the manifest twice"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -99,9 +100,9 @@ func TestLintUpgrade(t *testing.T) {
 				t.Fatal("the case changes nothing")
 			}
 			found := moduleOf(t, "1.1.0", changed).Lint(moduleOf(t, "1.0.0", text))
-			var grave []Finding
+			var grave []content.Finding
 			for _, f := range found {
-				if f.Level == Error || f.Level == Warning {
+				if f.Level == content.Error || f.Level == content.Warning {
 					grave = append(grave, f)
 				}
 			}
@@ -130,7 +131,7 @@ func TestLintPrune(t *testing.T) {
 	if gone != 3 {
 		t.Errorf("got %v, want three objects that go", found)
 	}
-	if back := moduleOf(t, "1.0.0", definition).Lint(moduleOf(t, "1.1.0", definition)); len(back) == 0 || back[0].Level != Error {
+	if back := moduleOf(t, "1.0.0", definition).Lint(moduleOf(t, "1.1.0", definition)); len(back) == 0 || back[0].Level != content.Error {
 		t.Errorf("got %v, want an error: that is no upgrade", back)
 	}
 }

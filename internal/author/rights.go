@@ -8,6 +8,8 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
 // role is a Role or ClusterRole of a manifest.
@@ -25,7 +27,7 @@ func rolesOf(objects []*unstructured.Unstructured) []role {
 		}
 		var r rbacv1.ClusterRole
 		if runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &r) == nil {
-			roles = append(roles, role{nameOf(o), o.GetKind() == "ClusterRole", r.Rules})
+			roles = append(roles, role{content.NameOf(o), o.GetKind() == "ClusterRole", r.Rules})
 		}
 	}
 	return roles
@@ -56,8 +58,8 @@ func (r role) grants() []grant {
 }
 
 // lintRights tells what a module asks for, and what of that is close to everything.
-func (m *Module) lintRights() []Finding {
-	var findings []Finding
+func (m *Module) lintRights() []content.Finding {
+	var findings []content.Finding
 	for _, r := range rolesOf(m.Objects) {
 		var all, hot []string
 		for _, rule := range r.rules {
@@ -68,9 +70,9 @@ func (m *Module) lintRights() []Finding {
 				hot = append(hot, fmt.Sprintf("%s %s (%s)", g.verb, g.resource, why))
 			}
 		}
-		findings = append(findings, Finding{Info, r.where, "asks for " + shorten(all, "; ")})
+		findings = append(findings, content.NewFinding(content.Info, r.where, "asks for "+content.JoinFirst(all, "; ")))
 		if len(hot) > 0 {
-			findings = append(findings, Finding{Warning, r.where, "asks for much: " + shorten(hot, ", ") + ": name the resources that the operator needs"})
+			findings = append(findings, content.NewFinding(content.Warning, r.where, "asks for much: "+content.JoinFirst(hot, ", ")+": name the resources that the operator needs"))
 		}
 	}
 	for _, o := range m.Objects {
@@ -78,7 +80,7 @@ func (m *Module) lintRights() []Finding {
 			continue
 		}
 		if name, _, _ := unstructured.NestedString(o.Object, "roleRef", "name"); name == "cluster-admin" {
-			findings = append(findings, Finding{Warning, nameOf(o), "gives all rights there are: name what the operator needs in a role of its own"})
+			findings = append(findings, content.NewFinding(content.Warning, content.NameOf(o), "gives all rights there are: name what the operator needs in a role of its own"))
 		}
 	}
 	return findings
@@ -92,9 +94,9 @@ func asks(rule rbacv1.PolicyRule) string {
 			what = append(what, strings.TrimSuffix(resource+"."+group, "."))
 		}
 	}
-	text := strings.Join(rule.Verbs, " ") + ": " + shorten(what, ", ")
+	text := strings.Join(rule.Verbs, " ") + ": " + content.JoinFirst(what, ", ")
 	if len(rule.ResourceNames) > 0 {
-		text += " named " + shorten(rule.ResourceNames, ", ")
+		text += " named " + content.JoinFirst(rule.ResourceNames, ", ")
 	}
 	return text
 }
@@ -120,25 +122,15 @@ func danger(g grant) string {
 	return ""
 }
 
-// shorten lists the first of many.
-func shorten(all []string, between string) string {
-	const most = 12
-	all = slices.Compact(all)
-	if len(all) <= most {
-		return strings.Join(all, between)
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], between), len(all)-most)
-}
-
 // moreRights tells what the new version asks for that the old one did not.
-func moreRights(before, after []*unstructured.Unstructured) []Finding {
+func moreRights(before, after []*unstructured.Unstructured) []content.Finding {
 	had := map[grant]bool{}
 	for _, r := range rolesOf(before) {
 		for _, g := range r.grants() {
 			had[g] = true
 		}
 	}
-	var findings []Finding
+	var findings []content.Finding
 	for _, r := range rolesOf(after) {
 		var more []string
 		for _, g := range r.grants() {
@@ -147,7 +139,7 @@ func moreRights(before, after []*unstructured.Unstructured) []Finding {
 			}
 		}
 		if len(more) > 0 && len(before) > 0 {
-			findings = append(findings, Finding{Warning, r.where, "the new version asks for more: " + shorten(more, ", ")})
+			findings = append(findings, content.NewFinding(content.Warning, r.where, "the new version asks for more: "+content.JoinFirst(more, ", ")))
 		}
 	}
 	return findings

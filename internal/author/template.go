@@ -12,6 +12,7 @@ import (
 	k8syaml "sigs.k8s.io/yaml"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
 // template returns the ModuleTemplate as YAML, with its keys in the order in which people read them.
@@ -127,7 +128,7 @@ func nodeOf(o *unstructured.Unstructured) (*yaml.Node, error) {
 	}
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", nameOf(o), err)
+		return nil, fmt.Errorf("encoding %s: %w", content.NameOf(o), err)
 	}
 	return document.Content[0], nil
 }
@@ -138,7 +139,7 @@ func yamlOf(o *unstructured.Unstructured) ([]byte, error) {
 		data, err = k8syaml.JSONToYAML(data)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("encoding %s: %w", nameOf(o), err)
+		return nil, fmt.Errorf("encoding %s: %w", content.NameOf(o), err)
 	}
 	return data, nil
 }

@@ -1,11 +1,11 @@
 package console
 
 import (
-	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 )
 
 // Changes shows what would become of objects.
-func (p *Page) Changes(changes []author.Change, unchanged int) {
+func (p *Page) Changes(changes []trial.Change, unchanged int) {
 	const most = 20
 	for _, c := range changes {
 		p.Line("%-7s  %s", c.Action, c.Object)

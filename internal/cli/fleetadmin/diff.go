@@ -11,7 +11,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
@@ -53,17 +55,17 @@ klm diff runtime-a sample --channel fast -o json`,
 // comparing is what klm diff is told.
 type comparing struct {
 	runtime, module, to, channel, registry, context string
-	access                                          author.Access
+	access                                          storage.Access
 }
 
 // differences is what klm diff has found.
 type differences struct {
-	Runtime   string          `json:"runtime"`
-	Module    string          `json:"module"`
-	Installed string          `json:"installed,omitempty"`
-	Version   string          `json:"version"`
-	Changes   []author.Change `json:"changes"`
-	Unchanged int             `json:"unchanged"`
+	Runtime   string         `json:"runtime"`
+	Module    string         `json:"module"`
+	Installed string         `json:"installed,omitempty"`
+	Version   string         `json:"version"`
+	Changes   []trial.Change `json:"changes"`
+	Unchanged int            `json:"unchanged"`
 }
 
 func (d differences) Names() []string {
@@ -118,7 +120,7 @@ func diffModule(ctx context.Context, a *console.App, o comparing) error {
 	if there != nil {
 		d.Installed = there.Status.Version
 	}
-	if d.Changes, d.Unchanged, err = author.Preview(ctx, config, i, requestOf(s, k, o.module, i, there)); err != nil {
+	if d.Changes, d.Unchanged, err = trial.Preview(ctx, config, i, requestOf(s, k, o.module, i, there)); err != nil {
 		r, broken := connection.New(config, o.runtime, v1beta2.RuntimeNamespace)
 		if broken != nil {
 			return broken
@@ -153,8 +155,8 @@ func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o comparing) (stri
 }
 
 // requestOf is what the manager would put into the Manifest of a version, besides where it lies.
-func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *author.Installation, there *v1beta2.Manifest) author.Wish {
-	w := author.Wish{Name: client.ObjectKey{Namespace: k.Namespace, Name: v1beta2.ManifestName(k.Name, i.Name, module)}, Installed: there}
+func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content.Installation, there *v1beta2.Manifest) trial.Request {
+	w := trial.Request{Name: client.ObjectKey{Namespace: k.Namespace, Name: v1beta2.ManifestName(k.Name, i.Name, module)}, Installed: there}
 	policy := v1beta2.CreateAndDelete
 	if m := k.Module(module); m != nil && m.CustomResourcePolicy != "" {
 		policy = m.CustomResourcePolicy
@@ -177,7 +179,7 @@ func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *author.
 }
 
 // loadVersion reads a version of the module from its registry.
-func loadVersion(ctx context.Context, s *connection.Catalog, o comparing, there *v1beta2.Manifest, version string) (*author.Installation, error) {
+func loadVersion(ctx context.Context, s *connection.Catalog, o comparing, there *v1beta2.Manifest, version string) (*content.Installation, error) {
 	place, component := o.registry, ""
 	if r := s.Releases[o.module]; r != nil {
 		component = r.Spec.OCMComponentName
@@ -195,7 +197,7 @@ func loadVersion(ctx context.Context, s *connection.Catalog, o comparing, there 
 	case component == "":
 		return nil, console.Fail(console.ExitFailed, "the catalog does not say which component module %s is: its ModuleReleaseMeta should have spec.ocmComponentName", o.module)
 	}
-	p, err := author.Open("oci::"+place+"//"+component+":"+version, o.access, false)
+	p, err := storage.Open("oci::"+place+"//"+component+":"+version, o.access, false)
 	if err != nil {
 		return nil, ocmaccess.Explain(err)
 	}

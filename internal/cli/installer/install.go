@@ -21,7 +21,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/deploy"
-	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/render"
@@ -171,7 +171,7 @@ func serveAs(o, live *unstructured.Unstructured) {
 
 // previewInstall tells what klm install would change.
 func previewInstall(ctx context.Context, a *console.App, in *installer) error {
-	changes, unchanged, err := author.PreviewSet(ctx, in.Config, in.set, in.stale)
+	changes, unchanged, err := trial.PreviewSet(ctx, in.Config, in.set, in.stale)
 	if err != nil {
 		return in.Explain(err, "asking what would change")
 	}
@@ -180,8 +180,8 @@ func previewInstall(ctx context.Context, a *console.App, in *installer) error {
 
 // prospect is what klm install --dry-run has found.
 type prospect struct {
-	Changes   []author.Change `json:"changes"`
-	Unchanged int             `json:"unchanged"`
+	Changes   []trial.Change `json:"changes"`
+	Unchanged int            `json:"unchanged"`
 }
 
 func (w prospect) Names() []string {

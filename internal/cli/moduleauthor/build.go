@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -49,13 +51,13 @@ type building struct {
 
 // built is what klm module build has made.
 type built struct {
-	Name     string           `json:"name"`
-	Version  string           `json:"version"`
-	Digest   string           `json:"digest"`
-	Archive  string           `json:"archive"`
-	Template string           `json:"template"`
-	Images   []string         `json:"images"`
-	Findings []author.Finding `json:"findings,omitempty"`
+	Name     string            `json:"name"`
+	Version  string            `json:"version"`
+	Digest   string            `json:"digest"`
+	Archive  string            `json:"archive"`
+	Template string            `json:"template"`
+	Images   []string          `json:"images"`
+	Findings []content.Finding `json:"findings,omitempty"`
 }
 
 func (b built) Names() []string { return []string{b.Name + ":" + b.Version} }
@@ -81,7 +83,7 @@ func buildModule(ctx context.Context, a *console.App, o building) error {
 	if err != nil {
 		return ocmaccess.Explain(err)
 	}
-	p, err := ocmaccess.Open(a, "ctf::"+o.archive, author.Access{}, true)
+	p, err := ocmaccess.Open(a, "ctf::"+o.archive, storage.Access{}, true)
 	if err != nil {
 		return err
 	}
@@ -105,7 +107,7 @@ func pushCommand(a *console.App) *cobra.Command {
 there with other content is refused. Images are not pushed: klm module mirror copies those that are somewhere.`, `
 klm module push module.ctf registry.example.com/modules
 klm module push module.ctf//kyma-project.io/module/sample:1.0.0 http://127.0.0.1:5000`,
-		console.Arguments("ARCHIVE", "REGISTRY"), func(from, to *author.Place) error {
+		console.Arguments("ARCHIVE", "REGISTRY"), func(from, to *storage.Place) error {
 			switch {
 			case !from.IsArchive():
 				return console.Fail(console.ExitUsage, "%s is no archive: klm module mirror copies between registries", from)
@@ -121,7 +123,7 @@ func pullCommand(a *console.App) *cobra.Command {
 	c, _ := copyCommand(a, "pull REGISTRY//COMPONENT[:VERSION] ARCHIVE", "bring component versions from a registry into an archive",
 		"Without VERSION all versions come, without their images. The archive is made if it is not there.", `
 klm module pull registry.example.com/modules//kyma-project.io/module/sample:1.0.0 sample.tgz`,
-		console.Arguments("REGISTRY//COMPONENT:VERSION", "ARCHIVE"), func(from, to *author.Place) error {
+		console.Arguments("REGISTRY//COMPONENT:VERSION", "ARCHIVE"), func(from, to *storage.Place) error {
 			switch {
 			case from.IsArchive():
 				return console.Fail(console.ExitUsage, "%s is no registry: klm module mirror copies between archives", from)
@@ -142,15 +144,15 @@ into Deployments and StatefulSets; which objects ask for others is told.`, `
 klm module mirror registry.example.com/modules//kyma-project.io/module/sample transfer.tgz
 klm module mirror transfer.tgz registry.inside.example.com/modules
 klm module mirror --images=false module.ctf released.ctf`,
-		console.Arguments("FROM", "TO"), func(_, _ *author.Place) error { return nil })
+		console.Arguments("FROM", "TO"), func(_, _ *storage.Place) error { return nil })
 	c.Flags().BoolVar(&o.Images, "images", true, "copy the images of each version, too")
 	return c
 }
 
 // copyCommand returns a verb that copies from its first argument to its second, if check has nothing against it, and what it is told.
-func copyCommand(a *console.App, use, short, long, example string, args cobra.PositionalArgs, check func(from, to *author.Place) error) (*cobra.Command, *author.Copying) {
+func copyCommand(a *console.App, use, short, long, example string, args cobra.PositionalArgs, check func(from, to *storage.Place) error) (*cobra.Command, *storage.CopyOptions) {
 	var e ocmaccess.Flags
-	o := &author.Copying{Say: func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }}
+	o := &storage.CopyOptions{Progress: func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }}
 	c := a.Command(use, short, long+"\n"+ocmaccess.PlaceHelp, example, args, func(cmd *cobra.Command, args []string) error {
 		access, err := e.Access(a)
 		if err != nil {
@@ -170,7 +172,7 @@ func copyCommand(a *console.App, use, short, long, example string, args cobra.Po
 		if to.Component != "" {
 			return console.Fail(console.ExitUsage, "%q: where it goes has no component: it keeps its name", args[1])
 		}
-		done, err := author.Copy(cmd.Context(), from, to, *o)
+		done, err := storage.Copy(cmd.Context(), from, to, *o)
 		if err != nil && len(done) > 0 {
 			fmt.Fprintf(a.Err, "  done before that: %s\n", strings.Join(copies{to.String(), done}.Names(), ", "))
 		}

@@ -3,12 +3,13 @@ package moduleauthor
 import (
 	"fmt"
 
-	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
 // findingList shows findings.
-type findingList []author.Finding
+type findingList []content.Finding
 
 func (l findingList) Show(p *console.Page) {
 	for _, f := range l {
@@ -17,7 +18,7 @@ func (l findingList) Show(p *console.Page) {
 }
 
 // printFindings shows findings that do not stop a verb, as progress.
-func printFindings(a *console.App, findings []author.Finding) {
+func printFindings(a *console.App, findings []content.Finding) {
 	for _, f := range findings {
 		fmt.Fprintf(a.Err, "  %s: %s\n", f.Level, f)
 	}
@@ -25,8 +26,8 @@ func printFindings(a *console.App, findings []author.Finding) {
 
 // copies is what a verb has brought somewhere.
 type copies struct {
-	To       string          `json:"to"`
-	Versions []author.Copied `json:"versions"`
+	To       string           `json:"to"`
+	Versions []storage.Copied `json:"versions"`
 }
 
 func (c copies) Names() []string {
@@ -66,7 +67,7 @@ func (c copies) Show(p *console.Page) {
 }
 
 // showOldNames tells which objects ask for images by names that lead elsewhere.
-func (copies) showOldNames(p *console.Page, v author.Copied) {
+func (copies) showOldNames(p *console.Page, v storage.Copied) {
 	for i, old := range v.OldNames {
 		if i == 0 {
 			p.Line("  what is installed asks for these by the names of before: let the container runtimes of clusters look for them elsewhere (a registry mirror)")

@@ -7,6 +7,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
 )
@@ -40,10 +42,10 @@ klm module lint --previous registry.example.com/modules//kyma-project.io/module/
 
 // linted is what klm module lint has found.
 type linted struct {
-	Name     string           `json:"name,omitempty"`
-	Version  string           `json:"version,omitempty"`
-	Previous string           `json:"previous,omitempty"`
-	Findings []author.Finding `json:"findings"`
+	Name     string            `json:"name,omitempty"`
+	Version  string            `json:"version,omitempty"`
+	Previous string            `json:"previous,omitempty"`
+	Findings []content.Finding `json:"findings"`
 }
 
 func (l linted) Names() []string {
@@ -54,7 +56,7 @@ func (l linted) Names() []string {
 	return names
 }
 
-func (l linted) count(level author.Level) (n int) {
+func (l linted) count(level content.Level) (n int) {
 	for _, f := range l.Findings {
 		if f.Level == level {
 			n++
@@ -69,10 +71,10 @@ func (l linted) Show(p *console.Page) {
 	if l.Previous != "" {
 		what += " after " + l.Previous
 	}
-	p.Line("%s: %s, %s", what, console.Count(l.count(author.Error), "error"), console.Count(l.count(author.Warning), "warning"))
+	p.Line("%s: %s, %s", what, console.Count(l.count(content.Error), "error"), console.Count(l.count(content.Warning), "warning"))
 }
 
-func lintModule(ctx context.Context, a *console.App, file, previous string, access author.Access) error {
+func lintModule(ctx context.Context, a *console.App, file, previous string, access storage.Access) error {
 	m, err := author.Build(ctx, author.Source{File: file})
 	if err != nil {
 		return ocmaccess.Explain(err)
@@ -84,7 +86,7 @@ func lintModule(ctx context.Context, a *console.App, file, previous string, acce
 		if err != nil {
 			return err
 		}
-		if before, err = p.Load(ctx); err != nil {
+		if before, err = author.Load(ctx, p); err != nil {
 			return ocmaccess.Explain(err)
 		}
 		l.Previous = before.Version
@@ -93,8 +95,8 @@ func lintModule(ctx context.Context, a *console.App, file, previous string, acce
 	if err := a.Print(l); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(l.Findings, func(f author.Finding) bool { return f.Level == author.Error }) {
-		return console.Fail(console.ExitFailed, "%s:%s should not be released as it is: %s", m.Name, m.Version, console.Count(l.count(author.Error), "error"))
+	if slices.ContainsFunc(l.Findings, func(f content.Finding) bool { return f.Level == content.Error }) {
+		return console.Fail(console.ExitFailed, "%s:%s should not be released as it is: %s", m.Name, m.Version, console.Count(l.count(content.Error), "error"))
 	}
 	return nil
 }

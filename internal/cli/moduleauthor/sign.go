@@ -8,7 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -16,7 +16,7 @@ import (
 
 func signCommand(a *console.App) *cobra.Command {
 	var e ocmaccess.Flags
-	var s author.Signing
+	var s storage.SignOptions
 	var key, password string
 	c := a.Command("sign PLACE[//COMPONENT[:VERSION]] --key FILE", "sign component versions where they lie",
 		`An RSA key signs the descriptor (OCM), which covers the digests of all resources and images; for that, registries are asked for the digests of
@@ -60,7 +60,7 @@ klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.
 }
 
 // signed is what was signed.
-type signed []author.Signed
+type signed []storage.Signed
 
 func (s signed) Names() []string {
 	var names []string
@@ -76,12 +76,12 @@ func (s signed) Show(p *console.Page) {
 	}
 }
 
-func signModule(ctx context.Context, a *console.App, reference string, access author.Access, s author.Signing) error {
+func signModule(ctx context.Context, a *console.App, reference string, access storage.Access, s storage.SignOptions) error {
 	p, err := ocmaccess.Open(a, reference, access, false)
 	if err != nil {
 		return err
 	}
-	done, err := author.Sign(ctx, p, s)
+	done, err := storage.Sign(ctx, p, s)
 	if err != nil {
 		return ocmaccess.Explain(err)
 	}
@@ -113,7 +113,7 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 			if err != nil {
 				return err
 			}
-			done, err := author.Verify(cmd.Context(), p, images)
+			done, err := storage.Verify(cmd.Context(), p, images)
 			if err != nil {
 				return ocmaccess.Explain(err)
 			}
@@ -169,7 +169,7 @@ func trustOf(a *console.App, keys []string, policy string) (*registry.Trust, err
 }
 
 // verified is what was checked.
-type verified []author.Verified
+type verified []storage.Verified
 
 func (v verified) Names() []string {
 	var names []string

@@ -20,6 +20,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
@@ -62,14 +64,14 @@ type trying struct {
 	file, previous, playground string
 	images                     []string
 	timeout                    time.Duration
-	access                     author.Access
+	access                     storage.Access
 }
 
 // tried is what a trial came to.
 type tried struct {
-	Name    string        `json:"name"`
-	Version string        `json:"version"`
-	Steps   []author.Step `json:"steps"`
+	Name    string       `json:"name"`
+	Version string       `json:"version"`
+	Steps   []trial.Step `json:"steps"`
 }
 
 func (t tried) Names() []string { return []string{t.Name + ":" + t.Version} }
@@ -86,13 +88,13 @@ func testModule(ctx context.Context, a *console.App, o trying) (err error) {
 	if err != nil {
 		return ocmaccess.Explain(err)
 	}
-	t := author.Trial{Module: m, Timeout: o.timeout, Say: func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }}
+	t := trial.Trial{Module: m, Timeout: o.timeout, Progress: func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }}
 	if o.previous != "" {
 		p, err := ocmaccess.Open(a, o.previous, o.access, false)
 		if err != nil {
 			return err
 		}
-		if t.Previous, err = p.Load(ctx); err != nil {
+		if t.Previous, err = author.Load(ctx, p); err != nil {
 			return ocmaccess.Explain(err)
 		}
 	}
@@ -137,7 +139,7 @@ func otherCluster(ctx context.Context, a *console.App) (*rest.Config, error) {
 }
 
 // startCluster starts a cluster with the playground and connects the trial to it. stop takes it away.
-func startCluster(ctx context.Context, a *console.App, o trying, t *author.Trial) (stop func(), err error) {
+func startCluster(ctx context.Context, a *console.App, o trying, t *trial.Trial) (stop func(), err error) {
 	program, err := findPlayground(o.playground)
 	if err != nil {
 		return nil, err
@@ -197,7 +199,7 @@ func startCluster(ctx context.Context, a *console.App, o trying, t *author.Trial
 }
 
 // playedBy are the flags of the playground for an --image: one for each repository of the versions that are tried, which it wants to be named whole.
-func playedBy(image string, t *author.Trial) []string {
+func playedBy(image string, t *trial.Trial) []string {
 	repository, program, _ := strings.Cut(image, "=")
 	names := map[string]bool{repository: true}
 	for _, m := range []*author.Module{t.Module, t.Previous} {

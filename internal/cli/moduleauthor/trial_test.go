@@ -6,11 +6,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 )
 
 // TestPlayedBy: a program plays an image in every repository in which the versions have it.
 func TestPlayedBy(t *testing.T) {
-	trial := &author.Trial{
+	trial := &trial.Trial{
 		Module:   &author.Module{Images: []string{"127.0.0.1:5000/team/operator:2.0.0", "example.com/other-operator:1"}},
 		Previous: &author.Module{Images: []string{"example.com/operator@sha256:00"}},
 	}

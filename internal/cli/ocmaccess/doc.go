@@ -10,7 +10,7 @@
 //
 // # How it works
 //
-// [Open] is author.Open, and [Explain] gives the errors of packages author and registry an exit code and says how to
+// [Open] is storage.Open, and [Explain] gives the errors of packages author and registry an exit code and says how to
 // log in.
 //
 // # What it does not do

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
@@ -31,18 +32,18 @@ func (e *Flags) Register(f *pflag.FlagSet) {
 }
 
 // Access returns the logins.
-func (e *Flags) Access(a *console.App) (author.Access, error) {
+func (e *Flags) Access(a *console.App) (storage.Access, error) {
 	switch {
 	case e.username == "" && e.passwordFile == "":
-		return author.Access{}, nil
+		return storage.Access{}, nil
 	case e.username == "" || e.passwordFile == "":
-		return author.Access{}, console.Fail(console.ExitUsage, "--username and --password-file need each other")
+		return storage.Access{}, console.Fail(console.ExitUsage, "--username and --password-file need each other")
 	}
 	password, err := readSecret(a, e.passwordFile)
 	if err != nil {
-		return author.Access{}, err
+		return storage.Access{}, err
 	}
-	return author.Access{Keychain: oneLogin{authn.FromConfig(authn.AuthConfig{Username: e.username, Password: string(password)})}}, nil
+	return storage.Access{Keychain: oneLogin{authn.FromConfig(authn.AuthConfig{Username: e.username, Password: string(password)})}}, nil
 }
 
 // readSecret reads a file with one secret, without the end of its line.
@@ -58,8 +59,8 @@ type oneLogin struct{ authn.Authenticator }
 func (l oneLogin) Resolve(authn.Resource) (authn.Authenticator, error) { return l.Authenticator, nil }
 
 // open finds a place.
-func Open(a *console.App, reference string, access author.Access, create bool) (*author.Place, error) {
-	p, err := author.Open(reference, access, create)
+func Open(a *console.App, reference string, access storage.Access, create bool) (*storage.Place, error) {
+	p, err := storage.Open(reference, access, create)
 	return p, Explain(err)
 }
 
@@ -77,7 +78,7 @@ func Explain(err error) error {
 		}
 		return console.Fail(console.ExitFailed, "%s:\n  %s", console.Count(len(problems), "error"), strings.ReplaceAll(problems.Error(), "\n", "\n  "))
 	}
-	if _, ok := errors.AsType[*author.NotFound](err); ok || errors.Is(err, os.ErrNotExist) {
+	if _, ok := errors.AsType[*storage.NotFound](err); ok || errors.Is(err, os.ErrNotExist) {
 		return console.Fail(console.ExitNotFound, "%v", err)
 	}
 	e, ok := errors.AsType[*registry.Error](err)

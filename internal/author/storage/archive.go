@@ -1,4 +1,4 @@
-package author
+package storage
 
 import (
 	"archive/tar"
@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -20,7 +21,7 @@ import (
 	"sync"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -435,7 +436,7 @@ func (a *Archive) pack(out io.Writer, text []byte) error {
 	if err := put(indexFile, blob{data: text, size: int64(len(text))}); err != nil {
 		return err
 	}
-	for _, digest := range sortedKeys(a.blobs) {
+	for _, digest := range slices.Sorted(maps.Keys(a.blobs)) {
 		if err := put(path.Join(blobFolder, strings.Replace(digest, ":", ".", 1)), a.blobs[digest]); err != nil {
 			return err
 		}
@@ -449,13 +450,4 @@ const maxUSTAR = 8<<30 - 1
 func digestOf(data []byte) string {
 	sum := sha256.Sum256(data)
 	return "sha256:" + hex.EncodeToString(sum[:])
-}
-
-func sortedKeys[V any](m map[string]V) []string {
-	keys := make([]string, 0, len(m))
-	for k := range m {
-		keys = append(keys, k)
-	}
-	slices.Sort(keys)
-	return keys
 }

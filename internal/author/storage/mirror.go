@@ -1,4 +1,4 @@
-package author
+package storage
 
 import (
 	"cmp"
@@ -10,82 +10,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/render"
 )
-
-// CopiedImage is an image that a component version names, and that was brought along.
-type CopiedImage struct {
-	// Resource of the component that it is.
-	Resource string `json:"resource"`
-	// Image is the reference by which the descriptor named it.
-	Image string `json:"image"`
-	// At is where it is now. In an archive that is a repository of the archive.
-	At string `json:"at"`
-	// Digest of its manifest; that of an index covers the images of all platforms.
-	Digest string `json:"digest"`
-	// New tells whether it was not there before.
-	New bool `json:"new"`
-}
-
-// courier brings images from one place to another, by digest, and indexes whole.
-type courier struct {
-	from, to *Place
-	replace  bool
-	say      func(string)
-}
-
-// bring copies all images of a component version.
-func (c courier) bring(ctx context.Context, a *registry.Artifact) ([]CopiedImage, error) {
-	images, err := a.Images()
-	if err != nil {
-		return nil, err
-	}
-	var done []CopiedImage
-	for _, i := range images {
-		copied, err := c.image(ctx, i)
-		if err != nil {
-			return done, fmt.Errorf("copying image %s, resource %s of %s:%s: %w; --images=false leaves images out", i.Reference, i.Resource, a.Name(), a.Version(), err)
-		}
-		done = append(done, copied)
-	}
-	return done, nil
-}
-
-// image copies one image, unless it is there, and looks whether it is there afterwards.
-func (c courier) image(ctx context.Context, i registry.Image) (CopiedImage, error) {
-	l, err := c.from.locate(i)
-	if err != nil {
-		return CopiedImage{}, err
-	}
-	found, err := c.from.findImage(ctx, l)
-	if err != nil {
-		return CopiedImage{}, err
-	}
-	digest := found.Digest.String()
-	target, text, err := c.to.imageAt(l.path, l.tag, digest)
-	if err != nil {
-		return CopiedImage{}, err
-	}
-	done := CopiedImage{Resource: i.Resource, Image: i.Reference, At: text, Digest: digest}
-	options := c.to.client(ctx, target)
-	standing, err := digestAt(target, options)
-	if err != nil || standing == digest {
-		return done, err
-	}
-	if standing != "" && !c.replace {
-		return done, fmt.Errorf("%s is there with other content (%s, this is %s): give --overwrite if nobody needs that", strings.TrimSuffix(text, "@"+digest), standing, digest)
-	}
-	c.say(fmt.Sprintf("copying image %s", i.Reference))
-	if err := writeImage(target, found, options); err != nil {
-		return done, registry.Fault("pushing", target.Name(), err)
-	}
-	if standing, err = digestAt(target, options); err == nil && standing != digest {
-		err = fmt.Errorf("what is at %s after it was written has digest %q, not %s: does somebody else write there?", target, standing, digest)
-	}
-	done.New = true
-	return done, err
-}
 
 // writeImage writes an image or an index: blobs first, and the manifest last.
 func writeImage(target name.Reference, found *remote.Descriptor, options []remote.Option) error {
@@ -250,4 +180,47 @@ func rename(a *registry.Artifact, images []CopiedImage) (*registry.Artifact, err
 			return nil
 		})
 	})
+}
+
+// OldName is an image that an object asks for by a name that nobody replaces.
+type OldName struct {
+	// Object that asks, and the image.
+	Object string `json:"object"`
+	Image  string `json:"image"`
+	// At is where that image was copied to; empty if it is no resource of the component, and was not copied.
+	At string `json:"at,omitempty"`
+}
+
+// oldNames finds images that the manager does not replace when it installs a component version: it does where the descriptor names them elsewhere, in
+// Deployments and StatefulSets.
+func (p *Place) oldNames(ctx context.Context, c Copied) ([]OldName, error) {
+	i, err := content.Load(ctx, p.registry, c.Name, c.Version)
+	if err != nil {
+		return nil, err
+	}
+	at, here := map[string]string{}, map[string]bool{}
+	for _, image := range c.Images {
+		at[image.Image], here[image.At] = image.At, true
+	}
+	unknown := func(context.Context, []string) (render.Capabilities, error) { return render.Capabilities{}, nil }
+	var old []OldName
+	for _, part := range i.Parts {
+		b, err := part.Bundle(ctx, render.Options{Images: i.Images}, unknown)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range b.Objects {
+			object := &unstructured.Unstructured{}
+			if err := object.UnmarshalJSON(o.AppendJSON(nil, o.Namespace, render.Overlay{})); err != nil {
+				return nil, fmt.Errorf("encoding %s: %w", o.Name, err)
+			}
+			images, _ := content.ImagesOf([]*unstructured.Unstructured{object})
+			for _, image := range images {
+				if !here[image] {
+					old = append(old, OldName{content.NameOf(object), image, at[image]})
+				}
+			}
+		}
+	}
+	return old, nil
 }

@@ -1,4 +1,4 @@
-package author
+package storage_test
 
 import (
 	"crypto/rand"
@@ -17,11 +17,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
 	fake "github.com/google/go-containerregistry/pkg/registry"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/random"
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/google/go-containerregistry/pkg/v1/validate"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
@@ -62,7 +64,7 @@ const (
 // index pushes an image for two platforms, whose layers are too large for memory, and returns its digest.
 func (g gallery) index(t *testing.T) string {
 	t.Helper()
-	made, err := random.Index(maxInMemory+5, 2, 2)
+	made, err := random.Index(1<<20+5, 2, 2)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -104,15 +106,15 @@ func digestOfImage(t *testing.T, of interface{ Digest() (v1.Hash, error) }) stri
 }
 
 // withImages builds the good module with an image in its Deployment and one in a DaemonSet, into an archive.
-func withImages(t *testing.T, deployment, daemonSet string) *Place {
+func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	t.Helper()
-	config := write(t, good, deployment, "")
-	manifest := strings.ReplaceAll(workload, "IMAGE", deployment) + "---\n" +
-		strings.NewReplacer("Deployment", "DaemonSet", "name: widget", "name: agent", "IMAGE", daemonSet).Replace(workload)
+	config := writeModule(t, okConfig, deployment, "")
+	manifest := strings.ReplaceAll(okWorkload, "IMAGE", deployment) + "---\n" +
+		strings.NewReplacer("Deployment", "DaemonSet", "name: widget", "name: agent", "IMAGE", daemonSet).Replace(okWorkload)
 	if err := os.WriteFile(filepath.Join(filepath.Dir(config), "manifest.yaml"), []byte(manifest), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	m, err := Build(t.Context(), Source{File: config, Commit: "0123"})
+	m, err := author.Build(t.Context(), author.Source{File: config, Commit: "0123"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +122,7 @@ func withImages(t *testing.T, deployment, daemonSet string) *Place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := place(t, filepath.Join(t.TempDir(), "built.ctf"), Access{})
+	p := place(t, filepath.Join(t.TempDir(), "built.ctf"), storage.Access{})
 	if _, err := p.Write(t.Context(), false, made); err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +138,7 @@ func TestMirrorImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Sign(t.Context(), built, Signing{Key: k}); err != nil {
+	if _, err := storage.Sign(t.Context(), built, storage.SignOptions{Key: k}); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
@@ -153,11 +155,11 @@ func TestMirrorImages(t *testing.T) {
 		{"the path of the place is not a part of that of the image", inside + "//example.com/module/widget", filepath.Join(dir, "again.tar"), true, "team/widget:2.0.1@"},
 		{"an archive that has it", inside + "//example.com/module/widget", filepath.Join(dir, "again.tar"), false, "team/widget:2.0.1@"},
 	} {
-		done, err := Copy(t.Context(), place(t, step.from, Access{}), place(t, step.to, Access{}), Copying{Images: true})
+		done, err := storage.Copy(t.Context(), place(t, step.from, storage.Access{}), place(t, step.to, storage.Access{}), storage.CopyOptions{Images: true})
 		if err != nil || len(done) != 1 || len(done[0].Images) != 2 {
 			t.Fatalf("%s: to %s: %+v, %v", step.reason, step.to, done, err)
 		}
-		i := slices.IndexFunc(done[0].Images, func(i CopiedImage) bool { return i.Digest == index })
+		i := slices.IndexFunc(done[0].Images, func(i storage.CopiedImage) bool { return i.Digest == index })
 		if i < 0 || done[0].Images[i].At != step.want+index || done[0].Images[i].New != step.isNew || done[0].New != step.isNew {
 			t.Errorf("%s: to %s: %+v", step.reason, step.to, done[0])
 		}
@@ -177,8 +179,8 @@ func TestMirrorImages(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := place(t, inside+"//example.com/module/widget", Access{Trust: trust})
-	if found, err := Verify(t.Context(), there, true); err != nil || found[0].Kind != registry.KindOCM {
+	there := place(t, inside+"//example.com/module/widget", storage.Access{Trust: trust})
+	if found, err := storage.Verify(t.Context(), there, true); err != nil || found[0].Kind != registry.KindOCM {
 		t.Errorf("verified %+v, %v: the signature does not cover where images are", found, err)
 	}
 	ref, err := name.ParseReference(strings.TrimPrefix(inside, "http://") + "/team/widget:2.0.1")
@@ -210,22 +212,22 @@ func TestHalfOfImages(t *testing.T) {
 	from.index(t)
 	built := withImages(t, from.host+"/"+tagged, from.host+"/"+untagged+"@"+from.image(t))
 	dir := filepath.Join(t.TempDir(), "a.ctf")
-	if _, err := Copy(t.Context(), built, place(t, dir, Access{}), Copying{Images: true}); err != nil {
+	if _, err := storage.Copy(t.Context(), built, place(t, dir, storage.Access{}), storage.CopyOptions{Images: true}); err != nil {
 		t.Fatal(err)
 	}
-	for _, blob := range must(filepath.Glob(filepath.Join(dir, blobFolder, "*"))) {
+	for _, blob := range must(filepath.Glob(filepath.Join(dir, "blobs", "*"))) {
 		away := filepath.Join(t.TempDir(), "away")
 		if err := os.Rename(blob, away); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := OpenArchive(dir); err == nil || !strings.Contains(err.Error(), "it is not complete") {
+		if _, err := storage.OpenArchive(dir); err == nil || !strings.Contains(err.Error(), "it is not complete") {
 			t.Errorf("without %s: got %v", filepath.Base(blob), err)
 		}
 		if err := os.Rename(away, blob); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := OpenArchive(dir); err != nil {
+	if _, err := storage.OpenArchive(dir); err != nil {
 		t.Errorf("whole again: %v", err)
 	}
 }
@@ -253,13 +255,13 @@ func TestMirrorRefused(t *testing.T) {
 				g := gallery{host: strings.TrimPrefix(to, "http://")}
 				g.index(t)
 			}
-			_, err := Copy(t.Context(), withImages(t, c.image, agent), place(t, to, Access{}), Copying{Images: true})
+			_, err := storage.Copy(t.Context(), withImages(t, c.image, agent), place(t, to, storage.Access{}), storage.CopyOptions{Images: true})
 			for _, want := range c.want {
 				if err == nil || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s: got %v, want %q", c.reason, err, want)
 				}
 			}
-			if _, err := place(t, to+"//example.com/module/widget", Access{}).Select(t.Context()); err == nil {
+			if _, err := place(t, to+"//example.com/module/widget", storage.Access{}).Select(t.Context()); err == nil {
 				t.Errorf("%s: the version is there", c.reason)
 			}
 		})
@@ -280,7 +282,7 @@ func TestLoginStaysHome(t *testing.T) {
 	from.index(t)
 	built := withImages(t, from.host+"/team/widget:2.0.1", from.host+"/team/agent@"+from.image(t))
 	asked, to := spy{}, serve(t)
-	if _, err := Copy(t.Context(), place(t, built.String(), Access{Keychain: asked}), place(t, to, Access{Keychain: asked}), Copying{Images: true}); err != nil {
+	if _, err := storage.Copy(t.Context(), place(t, built.String(), storage.Access{Keychain: asked}), place(t, to, storage.Access{Keychain: asked}), storage.CopyOptions{Images: true}); err != nil {
 		t.Fatal(err)
 	}
 	if asked[from.host] || !asked[strings.TrimPrefix(to, "http://")] {
@@ -297,10 +299,10 @@ func TestSignTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := withImages(t, from.host+"/team/widget:2.0.1", from.host+"/team/agent@"+single)
-	if _, err := Sign(t.Context(), p, Signing{Key: k}); err != nil {
+	if _, err := storage.Sign(t.Context(), p, storage.SignOptions{Key: k}); err != nil {
 		t.Fatal(err)
 	}
-	signed, err := place(t, p.String(), Access{}).One(t.Context())
+	signed, err := place(t, p.String(), storage.Access{}).One(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -309,18 +311,18 @@ func TestSignTags(t *testing.T) {
 		t.Errorf("signed %+v, %v, want the digest of the index", found, err)
 	}
 	from.index(t) // the tag moves
-	if _, err := Copy(t.Context(), p, place(t, serve(t), Access{}), Copying{Images: true}); err != nil {
+	if _, err := storage.Copy(t.Context(), p, place(t, serve(t), storage.Access{}), storage.CopyOptions{Images: true}); err != nil {
 		t.Errorf("got %v, want that what was signed is copied", err)
 	}
-	if _, err := Verify(t.Context(), p, false); err != nil {
+	if _, err := storage.Verify(t.Context(), p, false); err != nil {
 		t.Errorf("got %v, want that images are not looked for", err)
 	}
-	if _, err := Verify(t.Context(), p, true); err == nil || !strings.Contains(err.Error(), "somebody has moved the tag") {
+	if _, err := storage.Verify(t.Context(), p, true); err == nil || !strings.Contains(err.Error(), "somebody has moved the tag") {
 		t.Errorf("got %v, want that the tag has moved", err)
 	}
 
 	p = withImages(t, from.host+"/team/gone:1.0.0", from.host+"/team/agent@"+single)
-	_, err = Sign(t.Context(), p, Signing{Key: k})
+	_, err = storage.Sign(t.Context(), p, storage.SignOptions{Key: k})
 	for _, want := range []string{`resource "gone"`, "/team/gone:1.0.0", "not found", "push it before", "--kind cosign"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)

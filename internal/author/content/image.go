@@ -1,4 +1,4 @@
-package author
+package content
 
 import (
 	"fmt"
@@ -18,7 +18,7 @@ var podPaths = map[string][]string{
 }
 
 // containersOf returns the containers of an object that runs pods, first those that initialise.
-func containersOf(o *unstructured.Unstructured) []map[string]any {
+func ContainersOf(o *unstructured.Unstructured) []map[string]any {
 	path, runs := podPaths[o.GetKind()]
 	if group := o.GroupVersionKind().Group; !runs || group != "" && group != "apps" && group != "batch" {
 		return nil
@@ -37,10 +37,10 @@ func containersOf(o *unstructured.Unstructured) []map[string]any {
 
 // imagesOf returns the images of all workloads, sorted, each once: those of containers, and environment variables that are images. What
 // such a variable is, decides its name or its form: one with a path. Others, such as localhost:8080, are no images.
-func imagesOf(objects []*unstructured.Unstructured) (images []string, findings []Finding) {
+func ImagesOf(objects []*unstructured.Unstructured) (images []string, findings []Finding) {
 	for _, o := range objects {
-		for _, c := range containersOf(o) {
-			where := fmt.Sprintf("%s, container %v", nameOf(o), c["name"])
+		for _, c := range ContainersOf(o) {
+			where := fmt.Sprintf("%s, container %v", NameOf(o), c["name"])
 			image, _ := c["image"].(string)
 			if problem := imageProblem(image); problem != "" {
 				findings = append(findings, Finding{Error, where, fmt.Sprintf("image %q: %s", image, problem)})
@@ -126,9 +126,19 @@ func imageProblem(image string) string {
 }
 
 // nameOf names an object for people.
-func nameOf(o *unstructured.Unstructured) string {
+func NameOf(o *unstructured.Unstructured) string {
 	if o.GetNamespace() == "" {
 		return o.GetKind() + " " + o.GetName()
 	}
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
+}
+
+// shorten lists the first of many.
+func JoinFirst(all []string, between string) string {
+	const most = 12
+	all = slices.Compact(all)
+	if len(all) <= most {
+		return strings.Join(all, between)
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], between), len(all)-most)
 }

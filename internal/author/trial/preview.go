@@ -1,10 +1,11 @@
-package author
+package trial
 
 import (
 	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -48,8 +50,8 @@ type FieldChange struct {
 	After  string `json:"after,omitempty"`
 }
 
-// Wish is what the control plane says of an installation besides what the component version holds.
-type Wish struct {
+// Request is what the control plane says of an installation besides what the component version holds.
+type Request struct {
 	// Name of the Manifest.
 	Name client.ObjectKey
 	// Installed is the Manifest that is there; nil if there is none.
@@ -64,7 +66,7 @@ type Wish struct {
 // apply that the manager does, of what it makes of all layers. Nothing is written. The number is that of objects that stay as they are.
 //
 // What exists only after the installation cannot be asked: objects of new kinds and in new namespaces count as created.
-func Preview(ctx context.Context, config *rest.Config, i *Installation, w Wish) (changes []Change, same int, err error) {
+func Preview(ctx context.Context, config *rest.Config, i *content.Installation, w Request) (changes []Change, same int, err error) {
 	p, err := newPreview(config)
 	if err != nil {
 		return nil, 0, err
@@ -77,10 +79,10 @@ func Preview(ctx context.Context, config *rest.Config, i *Installation, w Wish) 
 	if err != nil {
 		return nil, 0, fmt.Errorf("connecting to the runtime: %w", err)
 	}
-	for _, one := range i.parts {
-		bundle, err := one.bundle(ctx, options, cluster.Capabilities)
+	for _, one := range i.Parts {
+		bundle, err := one.Bundle(ctx, options, cluster.Capabilities)
 		if err == nil {
-			err = p.set(ctx, apply.Set{Bundle: bundle, Overlay: overlay, Namespace: one.settings.Namespace, Owner: v1beta2.FieldOwnerApplier})
+			err = p.set(ctx, apply.Set{Bundle: bundle, Overlay: overlay, Namespace: one.Settings.Namespace, Owner: v1beta2.FieldOwnerApplier})
 		}
 		if err != nil {
 			return nil, 0, err
@@ -240,7 +242,7 @@ func recorded(m *v1beta2.Manifest) []apply.Ref {
 }
 
 // options are those with which the manager renders. A script test holds the two together: the preview of what is installed is empty.
-func (p *preview) options(ctx context.Context, i *Installation, w Wish) (render.Options, render.Overlay, error) {
+func (p *preview) options(ctx context.Context, i *content.Installation, w Request) (render.Options, render.Overlay, error) {
 	o := render.Options{
 		Labels:      map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
 		Annotations: map[string]string{v1beta2.AnnotationDisclaimer: v1beta2.Disclaimer},
@@ -271,7 +273,7 @@ func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, e
 	if client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("reading the manager of the module: %w", err)
 	}
-	for _, c := range containersOf(o) {
+	for _, c := range content.ContainersOf(o) {
 		env, _ := c["env"].([]any)
 		for _, e := range env {
 			if variable, _ := e.(map[string]any); variable["name"] == "SKR_IMG_PULL_SECRET" {
@@ -333,7 +335,7 @@ func difference(before, after *unstructured.Unstructured, ignored []string) []Fi
 	}
 	secret := before.GetKind() == "Secret" && before.GroupVersionKind().Group == ""
 	var changes []FieldChange
-	for _, path := range sortedKeys(union(was, is)) {
+	for _, path := range slices.Sorted(maps.Keys(union(was, is))) {
 		if reflect.DeepEqual(was[path], is[path]) || slices.Contains(ignored, path) {
 			continue
 		}

@@ -1,13 +1,15 @@
-package author
+package storage_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
@@ -33,19 +35,19 @@ func TestInstallation(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			p := place(t, serve(t)+"//example.com/module/widget", Access{})
+			p := place(t, serve(t)+"//example.com/module/widget", storage.Access{})
 			layered(t, p, c.rename, object, c.layers)
 			i, err := p.Installation(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for _, part := range i.parts {
-				b, err := part.bundle(t.Context(), render.Options{}, func(context.Context, []string) (render.Capabilities, error) { return render.Capabilities{}, nil })
+			for _, part := range i.Parts {
+				b, err := part.Bundle(t.Context(), render.Options{}, func(context.Context, []string) (render.Capabilities, error) { return render.Capabilities{}, nil })
 				if err != nil {
 					t.Fatal(err)
 				}
-				got = append(got, fmt.Sprintf("%s of %s in %s: %d", part.resource, part.settings.Release, part.settings.Namespace, len(b.Objects)))
+				got = append(got, fmt.Sprintf("%s of %s in %s: %d", part.Resource, part.Settings.Release, part.Settings.Namespace, len(b.Objects)))
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
@@ -55,7 +57,7 @@ func TestInstallation(t *testing.T) {
 }
 
 // layered writes a component version with these layers.
-func layered(t *testing.T, p *Place, rename, manifest string, layers map[string]string) {
+func layered(t *testing.T, p *storage.Place, rename, manifest string, layers map[string]string) {
 	t.Helper()
 	made, err := registry.Pack(registry.Archive{Name: "example.com/module/widget", Version: "2.0.1", RawManifest: []byte(manifest), RepositoryContext: "https://example.com"})
 	if err != nil {
@@ -67,7 +69,7 @@ func layered(t *testing.T, p *Place, rename, manifest string, layers map[string]
 		resources := component["resources"].([]any)
 		resources[0].(map[string]any)["name"] = rename
 		for name, text := range layers {
-			digest := digestOf([]byte(text))
+			digest := fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(text)))
 			blobs[digest] = []byte(text)
 			resources = append(resources, map[string]any{"name": name, "version": "2.0.1", "type": "plainText", "relation": "local",
 				"access": map[string]any{"type": "localBlob", "localReference": digest, "mediaType": "text/plain"}})

@@ -1,4 +1,4 @@
-package author
+package storage_test
 
 import (
 	"context"
@@ -19,13 +19,15 @@ import (
 
 	fake "github.com/google/go-containerregistry/pkg/registry"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
 // pack builds the good module.
 func pack(t *testing.T, home, commit string) *registry.Artifact {
 	t.Helper()
-	m, err := Build(t.Context(), Source{File: write(t, good, "example.com/widget@sha256:"+strings.Repeat("0", 64), ""), Commit: commit, Home: home})
+	m, err := author.Build(t.Context(), author.Source{File: writeModule(t, okConfig, "example.com/widget@sha256:"+strings.Repeat("0", 64), ""), Commit: commit, Home: home})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -36,9 +38,9 @@ func pack(t *testing.T, home, commit string) *registry.Artifact {
 	return a
 }
 
-func place(t *testing.T, reference string, access Access) *Place {
+func place(t *testing.T, reference string, access storage.Access) *storage.Place {
 	t.Helper()
-	p, err := Open(reference, access, true)
+	p, err := storage.Open(reference, access, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,11 +76,11 @@ func TestRound(t *testing.T) {
 		t.Fatal(err)
 	}
 	made := pack(t, "https://example.com", "0123")
-	first := place(t, filepath.Join(dir, "first.ctf"), Access{})
+	first := place(t, filepath.Join(dir, "first.ctf"), storage.Access{})
 	if _, err := first.Write(t.Context(), false, made); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Sign(t.Context(), first, Signing{Key: k}); err != nil {
+	if _, err := storage.Sign(t.Context(), first, storage.SignOptions{Key: k}); err != nil {
 		t.Fatal(err)
 	}
 	at := []string{first.String(), serve(t), filepath.Join(dir, "second.tgz"), serve(t) + "/below", filepath.Join(dir, "third.tar")}
@@ -87,7 +89,7 @@ func TestRound(t *testing.T) {
 		if i%2 == 0 {
 			from += "//example.com/module/widget"
 		}
-		done, err := Copy(t.Context(), place(t, from, Access{}), place(t, at[i], Access{}), Copying{})
+		done, err := storage.Copy(t.Context(), place(t, from, storage.Access{}), place(t, at[i], storage.Access{}), storage.CopyOptions{})
 		if err != nil {
 			t.Fatalf("to %s: %v", at[i], err)
 		}
@@ -100,11 +102,11 @@ func TestRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := Verify(t.Context(), place(t, at[len(at)-1], Access{Trust: trust}), false)
+	found, err := storage.Verify(t.Context(), place(t, at[len(at)-1], storage.Access{Trust: trust}), false)
 	if err != nil || len(found) != 1 || found[0].Kind != registry.KindCosign {
 		t.Errorf("verified %+v, %v", found, err)
 	}
-	m, err := place(t, at[3]+"//example.com/module/widget:2.0.1", Access{}).Load(t.Context())
+	m, err := author.Load(t.Context(), place(t, at[3]+"//example.com/module/widget:2.0.1", storage.Access{}))
 	if err != nil || len(m.Objects) != 1 || len(m.Images) != 1 || m.Template == nil {
 		t.Errorf("loaded %+v, %v", m, err)
 	}
@@ -120,15 +122,15 @@ func TestSignDescriptor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	archive := place(t, filepath.Join(t.TempDir(), "a.ctf"), Access{})
+	archive := place(t, filepath.Join(t.TempDir(), "a.ctf"), storage.Access{})
 	if _, err := archive.Write(t.Context(), false, pack(t, "", "0123")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Sign(t.Context(), archive, Signing{Key: k}); err != nil {
+	if _, err := storage.Sign(t.Context(), archive, storage.SignOptions{Key: k}); err != nil {
 		t.Fatal(err)
 	}
 	to := serve(t)
-	done, err := Copy(t.Context(), archive, place(t, to, Access{}), Copying{})
+	done, err := storage.Copy(t.Context(), archive, place(t, to, storage.Access{}), storage.CopyOptions{})
 	if err != nil || done[0].Was == "" {
 		t.Fatalf("copied %+v, %v: want a repository context added", done, err)
 	}
@@ -136,7 +138,7 @@ func TestSignDescriptor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := Verify(t.Context(), place(t, to+"//example.com/module/widget", Access{Trust: trust}), false)
+	found, err := storage.Verify(t.Context(), place(t, to+"//example.com/module/widget", storage.Access{Trust: trust}), false)
 	if err != nil || found[0].Kind != registry.KindOCM {
 		t.Errorf("verified %+v, %v", found, err)
 	}
@@ -145,23 +147,23 @@ func TestSignDescriptor(t *testing.T) {
 // TestRefused: what cannot be copied, and why.
 func TestRefused(t *testing.T) {
 	to := serve(t)
-	if _, err := place(t, to, Access{}).Write(t.Context(), false, pack(t, "https://a", "0123")); err != nil {
+	if _, err := place(t, to, storage.Access{}).Write(t.Context(), false, pack(t, "https://a", "0123")); err != nil {
 		t.Fatal(err)
 	}
-	_, err := place(t, to, Access{}).Write(t.Context(), false, pack(t, "https://b", "4567"))
+	_, err := place(t, to, storage.Access{}).Write(t.Context(), false, pack(t, "https://b", "4567"))
 	if !registry.IsReason(err, registry.ArtifactExists) {
 		t.Errorf("got %v, want that the version is there with other content", err)
 	}
-	if _, err := place(t, to, Access{}).Write(t.Context(), true, pack(t, "https://b", "4567")); err != nil {
+	if _, err := place(t, to, storage.Access{}).Write(t.Context(), true, pack(t, "https://b", "4567")); err != nil {
 		t.Errorf("got %v, want it replaced", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := place(t, serve(t), Access{}).Write(ctx, false, pack(t, "https://a", "0123")); err == nil {
+	if _, err := place(t, serve(t), storage.Access{}).Write(ctx, false, pack(t, "https://a", "0123")); err == nil {
 		t.Error("a cancelled push succeeds")
 	}
 	for _, reference := range []string{"", "//a", "http://", to + "//"} {
-		if _, err := Open(reference, Access{}, true); err == nil {
+		if _, err := storage.Open(reference, storage.Access{}, true); err == nil {
 			t.Errorf("%q is taken for a place", reference)
 		}
 	}
@@ -176,110 +178,30 @@ func TestDamagedArchive(t *testing.T) {
 	}{
 		"BlobGone":  {"a copy broke off", func(_ string, blobs []string) error { return os.Remove(blobs[0]) }, "it is not complete"},
 		"BlobHalf":  {"a copy broke off", func(_ string, blobs []string) error { return os.Truncate(blobs[0], 3) }, "is damaged"},
-		"IndexGone": {"the index is written last", func(dir string, _ []string) error { return os.Remove(filepath.Join(dir, indexFile)) }, "it has no artifact-index.json"},
-		"IndexHalf": {"a copy broke off", func(dir string, _ []string) error { return os.Truncate(filepath.Join(dir, indexFile), 9) }, "is not JSON"},
+		"IndexGone": {"the index is written last", func(dir string, _ []string) error { return os.Remove(filepath.Join(dir, "artifact-index.json")) }, "it has no artifact-index.json"},
+		"IndexHalf": {"a copy broke off", func(dir string, _ []string) error { return os.Truncate(filepath.Join(dir, "artifact-index.json"), 9) }, "is not JSON"},
 		"Foreign": {"files of others do no harm", func(dir string, _ []string) error {
-			return os.WriteFile(filepath.Join(dir, blobFolder, ".new-1"), nil, 0o600)
+			return os.WriteFile(filepath.Join(dir, "blobs", ".new-1"), nil, 0o600)
 		}, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "a.ctf")
-			if _, err := place(t, dir, Access{}).Write(t.Context(), false, pack(t, "", "0123")); err != nil {
+			if _, err := place(t, dir, storage.Access{}).Write(t.Context(), false, pack(t, "", "0123")); err != nil {
 				t.Fatal(err)
 			}
-			blobs, err := filepath.Glob(filepath.Join(dir, blobFolder, "*"))
+			blobs, err := filepath.Glob(filepath.Join(dir, "blobs", "*"))
 			if err != nil {
 				t.Fatal(err)
 			}
 			if err := c.harm(dir, blobs); err != nil {
 				t.Fatal(err)
 			}
-			_, err = OpenArchive(dir)
+			_, err = storage.OpenArchive(dir)
 			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 				t.Errorf("%s: got %v, want %q", c.reason, err, c.want)
 			}
 		})
-	}
-}
-
-// TestFolders builds from a chart and from a Kustomize directory.
-func TestFolders(t *testing.T) {
-	cases := map[string]struct {
-		files map[string]string
-		want  string
-	}{
-		"Chart": {map[string]string{
-			"Chart.yaml": "apiVersion: v2\nname: widget\nversion: 1.0.0\n", "values.yaml": "tag: 1.2.3\n",
-			"templates/pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: '{{ .Release.Name }}'}\nspec: {containers: [{name: a, image: 'example.com/a:{{ .Values.tag }}'}]}\n",
-		}, "name: widget"},
-		"Kustomize": {map[string]string{
-			"kustomization.yaml": "namePrefix: my-\nresources: [pod.yaml]\n", "pod.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: widget}\nspec: {containers: [{name: a, image: 'example.com/a:1.2.3'}]}\n",
-		}, "name: my-widget"},
-	}
-	for name, c := range cases {
-		t.Run(name, func(t *testing.T) {
-			config := write(t, line("manifest", "manifest: folder"), "x", "")
-			for file, text := range c.files {
-				path := filepath.Join(filepath.Dir(config), "folder", file)
-				if err := os.MkdirAll(filepath.Dir(path), 0o750); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			m, err := Build(t.Context(), Source{File: config, Commit: "0123"})
-			if err != nil || !strings.Contains(string(m.Manifest), c.want) || len(m.Images) != 1 {
-				t.Errorf("built %+v, %v, want %q", m, err, c.want)
-			}
-		})
-	}
-}
-
-// TestInit writes a skeleton that can be built without a finding that matters.
-func TestInit(t *testing.T) {
-	dir := t.TempDir()
-	if _, err := Init(dir, "example.com/module/red-widget", "a/b"); err != nil {
-		t.Fatal(err)
-	}
-	m, err := Build(t.Context(), Source{File: filepath.Join(dir, "module-config.yaml"), Commit: "0123"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, f := range m.Lint(nil) {
-		if f.Level != Info {
-			t.Error(f)
-		}
-	}
-	if _, err := Init(dir, "Widget", ""); err == nil {
-		t.Error("a bad name is taken")
-	}
-}
-
-// BenchmarkBuild builds and packs a module with a manifest of 5 MB.
-func BenchmarkBuild(b *testing.B) {
-	dir := b.TempDir()
-	var text strings.Builder
-	text.WriteString(strings.NewReplacer("IMAGE", "example.com/widget:2.0.1").Replace(workload))
-	for i := 0; text.Len() < 5<<20; i++ {
-		fmt.Fprintf(&text, "---\n%s", strings.ReplaceAll(definition, "widgets", fmt.Sprintf("widgets%d", i)))
-	}
-	if err := os.WriteFile(filepath.Join(dir, "module-config.yaml"), []byte(good), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(dir, "manifest.yaml"), []byte(text.String()), 0o600); err != nil {
-		b.Fatal(err)
-	}
-	b.SetBytes(int64(text.Len()))
-	for b.Loop() {
-		m, err := Build(b.Context(), Source{File: filepath.Join(dir, "module-config.yaml"), Commit: "0123"})
-		if err != nil {
-			b.Fatal(err)
-		}
-		if _, err := registry.Pack(m.Archive()); err != nil {
-			b.Fatal(err)
-		}
 	}
 }
 
@@ -301,18 +223,18 @@ func TestBrokenPush(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	first := pack(t, "https://a", "0123")
-	if _, err := place(t, s.URL, Access{}).Write(t.Context(), false, first); !registry.IsReason(err, registry.RegistryUnauthorized) {
+	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), false, first); !registry.IsReason(err, registry.RegistryUnauthorized) {
 		t.Fatalf("got %v, want the refusal", err)
 	}
 	broken.Store(false)
-	if _, err := place(t, s.URL+"//example.com/module/widget", Access{}).Select(t.Context()); err == nil {
+	if _, err := place(t, s.URL+"//example.com/module/widget", storage.Access{}).Select(t.Context()); err == nil {
 		t.Error("half of a push is seen")
 	}
-	if isNew, err := place(t, s.URL, Access{}).Write(t.Context(), false, first); err != nil || !isNew {
+	if isNew, err := place(t, s.URL, storage.Access{}).Write(t.Context(), false, first); err != nil || !isNew {
 		t.Errorf("going on: %v, %v", isNew, err)
 	}
 	moved.Store(true)
-	if _, err := place(t, s.URL, Access{}).Write(t.Context(), true, pack(t, "https://b", "4567")); !registry.IsReason(err, registry.DigestMismatch) {
+	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), true, pack(t, "https://b", "4567")); !registry.IsReason(err, registry.DigestMismatch) {
 		t.Errorf("got %v, want that the tag was moved", err)
 	}
 }

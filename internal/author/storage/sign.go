@@ -1,4 +1,4 @@
-package author
+package storage
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"crypto/rsa"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
@@ -13,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
-// Signing is how component versions are signed.
-type Signing struct {
+// SignOptions is how component versions are signed.
+type SignOptions struct {
 	// Kind is registry.KindOCM, in the descriptor with an RSA key, or registry.KindCosign, beside the manifest; empty means what suits the key.
 	Kind string
 	// Name of an OCM signature; empty means default.
@@ -34,7 +36,7 @@ type Signed struct {
 
 // Sign signs what the reference of a place names, where it lies. A signature in the descriptor makes another manifest; the tag follows. It covers the
 // digests of images; of those that are named by a tag the archive is asked, if the place is one that has them, or the registry that they name.
-func Sign(ctx context.Context, p *Place, s Signing) ([]Signed, error) {
+func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 	rsaKey, isRSA := s.Key.(*rsa.PrivateKey)
 	switch {
 	case s.Kind == "" && isRSA:
@@ -136,7 +138,7 @@ func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 		if err != nil {
 			return done, err
 		}
-		for _, resource := range sortedKeys(c.Layers) {
+		for _, resource := range slices.Sorted(maps.Keys(c.Layers)) {
 			if _, _, err := p.registry.Fetch(ctx, c.Layers[resource]); err != nil {
 				return done, err
 			}

@@ -1,4 +1,4 @@
-package author
+package trial
 
 import (
 	"context"
@@ -15,6 +15,8 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author"
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -23,13 +25,13 @@ type Trial struct {
 	// Config leads to the cluster. All rights are needed.
 	Config *rest.Config
 	// Module is what is tried; Previous, which may be nil, is installed first and upgraded.
-	Module, Previous *Module
+	Module, Previous *author.Module
 	// Simulated says that no operator runs there, so that nobody reports the state of the default custom resource, which is not waited for then.
 	Simulated bool
 	// Timeout of each step; 0 means 3 minutes.
 	Timeout time.Duration
-	// Say is told of each step when it begins, and what it waits for; nil tells nobody.
-	Say func(text string)
+	// Progress is told of each step when it begins, and what it waits for; nil tells nobody.
+	Progress func(text string)
 
 	cluster *apply.Cluster
 	states  apply.StateEvaluator
@@ -51,8 +53,8 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	if t.Timeout == 0 {
 		t.Timeout = 3 * time.Minute
 	}
-	if t.Say == nil {
-		t.Say = func(string) {}
+	if t.Progress == nil {
+		t.Progress = func(string) {}
 	}
 	var err error
 	if t.cluster, err = apply.New(t.Config, nil, apply.ClusterOptions{}); err != nil {
@@ -72,7 +74,7 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	}
 	var steps []Step
 	step := func(name, result string, run func(context.Context) error) error {
-		t.Say(name)
+		t.Progress(name)
 		bounded, cancel := context.WithTimeout(ctx, t.Timeout)
 		defer cancel()
 		if err := run(bounded); err != nil {
@@ -106,7 +108,7 @@ func (t *Trial) prepare(ctx context.Context) error {
 		}
 		_, err := t.cluster.Get(ctx, apply.Ref{Group: o.GroupVersionKind().Group, Version: o.GroupVersionKind().Version, Kind: o.GetKind(), Name: o.GetName()})
 		if err == nil {
-			return fmt.Errorf("preparing the cluster: it has %s already: use a cluster without the module", nameOf(o))
+			return fmt.Errorf("preparing the cluster: it has %s already: use a cluster without the module", content.NameOf(o))
 		}
 		if reasonOf(err) != apply.ObjectNotFound {
 			return fmt.Errorf("preparing the cluster: %w", err)
@@ -131,7 +133,7 @@ type trialRun struct {
 }
 
 // install applies a version and waits until all is ready.
-func (r *trialRun) install(ctx context.Context, m *Module) error {
+func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 	bundle, err := render.Build(m.Objects, render.Options{})
 	if err != nil {
 		return err
@@ -181,7 +183,7 @@ func (r *trialRun) install(ctx context.Context, m *Module) error {
 }
 
 // create creates the default custom resource, once.
-func (r *trialRun) create(ctx context.Context, m *Module) error {
+func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 	if m.DefaultCR == nil || r.uid != "" {
 		return nil
 	}
@@ -237,7 +239,7 @@ func (r *trialRun) state(ctx context.Context) (string, error) {
 }
 
 // upgrade installs the next version over the first, and looks whether the custom resource of users has stayed.
-func (r *trialRun) upgrade(ctx context.Context, m *Module) error {
+func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	if err := r.install(ctx, m); err != nil {
 		return err
 	}
@@ -291,7 +293,7 @@ func (t *Trial) until(ctx context.Context, look func() (inTheWay string, err err
 		}
 		if inTheWay != said && ctx.Err() == nil {
 			said = inTheWay
-			t.Say("  " + inTheWay)
+			t.Progress("  " + inTheWay)
 		}
 		timer := time.NewTimer(trialPeriod)
 		select {
@@ -365,7 +367,7 @@ func (t *Trial) leftovers(ctx context.Context, before map[string]string) error {
 		return strings.Join(left, ", "), nil
 	})
 	if err != nil && len(left) > 0 {
-		return fmt.Errorf("%d objects are left that were not there before: %s: let the operator remove what it has made, before it removes its finalizer", len(left), shorten(left, ", "))
+		return fmt.Errorf("%d objects are left that were not there before: %s: let the operator remove what it has made, before it removes its finalizer", len(left), content.JoinFirst(left, ", "))
 	}
 	return err
 }
