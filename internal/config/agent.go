@@ -13,11 +13,11 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Agent is the configuration of cmd/runtime-watcher. What the Kyma project's agent reads from the environment is read from there too; a flag
-// goes before.
+// Agent is the configuration of cmd/runtime-watcher. It reads the environment variables of the Kyma project's agent; a flag overrides its
+// variable.
 type Agent struct {
-	// CACert, TLSCert and TLSKey are files with the roots that the listener is verified with, and the agent's own certificate and key. They are read
-	// again when they change. Mandatory. Defaults $CA_CERT, $TLS_CERT, $TLS_KEY.
+	// CACert, TLSCert and TLSKey are files: the root certificates that the listener is verified with, the certificate of the agent, and its
+	// key. They are read again when they change. Mandatory. Defaults $CA_CERT, $TLS_CERT, $TLS_KEY.
 	CACert  string
 	TLSCert string
 	TLSKey  string
@@ -25,28 +25,28 @@ type Agent struct {
 	KCPAddr string
 	// KCPContract is the first segment of the listener's paths, such as v2. Mandatory. Default $KCP_CONTRACT.
 	KCPContract string
-	// WebhookPort serves the admission webhook. Default $WEBHOOK_PORT if that is a port, else 8443.
+	// WebhookPort is the port of the admission webhook. Default $WEBHOOK_PORT if that is a port, else 8443.
 	WebhookPort int
-	// MetricsPort serves metrics and health. Default $METRICS_PORT if that is a port, else 2112.
+	// MetricsPort is the port of metrics and health. Default $METRICS_PORT if that is a port, else 2112.
 	MetricsPort int
-	// BindAddress is the address that both ports are on. Default $POD_IP, else all addresses.
+	// BindAddress is the address of both ports. Default $POD_IP, else all addresses.
 	BindAddress string
-	// PodName is only told in the log. Default $POD_NAME.
+	// PodName is only for the log. Default $POD_NAME.
 	PodName string
 	// Kubeconfig is the file of the runtime that is watched. Default: $KUBECONFIG, else the service account of the pod.
 	Kubeconfig string
-	// Watchlist is namespace/name of the ConfigMap that says what is watched. Default kyma-system/skr-webhook-watches.
+	// Watchlist is namespace/name of the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
 	Watchlist string
-	// MemoryLimitBytes is where the garbage collector begins to work harder; 0 leaves that to $GOMEMLIMIT. Default 24 MiB.
+	// MemoryLimitBytes is the soft memory limit of Go, above which the garbage collector works more; 0 leaves it to $GOMEMLIMIT. Default 24 MiB.
 	MemoryLimitBytes int64
-	// LogLevel is the verbosity: 0 (default) says what happened, 1 also what is tried again.
+	// LogLevel is the verbosity: 0 (default) logs what happened, 1 also what is retried.
 	LogLevel int
-	// Version prints the version and ends.
+	// Version makes the program print its version and exit.
 	Version bool
 }
 
-// NewAgent returns the defaults, of which some are in the environment. A port there that is none is not an error: notes say, for the log, what
-// was taken instead.
+// NewAgent returns the defaults, some of which are from the environment. A variable that should be a port and is not is no error: the
+// default is used, and notes has a text for the log.
 func NewAgent() (a *Agent, notes []string) {
 	a = &Agent{
 		CACert: os.Getenv("CA_CERT"), TLSCert: os.Getenv("TLS_CERT"), TLSKey: os.Getenv("TLS_KEY"),
@@ -60,7 +60,7 @@ func NewAgent() (a *Agent, notes []string) {
 			return n
 		}
 		if text != "" {
-			notes = append(notes, fmt.Sprintf("$%s is %q, which is no port: using %d", variable, text, byDefault))
+			notes = append(notes, fmt.Sprintf("$%s is %q, which is not a port: using %d", variable, text, byDefault))
 		}
 		return byDefault
 	}
@@ -68,30 +68,30 @@ func NewAgent() (a *Agent, notes []string) {
 	return a, notes
 }
 
-// isPort tells whether n is a port as the Kyma project's agent has it: strictly between 1 and 65535.
+// isPort reports whether n is a port that the Kyma project's agent accepts: greater than 1 and less than 65535.
 func isPort(n int) bool { return n > 1 && n < 65535 }
 
 // Register adds a flag for every field.
 func (a *Agent) Register(f *pflag.FlagSet) {
-	f.StringVar(&a.CACert, "ca-cert", a.CACert, "file with the roots that the listener is verified with ($CA_CERT)")
+	f.StringVar(&a.CACert, "ca-cert", a.CACert, "file with the root certificates that the listener is verified with ($CA_CERT)")
 	f.StringVar(&a.TLSCert, "tls-cert", a.TLSCert, "file with the certificate of this agent ($TLS_CERT)")
-	f.StringVar(&a.TLSKey, "tls-key", a.TLSKey, "file with its key ($TLS_KEY)")
+	f.StringVar(&a.TLSKey, "tls-key", a.TLSKey, "file with the key of that certificate ($TLS_KEY)")
 	f.StringVar(&a.KCPAddr, "kcp-addr", a.KCPAddr, "host:port of the listener in the control plane ($KCP_ADDR)")
 	f.StringVar(&a.KCPContract, "kcp-contract", a.KCPContract, "first segment of the listener's paths, such as v2 ($KCP_CONTRACT)")
 	f.IntVar(&a.WebhookPort, "webhook-port", a.WebhookPort, "port of the admission webhook ($WEBHOOK_PORT)")
 	f.IntVar(&a.MetricsPort, "metrics-port", a.MetricsPort, "port of /metrics, /healthz and /readyz ($METRICS_PORT)")
 	f.StringVar(&a.BindAddress, "bind-address", a.BindAddress, "address of both ports; empty: all ($POD_IP)")
 	f.StringVar(&a.PodName, "pod-name", a.PodName, "name of this pod, for the log ($POD_NAME)")
-	f.StringVar(&a.Kubeconfig, "kubeconfig", a.Kubeconfig, "file of the cluster to watch ($KUBECONFIG); empty: the one of this pod")
-	f.StringVar(&a.Watchlist, "watchlist", a.Watchlist, "namespace/name of the ConfigMap that says what is watched")
-	f.Int64Var(&a.MemoryLimitBytes, "memory-limit-bytes", a.MemoryLimitBytes, "where the garbage collector begins to work harder; 0: $GOMEMLIMIT")
-	f.IntVar(&a.LogLevel, "log-level", a.LogLevel, "0: what happened, 1: also what is tried again")
-	f.BoolVar(&a.Version, "version", a.Version, "print the version and end")
+	f.StringVar(&a.Kubeconfig, "kubeconfig", a.Kubeconfig, "kubeconfig of the cluster to watch ($KUBECONFIG); empty: the service account of the pod")
+	f.StringVar(&a.Watchlist, "watchlist", a.Watchlist, "namespace/name of the ConfigMap with the watch list")
+	f.Int64Var(&a.MemoryLimitBytes, "memory-limit-bytes", a.MemoryLimitBytes, "soft memory limit, above which the garbage collector works more; 0: $GOMEMLIMIT")
+	f.IntVar(&a.LogLevel, "log-level", a.LogLevel, "verbosity: 0 what happened, 1 also what is retried")
+	f.BoolVar(&a.Version, "version", a.Version, "print the version and exit")
 }
 
 var contract = regexp.MustCompile(`^[a-z0-9]+$`)
 
-// Validate returns every mistake, each naming its flag and its variable.
+// Validate returns all errors, each with the name of its flag and its variable.
 func (a *Agent) Validate() error {
 	var errs []error
 	check := func(ok bool, flag, format string, args ...any) {
@@ -103,14 +103,14 @@ func (a *Agent) Validate() error {
 		{"ca-cert", "CA_CERT", a.CACert}, {"tls-cert", "TLS_CERT", a.TLSCert}, {"tls-key", "TLS_KEY", a.TLSKey},
 		{"kcp-addr", "KCP_ADDR", a.KCPAddr}, {"kcp-contract", "KCP_CONTRACT", a.KCPContract},
 	} {
-		check(mandatory.value != "", mandatory.flag, "give it, or set $%s", mandatory.variable)
+		check(mandatory.value != "", mandatory.flag, "set this flag or $%s", mandatory.variable)
 	}
 	host, port, err := net.SplitHostPort(cmp.Or(a.KCPAddr, "none:1"))
 	check(err == nil && host != "" && port != "" && !strings.Contains(a.KCPAddr, "/"), "kcp-addr", "%q is not host:port ($KCP_ADDR)", a.KCPAddr)
-	check(a.KCPContract == "" || contract.MatchString(a.KCPContract), "kcp-contract", "%q is not a segment of a path ($KCP_CONTRACT)", a.KCPContract)
-	check(isPort(a.WebhookPort), "webhook-port", "%d is no port", a.WebhookPort)
-	check(isPort(a.MetricsPort), "metrics-port", "%d is no port", a.MetricsPort)
-	check(a.WebhookPort != a.MetricsPort, "metrics-port", "%d is that of the webhook", a.MetricsPort)
+	check(a.KCPContract == "" || contract.MatchString(a.KCPContract), "kcp-contract", "%q is not one segment of a path ($KCP_CONTRACT)", a.KCPContract)
+	check(isPort(a.WebhookPort), "webhook-port", "%d is not a port", a.WebhookPort)
+	check(isPort(a.MetricsPort), "metrics-port", "%d is not a port", a.MetricsPort)
+	check(a.WebhookPort != a.MetricsPort, "metrics-port", "%d is already the port of the webhook", a.MetricsPort)
 	namespace, name, found := strings.Cut(a.Watchlist, "/")
 	check(found && dnsLabel.MatchString(namespace) && dnsName.MatchString(name), "watchlist", "%q is not namespace/name", a.Watchlist)
 	check(a.MemoryLimitBytes >= 0, "memory-limit-bytes", "must not be negative")

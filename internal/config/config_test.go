@@ -22,7 +22,11 @@ func TestEveryFieldHasItsFlag(t *testing.T) {
 		}
 	}
 	count := 0
-	flags.VisitAll(func(*pflag.Flag) { count++ })
+	flags.VisitAll(func(f *pflag.Flag) {
+		if f.Deprecated == "" {
+			count++
+		}
+	})
 	if count != fields.NumField() {
 		t.Errorf("%d flags for %d fields", count, fields.NumField())
 	}
@@ -103,5 +107,46 @@ func TestValidate(t *testing.T) {
 	m = good()
 	if err := m.Validate(); err != nil || m.Namespace != "kcp-system" {
 		t.Errorf("namespace is %q (%v), want kcp-system", m.Namespace, err)
+	}
+}
+
+// TestDeprecatedFlags: a former name of a flag sets the same field, and the program names the new flag.
+func TestDeprecatedFlags(t *testing.T) {
+	cases := map[string]struct {
+		value string
+		field func(*Manager) any
+		want  any
+		name  string
+	}{
+		"max-concurrent-beginnings":       {"7", func(m *Manager) any { return m.MaxNewRuntimes }, 7, "max-new-runtimes"},
+		"max-control-plane-writes-behind": {"7", func(m *Manager) any { return m.MaxControlPlaneWritesWhileUrgent }, 7, "max-control-plane-writes-while-urgent"},
+		"listen-interval":                 {"7h", func(m *Manager) any { return m.WatchedPollInterval }, 7 * time.Hour, "watched-poll-interval"},
+		"heard-audit-interval":            {"7h", func(m *Manager) any { return m.WatchedAuditInterval }, 7 * time.Hour, "watched-audit-interval"},
+	}
+	deprecated := 0
+	for former, c := range cases {
+		t.Run(former, func(t *testing.T) {
+			m, flags, out := NewManager(), pflag.NewFlagSet("manager", pflag.ContinueOnError), &strings.Builder{}
+			flags.SetOutput(out)
+			m.Register(flags)
+			if err := flags.Parse([]string{"--" + former, c.value}); err != nil {
+				t.Fatal(err)
+			}
+			if got := c.field(m); got != c.want {
+				t.Errorf("the field is %v, want %v", got, c.want)
+			}
+			if !strings.Contains(out.String(), "use --"+c.name) || flags.Lookup(c.name) == nil {
+				t.Errorf("the program prints %q, want the name of the new flag", out)
+			}
+			deprecated = 0
+			flags.VisitAll(func(f *pflag.Flag) {
+				if f.Deprecated != "" {
+					deprecated++
+				}
+			})
+		})
+	}
+	if deprecated != len(cases) {
+		t.Errorf("%d deprecated flags, %d of them tested", deprecated, len(cases))
 	}
 }

@@ -1,4 +1,4 @@
 package config
 
-// Version is that of all programs of the project. A release sets it when it is built.
+// Version is the version of all programs of the project. The build of a release sets it.
 var Version = "0.1.0"

@@ -93,7 +93,7 @@ func newBackChannel(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cf
 	b.delivery, err = delivery.New(delivery.Options{
 		Issuer: b.authority, Roots: b.authority.Roots, Image: image(c), Address: c.ListenerAddress,
 		MemoryLimit: c.SkrWebhookMemoryLimits, CPULimit: c.SkrWebhookCPULimits, DNSNames: c.AdditionalDNSNames,
-		PullSecret: c.SKRImagePullSecret, AuditInterval: c.HeardAuditInterval,
+		PullSecret: c.SKRImagePullSecret, AuditInterval: c.WatchedAuditInterval,
 	})
 	return b, err
 }

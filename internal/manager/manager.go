@@ -73,7 +73,7 @@ func New(ctx context.Context, c *config.Manager, cfg *rest.Config) (ctrl.Manager
 		cfg.QPS = -1
 	}
 	urgent := queueing.NewUrgent()
-	cfg.Wrap(queueing.NewWriteLimiter(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesBehind, urgent).Wrap)
+	cfg.Wrap(queueing.NewWriteLimiter(c.MaxControlPlaneWrites, c.MaxControlPlaneWritesWhileUrgent, urgent).Wrap)
 	cfg.Wrap((&outage{log: log.Log.WithName("control-plane")}).wrap)
 	options, err := managerOptions(c)
 	if err != nil {
@@ -210,7 +210,7 @@ func newPool(ctx context.Context, c *config.Manager, mgr ctrl.Manager, cfg *rest
 		Wrap: split.wrap, UserAgent: cfg.UserAgent, Urgent: urgent,
 		Namespace: c.Namespace, Watch: c.WatchMode == config.WatchHub,
 		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency,
-		PollIntervals: runtimes.PollIntervals{Watched: c.ListenInterval, Unwatched: c.PollInterval, Budget: c.PollBudget},
+		PollIntervals: runtimes.PollIntervals{Watched: c.WatchedPollInterval, Unwatched: c.PollInterval, Budget: c.PollBudget},
 	}
 	if back != nil {
 		o.Agents, o.InterestsChanged = true, back.interestsChanged
@@ -280,7 +280,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 		Agents: back.agents(), AuditInterval: c.AuditInterval,
 		Events: newTeller(mgr), Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread,
 		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, LeastWindow: c.MinMaintenanceWindowSize,
-		DeletionDeadline: c.DeletionDeadline, Live: live, Concurrency: c.MaxConcurrentKymaReconciles, Beginnings: c.MaxConcurrentBeginnings, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
+		DeletionDeadline: c.DeletionDeadline, Live: live, Concurrency: c.MaxConcurrentKymaReconciles, MaxNewRuntimes: c.MaxNewRuntimes, RateLimiter: backoff(), RuntimeMetrics: c.RuntimeMetrics,
 		Shards: keeper, Certain: mgr.GetAPIReader(), After: exitAfter(c.ExitAfterStep, "kyma"),
 	})
 	if err != nil {
@@ -290,7 +290,7 @@ func addControllers(ctx context.Context, c *config.Manager, mgr ctrl.Manager, po
 		back.lives = k
 	}
 	m, err := manifest.New(manifest.Options{
-		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, Urgent: urgent, AuditInterval: c.AuditInterval, HeardAuditInterval: c.HeardAuditInterval,
+		Client: mgr.GetClient(), Runtimes: pool, Registry: artefacts, Urgent: urgent, AuditInterval: c.AuditInterval, WatchedAuditInterval: c.WatchedAuditInterval,
 		Secrets: mgr.GetAPIReader(), Events: newTeller(mgr),
 		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck, BundleBytes: int(c.BundleCacheBytes),
 		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: backoff(),

@@ -106,7 +106,7 @@ func (o *options) validate() ([]scenario, error) {
 // shorten makes all brief. What is counted hardly changes. The leader may be late by more than usual, because a small run has to go through on a
 // machine that does other things as well.
 func (o *options) shorten() {
-	o.ManagerArgs = append([]string{"--max-concurrent-beginnings=16", "--leader-election-lease-duration=20s", "--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"}, o.ManagerArgs...)
+	o.ManagerArgs = append([]string{"--max-new-runtimes=16", "--leader-election-lease-duration=20s", "--leader-election-renew-deadline=18s", "--leader-election-retry-period=1s"}, o.ManagerArgs...)
 	o.Idle, o.Edits, o.remember, o.watched = 5*time.Second, min(o.Edits, 10), 3*time.Second, 15*time.Second
 }
 

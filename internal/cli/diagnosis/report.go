@@ -220,7 +220,7 @@ func (f *Facts) RuntimeBlockers() []blocker {
 	case k.Status.ObservedGeneration == k.Generation || k.SkipsReconciliation():
 	case k.Status.State == "":
 		add("NotObserved", time.Time{}, "nobody has looked at the Kyma yet: check that the manager runs; if many runtimes are New (klm status), it waits for its turn, "+
-			"because modules are brought to a few of them at a time (--max-concurrent-beginnings)")
+			"because modules are brought to a few of them at a time (--max-new-runtimes)")
 	default:
 		add("NotObserved", time.Time{}, fmt.Sprintf("nobody has looked at generation %d of the Kyma yet: check that the manager runs", k.Generation))
 	}

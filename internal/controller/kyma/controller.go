@@ -102,8 +102,8 @@ type Options struct {
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 	// Agents say how runtimes get the agents that tell what happens there. The zero value is for runtimes without.
 	Agents Agents
-	// Beginnings is the number of runtimes that get their modules for the first time at the same time, and of those that lose all of them; 0 is no limit.
-	Beginnings int
+	// MaxNewRuntimes is the number of runtimes that get their modules for the first time at the same time, and of those that lose all of them; 0 is no limit.
+	MaxNewRuntimes int
 	// Shards say which runtimes are worked on here. nil: all.
 	Shards *shard.Keeper
 	// Certain reads from the API server. Needed with Shards.
@@ -172,8 +172,8 @@ func New(o Options) (*Reconciler, error) {
 		known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)},
 		reviews: workqueue.NewTypedDelayingQueue[string](),
 	}
-	r.begin = turns{most: o.Beginnings, next: r.Wake}
-	r.end = turns{most: o.Beginnings, next: r.Wake}
+	r.begin = turns{most: o.MaxNewRuntimes, next: r.Wake}
+	r.end = turns{most: o.MaxNewRuntimes, next: r.Wake}
 	r.rollout = turns{most: o.Concurrency / 2, next: r.rollOut}
 	return r, nil
 }

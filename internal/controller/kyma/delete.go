@@ -66,7 +66,7 @@ func (n *run) awaitTurn(ctx context.Context) error {
 		return nil
 	}
 	n.queued = true
-	return loop.Later(turnMissed, "its turn: the modules of other runtimes are removed first (--max-concurrent-beginnings)")
+	return loop.Later(turnMissed, "its turn: the modules of other runtimes are removed first (--max-new-runtimes)")
 }
 
 // deleteModules deletes every Manifest of this Kyma, mandatory ones too, and waits until they are gone.

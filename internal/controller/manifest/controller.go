@@ -78,8 +78,8 @@ type Options struct {
 	BundleBytes int
 	// AuditInterval is how often every object is compared with its desired state. The audits of a fleet are spread over it.
 	AuditInterval time.Duration
-	// HeardAuditInterval is the same for runtimes that report all changes. 0 means AuditInterval.
-	HeardAuditInterval time.Duration
+	// WatchedAuditInterval is the same for runtimes that report all changes. 0 means AuditInterval.
+	WatchedAuditInterval time.Duration
 	// Urgent is the set of runtimes that a person waits for, the same for all controllers. Needed.
 	Urgent *queueing.Urgent
 	// Concurrency is the number of Manifests that are reconciled at the same time.
@@ -284,10 +284,10 @@ func (n *run) connectBy(ctx context.Context, get func(context.Context, string) (
 // auditInterval is the interval of audits for this Manifest. Agents do not report Secrets, so a module with one is audited more often.
 func (n *run) auditInterval() time.Duration {
 	isSecret := func(r v1beta2.Resource) bool { return r.Group == "" && r.Kind == "Secret" }
-	if n.HeardAuditInterval == 0 || !n.Runtimes.IsWatched(n.kyma) || slices.ContainsFunc(n.manifest.Status.Synced, isSecret) {
+	if n.WatchedAuditInterval == 0 || !n.Runtimes.IsWatched(n.kyma) || slices.ContainsFunc(n.manifest.Status.Synced, isSecret) {
 		return n.AuditInterval
 	}
-	return n.HeardAuditInterval
+	return n.WatchedAuditInterval
 }
 
 // scheduleAudit requests the next reconcile, spread over the interval by the name of the Manifest.
