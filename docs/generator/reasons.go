@@ -88,7 +88,7 @@ func writeTable(b *strings.Builder, s section, prefix, column string) {
 				title = "States"
 			}
 			if title == "Others" {
-				title = "Of all kinds"
+				title = "Conditions of all kinds"
 			}
 			fmt.Fprintf(b, "\n## %s\n\n| %s | |\n|---|---|\n", title, column)
 			first = false
