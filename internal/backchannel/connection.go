@@ -15,6 +15,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/clientcert"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
@@ -36,7 +37,7 @@ type conn struct {
 	connLimiter *connLimiter
 	remote      netip.Addr
 	// certificate is the client certificate of the connection, once it was verified.
-	certificate atomic.Pointer[verified]
+	certificate atomic.Pointer[clientcert.Certificate]
 
 	unidentified *list.Element          // guarded by connLimiter.mu; nil once the client is identified
 	owner        atomic.Pointer[record] // written under connLimiter.mu; nil unless it belongs to one runtime
@@ -216,7 +217,7 @@ func (l *Listener) tlsConfig() *tls.Config {
 		ClientAuth:             tls.RequestClientCert,
 		NextProtos:             []string{"http/1.1"},
 		SessionTicketsDisabled: true,
-		VerifyPeerCertificate:  boundChain,
+		VerifyPeerCertificate:  clientcert.LimitChain,
 		GetCertificate:         func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return l.opts.Certificate() },
 	}
 }

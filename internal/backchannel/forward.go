@@ -15,6 +15,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/clientcert"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
@@ -26,6 +27,9 @@ const (
 	maxRouted    = 32
 	// maxResponseBytes limits a response that is read.
 	maxResponseBytes = 4096
+	// headerForwarded carries the instance of a listener that forwards a request to another one, which repeats it in its
+	// response to confirm that it has accepted the forwarded certificate.
+	headerForwarded = "X-Listener-Forwarded"
 )
 
 // relay forwards requests.
@@ -34,7 +38,7 @@ type relay struct {
 	managers *http.Transport // to other managers
 
 	mu    sync.Mutex
-	trust *trust                   // guarded by mu: used for the open connections of leader
+	trust *clientcert.Roots        // guarded by mu: used for the open connections of leader
 	own   *tls.Certificate         // guarded by mu: likewise
 	slots map[string]chan struct{} // guarded by mu; by manager
 }
@@ -73,7 +77,7 @@ func (r *relay) slot(manager string, n int) (free func(), ok bool) {
 }
 
 // renew closes idle connections that were opened with other roots or another certificate than the current ones.
-func (r *relay) renew(t *trust, own *tls.Certificate) {
+func (r *relay) renew(t *clientcert.Roots, own *tls.Certificate) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.trust != t || r.own != own {
@@ -103,7 +107,7 @@ func (l *Listener) dialLeader(ctx context.Context, network, address string) (net
 		name = leaf.DNSNames[0]
 	}
 	dialer := tls.Dialer{Config: &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: l.verifier.current().pool, ServerName: name, NextProtos: []string{"http/1.1"},
+		MinVersion: tls.VersionTLS13, RootCAs: l.verifier.Current().Pool, ServerName: name, NextProtos: []string{"http/1.1"},
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return own, nil },
 	}}
 	return dialer.DialContext(ctx, network, address)
@@ -130,7 +134,7 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 	if err != nil {
 		return unreachable(err)
 	}
-	l.relay.renew(l.verifier.current(), own)
+	l.relay.renew(l.verifier.Current(), own)
 	ctx, cancel := context.WithTimeout(r.Context(), l.opts.Limits.ForwardTimeout)
 	defer cancel()
 	to := url.URL{Scheme: "https", Host: address, Path: r.URL.Path}
@@ -201,7 +205,7 @@ func (l *Listener) passOn(ctx context.Context, transport *http.Transport, to str
 		return response{}, fmt.Errorf("making a request: %w", err)
 	}
 	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set(headerCertificate, formatForwarded(chain))
+	req.Header.Set(clientcert.Header, clientcert.FormatHeader(chain))
 	if instance != "" {
 		req.Header.Set(headerForwarded, instance)
 	}

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/clientcert"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -139,7 +140,7 @@ func TestReplicasRotate(t *testing.T) {
 
 // kymaListener reads requests as the listener library of the Kyma project does.
 func kymaListener(w http.ResponseWriter, r *http.Request) {
-	values := r.Header.Values(headerCertificate)
+	values := r.Header.Values(clientcert.Header)
 	if r.Method != "POST" || r.URL.Path != "/v2/compass-manager/event" || len(values) == 0 || len(values[0]) > 32<<10 {
 		http.Error(w, "refused", http.StatusUnauthorized)
 		return

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/clientcert"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -20,13 +21,13 @@ func FuzzHeader(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	f.Add(formatForwarded([][]byte{der}))
+	f.Add(clientcert.FormatHeader([][]byte{der}))
 	f.Add(`Chain=a;Cert="%41";By=x`)
 	f.Add(`By=x;Hash=1;Subject="CN=\"a\";Cert=b",Cert=-----BEGIN%20`)
 	f.Add(`Cert="%`)
 	f.Add(`;,=;Cert`)
 	f.Fuzz(func(t *testing.T, header string) {
-		c, between, err := parseForwarded(header)
+		c, between, err := clientcert.ParseHeader(header)
 		if err != nil {
 			return
 		}
@@ -34,7 +35,7 @@ func FuzzHeader(f *testing.F) {
 		for _, b := range between {
 			chain = append(chain, b.Raw)
 		}
-		again, more, err := parseForwarded(formatForwarded(chain))
+		again, more, err := clientcert.ParseHeader(clientcert.FormatHeader(chain))
 		if err != nil || !again.Equal(c) || len(more) > len(between) {
 			t.Errorf("read %q, but not what was written of it: %v", header, err)
 		}
@@ -44,7 +45,7 @@ func FuzzHeader(f *testing.F) {
 // FuzzRequest: whatever a runtime posts, there is an answer that fits, and a body is delivered for nobody else.
 func FuzzRequest(f *testing.F) {
 	ca := newRoot(f, "ca")
-	header := formatForwarded(ca.issue(f, wish{name: "a"}).Certificate)
+	header := clientcert.FormatHeader(ca.issue(f, wish{name: "a"}).Certificate)
 	e := &ear{fleet: map[string]Runtime{}, uids: map[string]string{}, events: map[string][]protocol.Event{}}
 	e.add("a")
 	l, err := New(Options{
@@ -61,7 +62,7 @@ func FuzzRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, path string, body []byte) {
 		r := httptest.NewRequest(http.MethodPost, "/", bytes.NewReader(body))
 		r.URL.Path = path
-		r.Header.Set(headerCertificate, header)
+		r.Header.Set(clientcert.Header, header)
 		l.tracker.forget("kyma-a") // rates are not the question
 		w := httptest.NewRecorder()
 		l.serve(w, l.through(r, "192.0.2.1"))

@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/clientcert"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -125,7 +126,7 @@ func TestHandshakes(t *testing.T) {
 	e.add("a")
 	own := ca.issue(t, wish{name: "a"})
 	many := *own
-	for range maxChain {
+	for range clientcert.MaxChain {
 		many.Certificate = append(many.Certificate, ca.Raw)
 	}
 	pool := x509.NewCertPool()
@@ -234,7 +235,7 @@ func TestSlowRuntime(t *testing.T) {
 		o.Limits = Limits{InFlight: 8, PerRuntime: 4}
 	}, ca)
 	e.add("slow", "logMu")
-	header := headerCertificate + ": " + formatForwarded(ca.issue(t, wish{name: "slow"}).Certificate) + "\r\n"
+	header := clientcert.Header + ": " + clientcert.FormatHeader(ca.issue(t, wish{name: "slow"}).Certificate) + "\r\n"
 	half := postHead + header + "Content-Length: 100\r\n\r\n{"
 	var held []net.Conn
 	for range 4 {
@@ -338,27 +339,13 @@ func TestConnections(t *testing.T) {
 	}
 	if c, err := tryDial(e, ca, a); err == nil {
 		_ = c.Close()
-		t.Error("a seventh connection was taken, although none of the others is a unidentified's")
+		t.Error("a seventh connection was taken, although all others belong to a runtime")
 	}
 	for _, c := range clients {
 		c.CloseIdleConnections()
 	}
 	eventually(t, "they are given back", func() bool { return open() == 0 })
 	call(t, clients[0], "POST", e.url(eventPath), recorded)
-}
-
-// TestManyCertificates: what is remembered of certificates is bounded.
-func TestManyCertificates(t *testing.T) {
-	v := verifier{roots: func() []*x509.Certificate { return nil }}
-	known := v.current()
-	for i := range maxVerified + 100 {
-		var key [32]byte
-		copy(key[:], fmt.Sprint(i))
-		known.remember(key, &verified{})
-	}
-	if len(known.known) != maxVerified {
-		t.Errorf("%d certificates are remembered, want %d", len(known.known), maxVerified)
-	}
 }
 
 // BenchmarkHeartbeat: what a heartbeat costs the listener in all, over a connection that is open. The client's share is in it, too.

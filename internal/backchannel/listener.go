@@ -49,6 +49,7 @@ import (
 
 	"github.com/go-logr/logr"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/clientcert"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -148,7 +149,7 @@ type Listener struct {
 	opts          Options
 	forwardedFrom []netip.Prefix
 	instance      string // identifies this process in each response
-	verifier      *verifier
+	verifier      *clientcert.Verifier
 	tracker       *tracker
 	connLimiter   *connLimiter
 	relay         *relay
@@ -172,7 +173,7 @@ func New(o Options) (*Listener, error) {
 	case o.ForwardedAddress != "" && len(o.ForwardedFrom) == 0:
 		return nil, errors.New("making a listener: ForwardedAddress needs ForwardedFrom, the networks of the ingress: all other requests are refused")
 	}
-	l := &Listener{opts: o, instance: rand.Text(), verifier: &verifier{roots: o.Roots}}
+	l := &Listener{opts: o, instance: rand.Text(), verifier: clientcert.NewVerifier(o.Roots)}
 	for _, network := range o.ForwardedFrom {
 		prefix, err := netip.ParsePrefix(network)
 		if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/clientcert"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -316,11 +317,11 @@ func TestIdentityDecides(t *testing.T) {
 	e.add("a", "b")
 	a := client(t, ca, ca.issue(t, wish{name: "a", uid: "uid-a"}))
 	forged := strings.TrimSuffix(recorded, "}") + `,"runtime-id":"b","kyma":"kyma-b","commonName":"b"}`
-	other := formatForwarded(ca.issue(t, wish{name: "b", uid: "uid-b"}).Certificate)
-	if got := call(t, a, "POST", e.url(eventPath), forged, headerCertificate, other); got.status != 200 {
+	other := clientcert.FormatHeader(ca.issue(t, wish{name: "b", uid: "uid-b"}).Certificate)
+	if got := call(t, a, "POST", e.url(eventPath), forged, clientcert.Header, other); got.status != 200 {
 		t.Errorf("got %d %q, want 200: the own certificate counts", got.status, got.body)
 	}
-	if got := call(t, a, "POST", e.url(heartbeatPath), `{"boot":"x"}`, headerCertificate, other, headerForwarded, "x"); got.status != 200 {
+	if got := call(t, a, "POST", e.url(heartbeatPath), `{"boot":"x"}`, clientcert.Header, other, headerForwarded, "x"); got.status != 200 {
 		t.Errorf("got %d %q, want 200: the own certificate counts", got.status, got.body)
 	}
 	if n := len(e.heardEvents("kyma-a")); n != 1 {
@@ -396,7 +397,7 @@ func TestForwardedAddress(t *testing.T) {
 	outside := listen(t, func(o *Options) { o.ForwardedAddress, o.ForwardedFrom = "x", []string{"192.0.2.0/24"} }, ca)
 	behind.add("a", "b")
 	outside.add("a")
-	header := func(c *tls.Certificate) string { return formatForwarded(c.Certificate) }
+	header := func(c *tls.Certificate) string { return clientcert.FormatHeader(c.Certificate) }
 	valid := header(ca.issue(t, wish{name: "a"}))
 	_, cert, _ := strings.Cut(valid, "Cert=")
 	bare := strings.Trim(cert, `"`)
@@ -412,7 +413,7 @@ func TestForwardedAddress(t *testing.T) {
 		"Bare":           {"without quotes", behind, "Cert=" + bare, 200},
 		"FirstOfTwo":     {"the first counts", behind, "Cert=" + bare + ",Cert=nonsense", 200},
 		"SecondElement":  {"an element without certificate is passed over", behind, `By=x;Hash=1,Cert=` + bare, 200},
-		"Chain":          {"what leads to a root", behind, formatForwarded([][]byte{below.Certificate[0], middle.Raw}), 200},
+		"Chain":          {"what leads to a root", behind, clientcert.FormatHeader([][]byte{below.Certificate[0], middle.Raw}), 200},
 		"NoChain":        {"is needed", behind, header(below), 401},
 		"Missing":        {"nobody speaks", behind, "", 401},
 		"NoCert":         {"only a hash", behind, "Hash=00", 401},
@@ -431,7 +432,7 @@ func TestForwardedAddress(t *testing.T) {
 			transport := &http.Transport{}
 			defer transport.CloseIdleConnections()
 			before := len(c.of.heardEvents("kyma-a"))
-			got := call(t, &http.Client{Transport: transport, Timeout: patience}, "POST", c.of.plain+eventPath, recorded, headerCertificate, c.header)
+			got := call(t, &http.Client{Transport: transport, Timeout: patience}, "POST", c.of.plain+eventPath, recorded, clientcert.Header, c.header)
 			if got.status != c.want {
 				t.Errorf("%s: got %d %q, want %d", c.reason, got.status, got.body, c.want)
 			}
@@ -446,7 +447,7 @@ func TestPeers(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Peers = []string{"ingress"} }, ca)
 	e.add("a", "ingress")
-	forA := formatForwarded(ca.issue(t, wish{name: "a", uid: "uid-a"}).Certificate)
+	forA := clientcert.FormatHeader(ca.issue(t, wish{name: "a", uid: "uid-a"}).Certificate)
 	cases := map[string]struct {
 		reason string
 		own    wish
@@ -455,7 +456,7 @@ func TestPeers(t *testing.T) {
 		kyma   string // that gets the event
 	}{
 		"Peer":            {"is accepted", wish{name: "ingress"}, forA, 200, "kyma-a"},
-		"PeerForNobody":   {"but what it says must be genuine", wish{name: "ingress"}, formatForwarded(newRoot(t, "x").issue(t, wish{name: "a"}).Certificate), 401, ""},
+		"PeerForNobody":   {"but what it says must be genuine", wish{name: "ingress"}, clientcert.FormatHeader(newRoot(t, "x").issue(t, wish{name: "a"}).Certificate), 401, ""},
 		"PeerGarbled":     {"and readable", wish{name: "ingress"}, "Cert=x", 401, ""},
 		"PeerItself":      {"speaks for itself without", wish{name: "ingress"}, "", 200, "kyma-ingress"},
 		"RuntimeSoCalled": {"a certificate for a runtime is none of a peer, whatever its name", wish{name: "ingress", uid: "uid-ingress"}, forA, 200, "kyma-ingress"},
@@ -464,7 +465,7 @@ func TestPeers(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			before := len(e.heardEvents(c.kyma))
-			if got := call(t, client(t, ca, ca.issue(t, c.own)), "POST", e.url(eventPath), recorded, headerCertificate, c.header); got.status != c.want {
+			if got := call(t, client(t, ca, ca.issue(t, c.own)), "POST", e.url(eventPath), recorded, clientcert.Header, c.header); got.status != c.want {
 				t.Errorf("%s: got %d %q, want %d", c.reason, got.status, got.body, c.want)
 			}
 			if c.kyma != "" && len(e.heardEvents(c.kyma)) != before+1 {

@@ -214,17 +214,17 @@ func (l *Listener) authorize(r *http.Request) (caller, string, *refusal) {
 	if refused != nil {
 		return from, "", refused
 	}
-	if from.id.CommonName == "" {
+	if from.ID.CommonName == "" {
 		return from, "", &refusal{status: http.StatusBadRequest, reason: "no_name", message: "the client certificate has no common name, which identifies the runtime", closeConn: true}
 	}
-	rt, err := l.opts.Lookup(from.id)
+	rt, err := l.opts.Lookup(from.ID)
 	switch {
 	case err != nil:
 		return from, "", &refusal{status: http.StatusForbidden, reason: "unknown_runtime", detail: err,
-			message: fmt.Sprintf("the client certificate is for %q, which is not a runtime of this control plane (any more)", from.id.CommonName), closeConn: true}
-	case from.issued.Before(rt.NotBefore):
+			message: fmt.Sprintf("the client certificate is for %q, which is not a runtime of this control plane (any more)", from.ID.CommonName), closeConn: true}
+	case from.Issued.Before(rt.NotBefore):
 		return from, "", &refusal{status: http.StatusUnauthorized, reason: "revoked",
-			message: fmt.Sprintf("client certificates of %q that were issued before %s are revoked: get a new one from the control plane", from.id.CommonName, rt.NotBefore.UTC().Format(time.RFC3339)), closeConn: true}
+			message: fmt.Sprintf("client certificates of %q that were issued before %s are revoked: get a new one from the control plane", from.ID.CommonName, rt.NotBefore.UTC().Format(time.RFC3339)), closeConn: true}
 	}
 	return from, rt.Kyma, nil
 }
@@ -282,7 +282,7 @@ func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, fro
 		}
 		metrics.WatcherHeard.WithLabelValues(metrics.HeardHeartbeat).Inc()
 		pace := l.opts.NextHeartbeat().Truncate(time.Second)
-		l.tracker.recordHeartbeat(rec, from.id, h, pace)
+		l.tracker.recordHeartbeat(rec, from.ID, h, pace)
 		if pace > 0 {
 			w.Header().Set(protocol.HeaderNextHeartbeat, strconv.Itoa(int(pace/time.Second)))
 		}

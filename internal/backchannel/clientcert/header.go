@@ -1,4 +1,4 @@
-package backchannel
+package clientcert
 
 import (
 	"bytes"
@@ -12,18 +12,13 @@ import (
 	"strings"
 )
 
-const (
-	// headerCertificate carries the client certificate that an ingress has received.
-	headerCertificate = "X-Forwarded-Client-Cert"
-	// headerForwarded carries the instance of a listener that forwards a request to another one, which repeats it in
-	// its response to confirm that it has accepted the forwarded certificate.
-	headerForwarded = "X-Listener-Forwarded"
-)
+// Header carries the client certificate that an ingress has received.
+const Header = "X-Forwarded-Client-Cert"
 
-// parseForwarded parses the header X-Forwarded-Client-Cert in the format of Envoy: elements separated by commas, each
+// ParseHeader parses the header X-Forwarded-Client-Cert in the format of Envoy: elements separated by commas, each
 // with pairs key=value separated by semicolons; values may be quoted. The first Cert counts; it is a PEM block in URL
 // encoding. Chain contains the intermediate certificates and may repeat the certificate.
-func parseForwarded(header string) (leaf *x509.Certificate, between []*x509.Certificate, err error) {
+func ParseHeader(header string) (leaf *x509.Certificate, between []*x509.Certificate, err error) {
 	if header == "" {
 		return nil, nil, errors.New("it is missing")
 	}
@@ -93,7 +88,7 @@ scan:
 	return strings.TrimSpace(key), strings.Trim(strings.TrimSpace(value), `"`), rest, end || rest == ""
 }
 
-// parseEncoded parses PEM blocks in URL encoding: at least one, at most maxChain.
+// parseEncoded parses PEM blocks in URL encoding: at least one, at most MaxChain.
 func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 	text, err := url.QueryUnescape(encoded)
 	if err != nil {
@@ -108,8 +103,8 @@ func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 		if block.Type != "CERTIFICATE" {
 			return nil, fmt.Errorf("a PEM block is %q, not a certificate", block.Type)
 		}
-		if len(list) == maxChain {
-			return nil, fmt.Errorf("it has more than %d certificates", maxChain)
+		if len(list) == MaxChain {
+			return nil, fmt.Errorf("it has more than %d certificates", MaxChain)
 		}
 		c, err := x509.ParseCertificate(block.Bytes)
 		if err != nil {
@@ -123,8 +118,8 @@ func parseEncoded(encoded string) ([]*x509.Certificate, error) {
 	return list, nil
 }
 
-// formatForwarded formats the header as Envoy does when it replaces the header of its client (SANITIZE_SET).
-func formatForwarded(chain [][]byte) string {
+// FormatHeader formats the header as Envoy does when it replaces the header of its client (SANITIZE_SET).
+func FormatHeader(chain [][]byte) string {
 	var b strings.Builder
 	sum := sha256.Sum256(chain[0])
 	b.WriteString("Hash=" + hex.EncodeToString(sum[:]) + `;Cert="` + encode(chain[:1]) + `"`)

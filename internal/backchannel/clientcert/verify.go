@@ -1,0 +1,243 @@
+// Package clientcert verifies the client certificates by which runtimes identify themselves.
+//
+// # Use
+//
+//	v := clientcert.NewVerifier(roots)
+//	c, err := v.Current().Verify(leaf, intermediates, time.Now())       // a certificate of the connection
+//	c, err := v.Current().VerifyHeader(request.Header.Get(clientcert.Header), time.Now())
+//	err = c.Check(time.Now())                                           // later, on the same connection
+//
+// # How it works
+//
+// The certificates that one set of roots has verified are cached with that set, and the set is replaced as a whole when
+// the roots change. A result therefore never outlives its roots. Validity is checked again for each request.
+//
+// # What it does not do
+//
+// It does not decide which runtime an identity belongs to, nor from whom a header is accepted.
+package clientcert
+
+import (
+	"crypto/sha256"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+const (
+	// maxVerified limits the verified certificates that are cached for one set of roots. One takes about 400 bytes.
+	maxVerified = 16384
+	// MaxChain and maxChainBytes limit the certificates that a client may send.
+	MaxChain      = 8
+	maxChainBytes = 32768
+)
+
+// Error explains why a certificate is refused.
+type Error struct {
+	// Reason is a word for metrics.
+	Reason string
+	// Message is one line for the client.
+	Message string
+}
+
+// Error implements error.
+func (e *Error) Error() string { return e.Message }
+
+// Certificate is a client certificate that was verified.
+type Certificate struct {
+	// ID identifies the runtime or peer.
+	ID protocol.Identity
+	// Issued is the time of issue; for certificates of other authorities it is the begin of their validity.
+	Issued time.Time
+	// Roots is the set of roots that has verified it.
+	Roots *Roots
+
+	from  time.Time // when the whole chain is valid
+	until time.Time
+}
+
+// Check returns an error if the certificate is not valid at this time.
+func (c *Certificate) Check(now time.Time) *Error {
+	switch {
+	case now.After(c.until):
+		return expired(c.until)
+	case now.Before(c.from):
+		return early(c.from)
+	}
+	return nil
+}
+
+// Verifier verifies client certificates against roots that may change. Safe for concurrent use.
+type Verifier struct {
+	roots   func() []*x509.Certificate
+	current atomic.Pointer[Roots]
+}
+
+// NewVerifier returns a Verifier. The function returns the current roots; it is called for each request.
+func NewVerifier(roots func() []*x509.Certificate) *Verifier { return &Verifier{roots: roots} }
+
+// Current returns the current roots: the same value as long as they do not change.
+func (v *Verifier) Current() *Roots {
+	roots := v.roots()
+	r := v.current.Load()
+	if r != nil && slices.EqualFunc(r.roots, roots, func(a, b *x509.Certificate) bool { return a == b || a.Equal(b) }) {
+		return r
+	}
+	fresh := &Roots{
+		Pool:  x509.NewCertPool(),
+		roots: slices.Clone(roots), verified: map[[sha256.Size]byte]*Certificate{},
+	}
+	for _, root := range roots {
+		fresh.Pool.AddCert(root)
+	}
+	v.current.Store(fresh)
+	return fresh
+}
+
+// Roots is one set of roots with the certificates that it has verified. Safe for concurrent use.
+type Roots struct {
+	// Pool has the roots.
+	Pool *x509.CertPool
+
+	roots    []*x509.Certificate
+	mu       sync.RWMutex
+	verified map[[sha256.Size]byte]*Certificate // guarded by mu; by certificate, or by header
+}
+
+// Verify verifies the certificate of a client with its intermediate certificates.
+func (r *Roots) Verify(leaf *x509.Certificate, intermediates []*x509.Certificate, now time.Time) (*Certificate, *Error) {
+	key := sha256.Sum256(leaf.Raw)
+	if c := r.cached(key); c != nil {
+		return c, c.Check(now)
+	}
+	c, err := r.verify(leaf, intermediates, now)
+	if err != nil {
+		return nil, err
+	}
+	r.cache(key, c)
+	return c, c.Check(now)
+}
+
+// VerifyHeader verifies the certificate in a header, see [ParseHeader].
+func (r *Roots) VerifyHeader(header string, now time.Time) (*Certificate, *Error) {
+	key := sha256.Sum256([]byte(header))
+	if c := r.cached(key); c != nil {
+		return c, c.Check(now)
+	}
+	leaf, intermediates, err := ParseHeader(header)
+	if err != nil {
+		return nil, BadHeader(err.Error())
+	}
+	c, refused := r.verify(leaf, intermediates, now)
+	if refused != nil {
+		return nil, refused
+	}
+	r.cache(key, c)
+	return c, c.Check(now)
+}
+
+// cached returns the certificate that was cached with a key, nil if there is none.
+func (r *Roots) cached(key [sha256.Size]byte) *Certificate {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return r.verified[key]
+}
+
+// cache stores a verified certificate, and evicts an arbitrary other one if there are too many.
+func (r *Roots) cache(key [sha256.Size]byte, c *Certificate) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.verified) >= maxVerified {
+		for other := range r.verified {
+			delete(r.verified, other)
+			break
+		}
+	}
+	r.verified[key] = c
+}
+
+func (r *Roots) verify(leaf *x509.Certificate, intermediates []*x509.Certificate, now time.Time) (*Certificate, *Error) {
+	options := x509.VerifyOptions{
+		Roots: r.Pool, Intermediates: x509.NewCertPool(), CurrentTime: now,
+		KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	for _, c := range intermediates {
+		options.Intermediates.AddCert(c)
+	}
+	chains, err := leaf.Verify(options)
+	if err != nil {
+		return nil, explain(leaf, err, now)
+	}
+	var best *Certificate
+	for _, chain := range chains {
+		c := &Certificate{
+			ID: protocol.IdentityOf(leaf, chain[len(chain)-1]), Issued: leaf.NotBefore, Roots: r,
+			from: leaf.NotBefore, until: leaf.NotAfter,
+		}
+		for _, link := range chain {
+			if link.NotBefore.After(c.from) {
+				c.from = link.NotBefore
+			}
+			if link.NotAfter.Before(c.until) {
+				c.until = link.NotAfter
+			}
+		}
+		if best == nil || c.until.After(best.until) {
+			best = c
+		}
+	}
+	if !best.ID.Issued.IsZero() {
+		best.Issued = best.ID.Issued
+	}
+	return best, nil
+}
+
+// explain returns why a certificate was not verified.
+func explain(leaf *x509.Certificate, err error, now time.Time) *Error {
+	switch {
+	case now.After(leaf.NotAfter):
+		return expired(leaf.NotAfter)
+	case now.Before(leaf.NotBefore):
+		return early(leaf.NotBefore)
+	}
+	if _, unknown := errors.AsType[x509.UnknownAuthorityError](err); unknown {
+		return &Error{"unknown_authority",
+			"the client certificate was issued by an unknown authority: get a new one from the control plane"}
+	}
+	return &Error{"bad_certificate", fmt.Sprintf("the client certificate is not valid: %v", err)}
+}
+
+func expired(end time.Time) *Error {
+	return &Error{"expired", "the client certificate or its issuer expired at " + end.UTC().Format(time.RFC3339) +
+		": get a new one from the control plane"}
+}
+
+func early(begin time.Time) *Error {
+	return &Error{"not_yet_valid",
+		"the client certificate or its issuer is not valid before " + begin.UTC().Format(time.RFC3339)}
+}
+
+// BadHeader returns the error for a header that does not contain a certificate.
+func BadHeader(why string) *Error {
+	return &Error{"bad_header", "the header " + Header + " does not identify the sender: " + why}
+}
+
+// LimitChain refuses, during the handshake, certificate chains that would occupy much memory as long as the connection
+// is open. It has the signature of VerifyPeerCertificate in [crypto/tls.Config].
+func LimitChain(raw [][]byte, _ [][]*x509.Certificate) error {
+	n := 0
+	for _, c := range raw {
+		n += len(c)
+	}
+	if len(raw) > MaxChain || n > maxChainBytes {
+		return fmt.Errorf("reading the client certificate: %d certificates with %d bytes are too many: "+
+			"send only the chain to a root", len(raw), n)
+	}
+	return nil
+}
