@@ -5,29 +5,30 @@ import (
 	"sync"
 )
 
-// dials lets one of those who need the same connection make it, while the others wait. The zero value is ready to use.
-type dials struct {
-	mu      sync.Mutex
-	running map[string]chan struct{} // guarded by mu; closed at the end of a dial
+// dialLocks are locks by the name of a Kyma: one of several goroutines that need the same connection makes it, while the others wait. The zero
+// value is ready to use.
+type dialLocks struct {
+	mu   sync.Mutex
+	held map[string]chan struct{} // guarded by mu; closed when the lock is released
 }
 
-// turn waits until nobody dials for kyma, and returns the end of the turn of the caller.
-func (d *dials) turn(ctx context.Context, kyma string) (done func(), err error) {
+// lock waits until the lock of kyma is free, and returns the function that releases it.
+func (d *dialLocks) lock(ctx context.Context, kyma string) (unlock func(), err error) {
 	for {
 		d.mu.Lock()
-		other := d.running[kyma]
+		other := d.held[kyma]
 		if other == nil {
-			if d.running == nil {
-				d.running = map[string]chan struct{}{}
+			if d.held == nil {
+				d.held = map[string]chan struct{}{}
 			}
-			mine := make(chan struct{})
-			d.running[kyma] = mine
+			released := make(chan struct{})
+			d.held[kyma] = released
 			d.mu.Unlock()
 			return func() {
 				d.mu.Lock()
-				delete(d.running, kyma)
+				delete(d.held, kyma)
 				d.mu.Unlock()
-				close(mine)
+				close(released)
 			}, nil
 		}
 		d.mu.Unlock()

@@ -8,48 +8,48 @@ import (
 	"testing/synctest"
 )
 
-func TestDialsTakeTurns(t *testing.T) {
+func TestDialLocks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var d dials
-		first, err := d.turn(t.Context(), "a")
+		var d dialLocks
+		first, err := d.lock(t.Context(), "a")
 		if err != nil {
 			t.Fatal(err)
 		}
-		other, err := d.turn(t.Context(), "b")
+		other, err := d.lock(t.Context(), "b")
 		if err != nil {
 			t.Fatalf("another runtime has to wait: %v", err)
 		}
 		other()
-		var turns atomic.Int32
+		var locked atomic.Int32
 		for range 3 {
 			go func() {
-				done, err := d.turn(t.Context(), "a")
+				unlock, err := d.lock(t.Context(), "a")
 				if err != nil {
 					t.Error(err)
 					return
 				}
-				turns.Add(1)
-				done()
+				locked.Add(1)
+				unlock()
 			}()
 		}
 		short, cancel := context.WithCancel(t.Context())
-		gone := make(chan error, 1)
+		canceled := make(chan error, 1)
 		go func() {
-			_, err := d.turn(short, "a")
-			gone <- err
+			_, err := d.lock(short, "a")
+			canceled <- err
 		}()
 		synctest.Wait()
-		if n := turns.Load(); n != 0 {
+		if n := locked.Load(); n != 0 {
 			t.Errorf("%d dial at the same time as the first, want none", n)
 		}
 		cancel()
-		if err := <-gone; !errors.Is(err, context.Canceled) {
-			t.Errorf("who gives up gets %v, want that the context was cancelled", err)
+		if err := <-canceled; !errors.Is(err, context.Canceled) {
+			t.Errorf("a cancelled wait returns %v, want that the context was cancelled", err)
 		}
 		first()
 		synctest.Wait()
-		if n := turns.Load(); n != 3 || len(d.running) != 0 {
-			t.Errorf("%d of 3 had their turn, %d are still under way", n, len(d.running))
+		if n := locked.Load(); n != 3 || len(d.held) != 0 {
+			t.Errorf("%d of 3 got the lock, %d are still held", n, len(d.held))
 		}
 	})
 }

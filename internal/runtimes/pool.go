@@ -8,20 +8,20 @@
 //
 // # How it works
 //
-// A runtime is known by the name of its Kyma. Get looks up the access Secret by metadata in the cache and compares its version
-// with that of the connection: equal is the same connection, different is a new one, and the old one is closed with its
-// watches. Nothing is shared with client-go's global caches, so nothing stays behind.
+// A runtime is identified by the name of its Kyma. Get finds the metadata of the access Secret in the cache and compares its version with
+// that of the connection. If they are equal, Get returns the open connection. If they differ, Get makes a new connection and closes the old
+// one with its watches. Connections do not use the global caches of client-go, so that closing one releases all of it.
 //
-// Every request of a connection goes through its circuit breaker. A runtime that does not answer, or does not know our
-// credentials, costs one probe at a time; everybody else gets the reason at once, and is woken when the runtime is back.
+// Every request of a connection goes through its circuit breaker. If a runtime does not answer, or rejects the credentials, the breaker
+// opens: it sends one probe at a time, requests fail at once with the reason, and subscribers are notified when the breaker closes.
 //
-// Followers are told what happens in a runtime. With watches on, each interest is one watch on metadata, shared by all who
-// follow the same; a hint is only a hint: who is woken looks for himself.
+// Subscribers are notified of changes in a runtime. With Options.Watch, the pool runs one watch on metadata for each interest, shared by all
+// subscribers with that interest. With Options.Agents, events are passed to Publish. An event is a hint: its receiver reads the runtime.
 //
 // # What it does not do
 //
-// It never decides that a cluster is gone: a missing access Secret is an answer of its own (AccessSecretNotFound), no answer is
-// another (RuntimeUnreachable). It holds no cache of a runtime's objects.
+// It never decides that a cluster was deleted: a missing access Secret is one reason (AccessSecretNotFound), a missing answer is another
+// (RuntimeUnreachable). It has no cache of a runtime's objects.
 package runtimes
 
 import (
@@ -44,34 +44,35 @@ import (
 
 // Options configure a Pool.
 type Options struct {
-	// Cache finds access Secrets by metadata. It must have been taught by [IndexByKyma]. Not needed with Self.
+	// Cache finds access Secrets by metadata. It needs the index of [IndexByKyma]. Not needed with Self.
 	Cache client.Reader
 	// Live reads an access Secret when a connection is made. Not needed with Self.
 	Live client.Reader
-	// Namespace holds the access Secrets.
+	// Namespace is the namespace of the access Secrets.
 	Namespace string
-	// Self, if set, is the only runtime: the cluster that the manager runs on, whatever the name.
+	// Self, if set, is the configuration of every runtime: the cluster that the manager runs on.
 	Self *rest.Config
-	// Watch holds watches for followers.
+	// Watch makes the pool run watches for subscribers.
 	Watch bool
-	// Agents says that agents in the runtimes tell what happens there, see Publish. Without it and Watch, followers are told of the connection only.
+	// Agents declares that agents in the runtimes report changes, see Publish. Without Agents and Watch, subscribers are only notified of changes of
+	// the connection.
 	Agents bool
-	// InterestsChanged is told when the followers of a runtime want to hear of something else. It must not block. nil: nobody is told.
+	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed. It must not block.
 	InterestsChanged func(kyma string)
-	// PollIntervals say how often followers should look for themselves.
+	// PollIntervals are the intervals in which subscribers read a runtime without a reason.
 	PollIntervals PollIntervals
 	// Timeout is the deadline of one request. Default 15 s.
 	Timeout time.Duration
 	// Concurrency is the number of requests to one runtime at the same time. Default 8.
 	Concurrency int
-	// Wrap puts something before all that is sent on behalf of a pass. nil: nothing.
+	// Wrap, if not nil, wraps the transport of all requests of a reconcile. Probes and watches are not wrapped.
 	Wrap func(http.RoundTripper) http.RoundTripper
 	// Urgent is the set of runtimes that a person waits for. Default an empty set of its own.
 	Urgent *queueing.Urgent
-	// UserAgent is what runtimes see. Default lifecycle-manager.
+	// UserAgent is the User-Agent header of requests. Default lifecycle-manager.
 	UserAgent string
-	// BatchDelay is how long changes that were missed are gathered before followers are told, because they come in swarms: an agent that begins to
-	// watch says so of each resource. Default 300 ms; negative is not at all.
+	// BatchDelay is how long Missed and Listed events are collected before they are delivered: an agent that starts sends one for each resource
+	// at the same time. Default 300 ms; negative delivers them at once.
 	BatchDelay time.Duration
 }
 
@@ -80,12 +81,12 @@ type Pool struct {
 	base  context.Context // ends all watches; kept because they outlive the call that starts them
 	opts  Options
 	kinds apply.Kinds // shared by all connections
-	dials dials
+	dials dialLocks
 
 	mu        sync.Mutex
-	links     map[string]*link      // guarded by mu; by name of the Kyma
-	shared    map[string][]Interest // guarded by mu; see Share
-	lookers   int                   // guarded by mu: followers who have to look, as counted at countedAt
+	entries   map[string]*entry     // guarded by mu; by name of the Kyma
+	shared    map[string][]Interest // guarded by mu; see ShareInterests
+	pollers   int                   // guarded by mu: subscribers of unwatched runtimes, as counted at countedAt
 	countedAt time.Time             // guarded by mu
 }
 
@@ -99,17 +100,19 @@ type Runtime struct {
 	transport  *http.Transport
 	breaker    *breaker
 	watches    *watches // nil without watches
-	counted    string   // the state under which metrics count it; guarded by Pool.mu
+	counted    string   // state under which the metrics count it, "" for none; guarded by Pool.mu
 }
 
-// link is what is known of one runtime: who follows it, and the connection if there is one.
-type link struct {
-	followers map[string]Subscriber
-	runtime   *Runtime
-	heard     bool    // something was heard of it, which followers that come later have missed
-	unheard   bool    // its agent, if there are agents, was said not to be heard
-	refused   bool    // somebody was told that there is no connection, and waits for one
-	gathered  []Event // what followers are to be told; somebody will
+// entry is what the pool knows of one runtime: its subscribers, and the connection if there is one. Pool.mu guards all of it.
+type entry struct {
+	subscribers    map[string]Subscriber // by Key
+	runtime        *Runtime              // nil without a connection
+	published      bool                  // an event was published, which later subscribers have missed
+	agentConnected bool                  // true until SetAgentConnected reports otherwise
+	getFailed      bool                  // a Get failed since there was a connection: subscribers wait for one
+	batch          []Event               // events that are delayed
+	outbox         []Event               // events to deliver, in order
+	delivering     bool                  // a goroutine delivers the outbox
 }
 
 // New returns an empty Pool. The end of ctx ends its watches.
@@ -135,106 +138,115 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 	if opts.Urgent == nil {
 		opts.Urgent = queueing.NewUrgent()
 	}
-	return &Pool{base: ctx, opts: opts, links: map[string]*link{}}, nil
+	return &Pool{base: ctx, opts: opts, entries: map[string]*entry{}}, nil
 }
 
-// Get returns the connection to the runtime of the named Kyma. It makes no request to the runtime. While the runtime is known
-// not to answer, it returns that at once.
+// Get returns the connection to the runtime of the named Kyma. It sends no request to the runtime. While the circuit breaker is open, it
+// returns the reason.
 //
-// Errors: [Error] with its reasons, or a failure to read the control plane, which says nothing about the runtime.
+// Errors: [Error] with its reasons, or a failure to read the control plane, which does not concern the runtime.
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
-	rt, err := p.get(ctx, kyma)
+	rt, err := p.connect(ctx, kyma)
 	if err != nil {
-		p.refuse(kyma)
+		p.recordFailedGet(kyma)
 	}
 	return rt, err
 }
 
-// GetIfOpen is Get for who may do without: where agents tell what happens, it returns nil instead of making the first connection, for which the access
-// Secret would have to be read. Errors are those of Get.
+// GetIfOpen is Get for callers that can do without a connection: where agents report changes, it returns nil, nil instead of making the first
+// connection, for which the access Secret would have to be read. Errors are those of Get.
 func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
-	if !p.opts.Agents || p.opts.Watch || p.current(kyma) != nil {
+	if !p.opts.Agents || p.opts.Watch || p.openConnection(kyma) != nil {
 		return p.Get(ctx, kyma)
 	}
 	_, err := p.credentialOf(ctx, kyma)
 	if err != nil {
-		p.refuse(kyma)
+		p.recordFailedGet(kyma)
 	}
 	return nil, err
 }
 
-// refuse notes that somebody was told that there is no connection.
-func (p *Pool) refuse(kyma string) {
+// recordFailedGet makes the next connection notify the subscribers.
+func (p *Pool) recordFailedGet(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.links[kyma]; l != nil {
-		l.refused = true
+	if e := p.entries[kyma]; e != nil {
+		e.getFailed = true
 	}
 }
 
-// get returns the connection to a runtime, made if needed.
-func (p *Pool) get(ctx context.Context, kyma string) (*Runtime, error) {
+// connect returns the connection to a runtime, and makes it if needed.
+func (p *Pool) connect(ctx context.Context, kyma string) (*Runtime, error) {
 	cred, err := p.credentialOf(ctx, kyma)
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok && e.Code == "AccessSecretNotFound" {
-			p.drop(kyma)
+			p.closeConnection(kyma)
 		}
 		return nil, err
 	}
-	if rt := p.current(kyma); rt != nil && rt.credential == cred {
-		return rt.usable()
+	if rt := p.openConnection(kyma); rt != nil && rt.credential == cred {
+		return rt.ifUsable()
 	}
-	done, err := p.dials.turn(ctx, kyma)
+	unlock, err := p.dials.lock(ctx, kyma)
 	if err != nil {
 		return nil, err
 	}
-	defer done()
-	if rt := p.current(kyma); rt != nil && rt.credential == cred {
-		return rt.usable() // somebody else was faster
+	defer unlock()
+	if rt := p.openConnection(kyma); rt != nil && rt.credential == cred {
+		return rt.ifUsable() // made by another goroutine meanwhile
 	}
 	rt, err := p.dial(ctx, kyma, cred)
 	if err != nil {
-		p.drop(kyma) // the credentials that the old connection used are no longer there
+		p.closeConnection(kyma) // its credentials do not exist any more
 		return nil, err
 	}
-	return p.swap(kyma, rt), nil
+	return p.replaceConnection(kyma, rt), nil
 }
 
-// usable returns the connection unless it is known not to be answered.
-func (rt *Runtime) usable() (*Runtime, error) {
+// ifUsable returns the connection, or the reason why the circuit breaker is open.
+func (rt *Runtime) ifUsable() (*Runtime, error) {
 	if err := rt.breaker.err(); err != nil {
 		return nil, err
 	}
 	return rt, nil
 }
 
-// RegisterKinds says which kinds bundles define, so that runtimes need not be asked.
+// RegisterKinds adds the kinds that a bundle defines, so that runtimes need not be asked for them.
 func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.AddBundle(b) }
 
-// LookupResource returns how a kind is served, if that is the same in all runtimes as far as is known: of built-in kinds, and of those that bundles define.
+// LookupResource returns the resource of a kind, if it is the same in all runtimes: of built-in kinds, and of kinds that bundles define.
 func (p *Pool) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool) {
 	return p.kinds.Resource(ref)
 }
 
-// Close gives up the connection to a runtime and forgets who followed it.
+// Close closes the connection to a runtime and removes its subscribers, which are notified if there was a connection.
 func (p *Pool) Close(kyma string) {
-	p.drop(kyma)
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.links, kyma)
+	e := p.entries[kyma]
+	delete(p.entries, kyma)
+	old := e.takeConnectionLocked()
+	subscribers := e.allSubscribers()
+	p.mu.Unlock()
+	if old == nil {
+		return
+	}
+	old.close()
+	for _, s := range subscribers {
+		s.Notify(Event{ConnectionChanged: true})
+	}
 }
 
-// current returns the open connection of a runtime, nil if there is none.
-func (p *Pool) current(kyma string) *Runtime {
+// openConnection returns the open connection of a runtime, nil if there is none.
+func (p *Pool) openConnection(kyma string) *Runtime {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if l := p.links[kyma]; l != nil {
-		return l.runtime
+	if e := p.entries[kyma]; e != nil {
+		return e.runtime
 	}
 	return nil
 }
 
-// dial makes a connection without sending anything.
+// dial makes a connection. It sends no request.
 func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime, error) {
 	cfg, err := p.config(ctx, kyma, cred)
 	if err != nil {
@@ -250,7 +262,7 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 		return nil, &Error{Code: "KubeconfigInvalid", Runtime: kyma, Message: "credentials cannot be used: " + oneLine(err)}
 	}
 	b := &breaker{runtime: kyma, next: authenticated, base: cfg.Host}
-	b.changed = func() { p.brokeOrMended(kyma, b) }
+	b.changed = func() { p.breakerChanged(kyma, b) }
 	plain := &rest.Config{Host: cfg.Host, APIPath: cfg.APIPath, QPS: -1}
 	cluster, err := apply.New(plain, &http.Client{Transport: p.opts.Wrap(b)}, apply.ClusterOptions{
 		MaxConcurrentRequests: p.opts.Concurrency, RequestTimeout: p.opts.Timeout, Kinds: &p.kinds,
@@ -265,53 +277,56 @@ func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime
 	return rt, nil
 }
 
-// swap puts a connection in place of the old one, which is closed, and tells the followers.
-func (p *Pool) swap(kyma string, rt *Runtime) *Runtime {
+// replaceConnection puts a connection in place of the old one, which it closes, and notifies the subscribers.
+func (p *Pool) replaceConnection(kyma string, rt *Runtime) *Runtime {
 	p.mu.Lock()
-	l := p.linkLocked(kyma)
-	if l.runtime != nil && l.runtime.credential == rt.credential {
-		p.mu.Unlock() // somebody else was faster with the same credential
+	e := p.entryLocked(kyma)
+	if e.runtime != nil && e.runtime.credential == rt.credential {
+		made := e.runtime // by another goroutine, with the same credential
+		p.mu.Unlock()
 		rt.close()
-		return p.current(kyma)
+		return made
 	}
-	old, refused := l.runtime, l.refused
-	l.runtime, l.refused = rt, false
-	for _, f := range l.followers {
-		rt.follow(f)
+	old, notify := e.takeConnectionLocked(), e.getFailed
+	e.runtime, e.getFailed = rt, false
+	for _, s := range e.subscribers {
+		rt.setSubscriber(s)
 	}
-	rt.countLocked("connected")
-	if old != nil {
-		old.countLocked("")
-	}
+	rt.setStateLocked("connected")
 	p.mu.Unlock()
 	if old != nil {
 		old.close()
 	}
-	if old != nil || refused { // else nobody was without, and whoever wants it asks for it
-		p.wake(kyma, Event{ConnectionChanged: true})
+	if old != nil || notify { // otherwise no subscriber was refused a connection
+		p.notifyAll(kyma, Event{ConnectionChanged: true})
 	}
 	return rt
 }
 
-// drop closes the connection of a runtime, if there is one. Followers stay.
-func (p *Pool) drop(kyma string) {
+// closeConnection closes the connection of a runtime, if there is one, and notifies its subscribers.
+func (p *Pool) closeConnection(kyma string) {
 	p.mu.Lock()
-	var old *Runtime
-	if l := p.links[kyma]; l != nil {
-		old, l.runtime = l.runtime, nil
-	}
-	if old != nil {
-		old.countLocked("")
-	}
+	old := p.entries[kyma].takeConnectionLocked()
 	p.mu.Unlock()
 	if old != nil {
 		old.close()
-		p.wake(kyma, Event{ConnectionChanged: true})
+		p.notifyAll(kyma, Event{ConnectionChanged: true})
 	}
 }
 
-// CloseIdleConnections closes the connection unless it is in use, for instance by watches: whoever makes the next request connects again. It is for a runtime that has
-// been found as it should be. Of a fleet that is looked at, those are many, and thousands of connections that wait for their idle timeout take a gigabyte.
+// takeConnectionLocked removes the connection from an entry, which may be nil, and returns it. The caller holds Pool.mu, and closes it.
+func (e *entry) takeConnectionLocked() *Runtime {
+	if e == nil || e.runtime == nil {
+		return nil
+	}
+	old := e.runtime
+	e.runtime = nil
+	old.setStateLocked("")
+	return old
+}
+
+// CloseIdleConnections closes the TCP connections that carry no request or watch; the next request opens another one. It is for a runtime that
+// was found to be in its desired state: in a fleet most are, and thousands of connections that wait for their idle timeout take a gigabyte.
 func (rt *Runtime) CloseIdleConnections() { rt.transport.CloseIdleConnections() }
 
 func (rt *Runtime) close() {
@@ -320,12 +335,12 @@ func (rt *Runtime) close() {
 		rt.watches.stop()
 	}
 	rt.transport.CloseIdleConnections()
-	// A connection that carried a watch until now is idle in a moment. What is busy for longer is closed by its idle timeout.
+	// A connection that carried a watch becomes idle shortly after. One that is busy for longer is closed by its idle timeout.
 	time.AfterFunc(time.Second, rt.transport.CloseIdleConnections)
 }
 
-// countLocked moves a connection to another state in the metrics; "" is none. The caller holds Pool.mu.
-func (rt *Runtime) countLocked(state string) {
+// setStateLocked sets the state under which the metrics count a connection; "" is none. The caller holds Pool.mu.
+func (rt *Runtime) setStateLocked(state string) {
 	if rt.counted != "" {
 		metrics.Runtimes.WithLabelValues(rt.counted).Dec()
 	}
@@ -335,29 +350,29 @@ func (rt *Runtime) countLocked(state string) {
 	rt.counted = state
 }
 
-// brokeOrMended tells the followers of a runtime that its breaker opened or closed, or has another reason to be open.
-func (p *Pool) brokeOrMended(kyma string, b *breaker) {
+// breakerChanged notifies the subscribers of a runtime that its circuit breaker opened or closed, or is open for another reason.
+func (p *Pool) breakerChanged(kyma string, b *breaker) {
 	state := "connected"
 	if b.err() != nil {
 		state = "broken"
 	}
 	p.mu.Lock()
-	l := p.links[kyma]
-	if l == nil || l.runtime == nil || l.runtime.breaker != b {
+	e := p.entries[kyma]
+	if e == nil || e.runtime == nil || e.runtime.breaker != b {
 		p.mu.Unlock()
-		return // of a connection that is no longer in use
+		return // the connection was replaced or closed
 	}
-	l.runtime.countLocked(state)
+	e.runtime.setStateLocked(state)
 	p.mu.Unlock()
-	p.wake(kyma, Event{ConnectionChanged: true})
+	p.notifyAll(kyma, Event{ConnectionChanged: true})
 }
 
-// linkLocked returns the link of a runtime, made if needed. The caller holds mu.
-func (p *Pool) linkLocked(kyma string) *link {
-	l := p.links[kyma]
-	if l == nil {
-		l = &link{followers: map[string]Subscriber{}}
-		p.links[kyma] = l
+// entryLocked returns the entry of a runtime, and makes it if needed. The caller holds mu.
+func (p *Pool) entryLocked(kyma string) *entry {
+	e := p.entries[kyma]
+	if e == nil {
+		e = &entry{subscribers: map[string]Subscriber{}, agentConnected: true}
+		p.entries[kyma] = e
 	}
-	return l
+	return e
 }

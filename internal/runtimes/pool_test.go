@@ -82,7 +82,7 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 	return pool, kcp
 }
 
-// TestPeek: who can do without a connection does not make the first one, and hears of what stands in the way all the same.
+// TestGetIfOpen: who can do without a connection does not make the first one, and hears of what stands in the way all the same.
 func TestPeek(t *testing.T) {
 	s := newServer(t)
 	pool, kcp := newPool(t, secret("x", s.kubeconfig("first")))
@@ -165,8 +165,8 @@ func TestConnectionFollowsTheCredential(t *testing.T) {
 	if again, _ := pool.Get(t.Context(), "a"); again != first {
 		t.Error("an unchanged Secret gives another connection, want the same")
 	}
-	woken := make(chan Event, 10)
-	pool.Subscribe("a", Subscriber{Key: "k", Notify: func(s Event) { woken <- s }})
+	events := make(chan Event, 10)
+	pool.Subscribe("a", Subscriber{Key: "k", Notify: func(s Event) { events <- s }})
 	s.token.Store(new("second"))
 	access.Data[secretKey] = s.kubeconfig("second")
 	if err := kcp.Update(t.Context(), access); err != nil {
@@ -179,19 +179,19 @@ func TestConnectionFollowsTheCredential(t *testing.T) {
 	if _, err := second.Get(t.Context(), someRef); err != nil {
 		t.Errorf("the new credential is not used: %v", err)
 	}
-	if seen := <-woken; !seen.ConnectionChanged {
-		t.Errorf("followers are told %+v, want that the connection changed", seen)
+	if seen := <-events; !seen.ConnectionChanged {
+		t.Errorf("subscribers are notified of %+v, want that the connection changed", seen)
 	}
 	if err := kcp.Delete(t.Context(), access); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := pool.Get(t.Context(), "a"); err == nil || pool.current("a") != nil {
+	if _, err := pool.Get(t.Context(), "a"); err == nil || pool.openConnection("a") != nil {
 		t.Error("a removed Secret leaves a connection, want none")
 	}
 }
 
-// TestHangUp gives up a connection that nobody uses; the next request makes another one.
-func TestHangUp(t *testing.T) {
+// TestCloseIdleConnections closes a connection that is not in use; the next request opens another one.
+func TestCloseIdleConnections(t *testing.T) {
 	s := newServer(t)
 	closed := make(chan struct{}, 8)
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
@@ -224,14 +224,14 @@ func TestBreaker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	woken := make(chan Event, 10)
-	pool.Subscribe("a", Subscriber{Key: "k", Notify: func(s Event) { woken <- s }})
+	events := make(chan Event, 10)
+	pool.Subscribe("a", Subscriber{Key: "k", Notify: func(s Event) { events <- s }})
 
 	s.token.Store(new("other")) // as if the credential had been revoked
 	if _, err := rt.Get(t.Context(), someRef); err == nil {
 		t.Fatal("a revoked credential works, want 401")
 	}
-	<-woken
+	<-events
 	if _, err := pool.Get(t.Context(), "a"); reasonOf(err) != "RuntimeUnauthorized" {
 		t.Fatalf("Get says %v, want RuntimeUnauthorized", err)
 	}
@@ -245,7 +245,7 @@ func TestBreaker(t *testing.T) {
 		t.Errorf("%d requests reached a runtime with an open breaker, want none but a probe", sent)
 	}
 	s.token.Store(new("first"))
-	<-woken // a probe found out
+	<-events // a probe found out
 	if got, err := pool.Get(t.Context(), "a"); err != nil || got != rt {
 		t.Errorf("after the runtime is back, Get gives %v, want the same connection", err)
 	}

@@ -1,0 +1,104 @@
+package runtimes
+
+import (
+	"slices"
+	"time"
+)
+
+// Publish passes an event that a watch outside of the pool has received, such as the agent's, to the subscribers with a matching interest.
+// Events with Missed or Listed for a resource are delayed and merged, see Options.BatchDelay; all others are delivered at once, after what was
+// delayed. An event without Resource goes to all subscribers. Events of one runtime are delivered in the order of the calls, by one caller at a
+// time: if another one is delivering, Publish returns before the event is delivered.
+func (p *Pool) Publish(kyma string, event Event) {
+	p.mu.Lock()
+	e := p.entryLocked(kyma)
+	e.published = true
+	if (event.Missed || event.Listed) && !event.Interest.Resource.Empty() && p.opts.BatchDelay > 0 {
+		p.delayLocked(kyma, e, event)
+		p.mu.Unlock()
+		return
+	}
+	e.outbox = append(append(e.outbox, e.batch...), event)
+	e.batch = nil
+	p.mu.Unlock()
+	p.deliver(kyma)
+}
+
+// delayLocked adds an event to the batch. Only the last event of an interest is kept. The caller holds mu.
+func (p *Pool) delayLocked(kyma string, e *entry, event Event) {
+	e.batch = slices.DeleteFunc(e.batch, func(former Event) bool { return former.Interest == event.Interest })
+	if e.batch = append(e.batch, event); len(e.batch) == 1 {
+		time.AfterFunc(p.opts.BatchDelay, func() { p.deliverBatch(kyma) })
+	}
+}
+
+// deliverBatch delivers delayed events.
+func (p *Pool) deliverBatch(kyma string) {
+	p.mu.Lock()
+	if e := p.entries[kyma]; e != nil {
+		e.outbox = append(e.outbox, e.batch...)
+		e.batch = nil
+	}
+	p.mu.Unlock()
+	p.deliver(kyma)
+}
+
+// deliver notifies subscribers of the events in the outbox, unless another goroutine does: then that one continues with them. This keeps the
+// order without holding a lock during the calls.
+func (p *Pool) deliver(kyma string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.entries[kyma]
+	if e == nil || e.delivering {
+		return
+	}
+	e.delivering = true
+	for len(e.outbox) > 0 && p.entries[kyma] == e {
+		calls := e.callsLocked(e.outbox[0])
+		e.outbox = e.outbox[1:]
+		p.mu.Unlock()
+		for _, call := range calls {
+			call()
+		}
+		p.mu.Lock()
+	}
+	e.delivering, e.outbox = false, nil
+}
+
+// callsLocked returns the calls of Notify for an event, one for each matching interest. The caller holds Pool.mu.
+func (e *entry) callsLocked(event Event) (calls []func()) {
+	for _, s := range e.subscribers {
+		if event.Missed && event.Interest.Resource.Empty() {
+			calls = append(calls, func() { s.Notify(event) })
+			continue
+		}
+		for _, i := range s.Interests {
+			if i.matches(event) {
+				matching := event
+				matching.Interest, matching.Objects = i, i.filter(event.Objects)
+				calls = append(calls, func() { s.Notify(matching) })
+			}
+		}
+	}
+	return calls
+}
+
+// notifyAll notifies all subscribers of a runtime.
+func (p *Pool) notifyAll(kyma string, event Event) {
+	p.mu.Lock()
+	all := p.entries[kyma].allSubscribers()
+	p.mu.Unlock()
+	for _, s := range all {
+		s.Notify(event)
+	}
+}
+
+// allSubscribers returns the subscribers of an entry, which may be nil. The caller holds Pool.mu.
+func (e *entry) allSubscribers() (all []Subscriber) {
+	if e != nil {
+		for _, s := range e.subscribers {
+			all = append(all, s)
+		}
+	}
+	return all
+}

@@ -1,0 +1,341 @@
+package runtimes
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+)
+
+// newAgentPool returns a pool of runtimes with agents.
+func newAgentPool(t *testing.T, o Options) *Pool {
+	t.Helper()
+	o.Self = &rest.Config{}
+	p, err := New(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+var (
+	deployments = Interest{Resource: schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}, Kind: "Deployment", Labels: "mine=yes"}
+	oneMap      = Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap", Namespace: "n", Name: "a"}
+)
+
+func object(namespace, name string, labels map[string]string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
+}
+
+// TestReplayMissed checks that events from before the subscription are not lost for subscribers that rely on an older state.
+func TestReplayMissed(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		early  bool // an event is published first
+		replay bool
+		want   []string
+	}{
+		"ReplayMissed": {"the event may concern the older state", true, true, []string{"Deployment", "ConfigMap"}},
+		"Current":      {"a subscriber that has just read the runtime has missed nothing", true, false, nil},
+		"NoEvent":      {"nothing was published", false, true, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := newAgentPool(t, Options{Agents: true})
+			if c.early {
+				p.Publish("a", Event{Interest: deployments, Object: object("n", "x", nil)})
+			}
+			var got []string
+			f := Subscriber{Key: "first", ReplayMissed: c.replay, Notify: func(s Event) {
+				if s.Missed {
+					got = append(got, s.Interest.Kind)
+				}
+			}}
+			p.Subscribe("a", f)
+			if len(got) > 0 {
+				t.Errorf("%s: events %v without interests", c.reason, got)
+			}
+			f.Interests = []Interest{deployments, oneMap}
+			p.Subscribe("a", f)
+			p.Subscribe("a", f)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+func TestPublish(t *testing.T) {
+	mine := map[string]string{"mine": "yes"}
+	in := func(resource, version string) Interest {
+		i := Interest{Resource: schema.GroupVersionResource{Group: "apps", Version: version, Resource: resource}}
+		if resource == "configmaps" {
+			i.Resource.Group = ""
+		}
+		return i
+	}
+	cases := map[string]struct {
+		reason string
+		event  Event
+		want   []string // subscribers that are notified, and of which kind
+	}{
+		"Labelled":     {"of the kind, with the label", Event{Interest: in("deployments", "v1"), Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
+		"OtherLabel":   {"of the kind, without it", Event{Interest: in("deployments", "v1"), Object: object("n", "x", nil)}, nil},
+		"OtherVersion": {"an object is the same in each version", Event{Interest: in("deployments", "v1beta1"), Object: object("n", "x", mine)}, []string{"first Deployment", "second Deployment"}},
+		"Deleted":      {"a deleted object may have lost its labels before", Event{Interest: in("deployments", "v1"), Object: object("n", "x", nil), Deleted: true}, []string{"first Deployment", "second Deployment"}},
+		"Named":        {"the one object", Event{Interest: in("configmaps", "v1"), Object: object("n", "a", nil)}, []string{"second ConfigMap"}},
+		"OtherName":    {"another", Event{Interest: in("configmaps", "v1"), Object: object("n", "b", nil)}, nil},
+		"OtherSpace":   {"of another namespace", Event{Interest: in("configmaps", "v1"), Object: object("m", "a", nil)}, nil},
+		"MissedKind":   {"any of a kind", Event{Interest: in("configmaps", "v1"), Missed: true}, []string{"second ConfigMap"}},
+		"ByKind":       {"the sender knows the kind only", Event{Interest: Interest{Kind: "ConfigMap", Resource: schema.GroupVersionResource{Version: "v1"}}, Missed: true}, []string{"second ConfigMap"}},
+		"MissedAll":    {"anything", Event{Missed: true}, []string{"first ", "second "}},
+		"Unknown":      {"a kind without subscribers", Event{Interest: in("jobs", "v1"), Object: object("n", "x", mine)}, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := newAgentPool(t, Options{Agents: true, BatchDelay: -1})
+			var got []string
+			subscribe := func(key string, interests ...Interest) {
+				p.Subscribe("a", Subscriber{Key: key, Interests: interests, Notify: func(s Event) { got = append(got, key+" "+s.Interest.Kind) }})
+			}
+			subscribe("first", deployments)
+			subscribe("second", oneMap, deployments)
+			p.Publish("a", c.event)
+			p.Publish("b", c.event) // it has no subscribers
+			slices.Sort(got)
+			if diff := cmp.Diff(c.want, got); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+func TestInterests(t *testing.T) {
+	changes := 0
+	p := newAgentPool(t, Options{Agents: true, InterestsChanged: func(kyma string) { changes++ }})
+	subscribe := func(key string, interests ...Interest) {
+		p.Subscribe("a", Subscriber{Key: key, Interests: interests, Notify: func(Event) {}})
+	}
+	subscribe("first", deployments)
+	subscribe("second", oneMap, deployments)
+	if diff := cmp.Diff([]Interest{oneMap, deployments}, p.Interests("a")); diff != "" {
+		t.Errorf("each once, in order: -want +got:\n%s", diff)
+	}
+	subscribe("second", oneMap, deployments)
+	if changes != 2 {
+		t.Errorf("notified %d times, want 2: the same subscription again changes nothing", changes)
+	}
+	p.Unsubscribe("a", "first")
+	p.Unsubscribe("a", "second")
+	p.Unsubscribe("a", "second")
+	if changes != 4 || len(p.Interests("a")) > 0 {
+		t.Errorf("notified %d times, want 4; left %v", changes, p.Interests("a"))
+	}
+}
+
+func TestSetAgentConnected(t *testing.T) {
+	p := newAgentPool(t, Options{Agents: true})
+	missed := 0
+	p.Subscribe("a", Subscriber{Key: "x", Notify: func(s Event) {
+		if s.Missed {
+			missed++
+		}
+	}})
+	for i, step := range []struct {
+		connected bool
+		watched   bool
+		missed    int
+	}{{true, true, 0}, {false, false, 1}, {false, false, 1}, {true, true, 1}, {false, false, 2}} {
+		p.SetAgentConnected("a", step.connected)
+		if p.IsWatched("a") != step.watched || missed != step.missed {
+			t.Errorf("step %d: watched %v, missed %d times, want %v, %d", i, p.IsWatched("a"), missed, step.watched, step.missed)
+		}
+	}
+	if !p.IsWatched("b") {
+		t.Error("a runtime whose agent is unknown counts as watched")
+	}
+}
+
+func TestPollInterval(t *testing.T) {
+	intervals := PollIntervals{Watched: 6 * time.Hour, Unwatched: time.Minute, Budget: 10}
+	cases := map[string]struct {
+		reason    string
+		options   Options
+		unwatched int
+		want      time.Duration
+	}{
+		"Hub":       {"watched by the pool", Options{Watch: true, PollIntervals: intervals}, 0, 6 * time.Hour},
+		"Watched":   {"whose agent is connected", Options{Agents: true, PollIntervals: intervals}, 0, 6 * time.Hour},
+		"Unwatched": {"whose agent is not connected", Options{Agents: true, PollIntervals: intervals}, 1, time.Minute},
+		"Many":      {"1,200 with two subscribers each, at 10 a second", Options{Agents: true, PollIntervals: intervals}, 1200, 4 * time.Minute},
+		"Poll":      {"without watches and agents", Options{PollIntervals: intervals}, 1, time.Minute},
+		"NoLimit":   {"no budget", Options{PollIntervals: PollIntervals{Unwatched: time.Minute}}, 1200, time.Minute},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := newAgentPool(t, c.options)
+			for i := range max(c.unwatched, 1) {
+				for _, key := range []string{"x", "y"} {
+					p.Subscribe(fmt.Sprint(i), Subscriber{Key: key, Notify: func(Event) {}})
+				}
+				p.SetAgentConnected(fmt.Sprint(i), c.unwatched == 0)
+			}
+			if got := p.PollInterval("0"); got != c.want {
+				t.Errorf("%s: %s, want %s", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+func TestMissedIsDeliveredOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newAgentPool(t, Options{Agents: true})
+		got := make(chan string, 10)
+		p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{deployments, oneMap}, Notify: func(s Event) { got <- s.Interest.Kind }})
+		began := func(i Interest) {
+			p.Publish("a", Event{Missed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}})
+		}
+		for range 3 {
+			began(deployments)
+			began(oneMap)
+		}
+		if n := len(got); n > 0 {
+			t.Errorf("delivered %d times at once, want it delayed", n)
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(got); n != 2 {
+			t.Fatalf("delivered %d times, want once for each kind", n)
+		}
+		if first, second := <-got, <-got; first == second {
+			t.Errorf("delivered twice: %s", first)
+		}
+		began(deployments)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := len(got); n != 1 {
+			t.Errorf("delivered %d times, want later events to be delivered, too", n)
+		}
+	})
+}
+
+// TestListedIsDeliveredInOrder checks that the objects of a new watch are delivered once, filtered for each subscriber, and before later changes.
+func TestListedIsDeliveredInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newAgentPool(t, Options{Agents: true})
+		var got []string
+		p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{deployments, oneMap}, Notify: func(s Event) {
+			line := s.Interest.Kind
+			for _, o := range s.Objects {
+				line += " " + o.Name
+			}
+			if s.Object != nil {
+				line += " changed " + s.Object.Name
+			}
+			got = append(got, line)
+		}})
+		listed := func(i Interest, objects ...*metav1.PartialObjectMetadata) {
+			s := Event{Listed: true, Interest: Interest{Resource: i.Resource, Kind: i.Kind}}
+			for _, o := range objects {
+				s.Objects = append(s.Objects, *o)
+			}
+			p.Publish("a", s)
+		}
+		mine := map[string]string{"mine": "yes"}
+		p.Publish("a", Event{Missed: true, Interest: Interest{Resource: deployments.Resource, Kind: deployments.Kind}})
+		listed(deployments, object("n", "one", mine), object("n", "other", nil), object("m", "two", mine))
+		if len(got) > 0 {
+			t.Errorf("delivered at once: %q", got)
+		}
+		p.Publish("a", Event{Interest: oneMap, Object: object("n", "a", nil)})
+		listed(oneMap, object("n", "a", nil), object("n", "b", nil))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if diff := cmp.Diff([]string{"Deployment one two", "ConfigMap changed a", "ConfigMap a"}, got); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+func TestShareInterests(t *testing.T) {
+	p := newAgentPool(t, Options{Agents: true})
+	first := p.ShareInterests([]Interest{oneMap, deployments})
+	again := p.ShareInterests([]Interest{oneMap, deployments})
+	if &first[0] != &again[0] {
+		t.Error("equal lists take memory twice")
+	}
+	if other := p.ShareInterests([]Interest{oneMap}); cmp.Diff([]Interest{oneMap}, other) != "" {
+		t.Errorf("another list became %v", other)
+	}
+	if none := p.ShareInterests(nil); len(none) > 0 {
+		t.Errorf("no interests became %v", none)
+	}
+}
+
+func TestHasInterests(t *testing.T) {
+	p := newAgentPool(t, Options{Agents: true})
+	key := ManifestSubscriberKey("kcp-system", "m")
+	if p.HasInterests("a", key) {
+		t.Error("something is known of a runtime without subscribers")
+	}
+	p.Subscribe("a", Subscriber{Key: key, Notify: func(Event) {}})
+	if p.HasInterests("a", key) {
+		t.Error("a subscriber without interests counts as one that has some")
+	}
+	p.Subscribe("a", Subscriber{Key: key, Interests: []Interest{oneMap}, Notify: func(Event) {}})
+	if !p.HasInterests("a", key) {
+		t.Error("a subscriber with interests counts as one without")
+	}
+}
+
+// TestPublishKeepsTheOrder checks that an event does not overtake delayed events whose delivery has begun.
+func TestPublishKeepsTheOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newAgentPool(t, Options{Agents: true, BatchDelay: time.Second})
+		var mu sync.Mutex
+		var got []string
+		p.Subscribe("a", Subscriber{Key: "x", Interests: []Interest{deployments, oneMap}, Notify: func(e Event) {
+			mu.Lock()
+			got = append(got, fmt.Sprint(e.Interest.Kind, " ", e.Listed))
+			mu.Unlock()
+			time.Sleep(time.Second) // the delivery of the first event takes until the later one has been published
+		}})
+		p.Publish("a", Event{Listed: true, Interest: deployments})
+		p.Publish("a", Event{Listed: true, Interest: oneMap})
+		time.Sleep(time.Second + time.Millisecond)
+		p.Publish("a", Event{Interest: oneMap, Object: object("n", "a", nil)})
+		time.Sleep(time.Minute)
+		if diff := cmp.Diff([]string{"Deployment true", "ConfigMap true", "ConfigMap false"}, got); diff != "" {
+			t.Errorf("-want +got:\n%s", diff)
+		}
+	})
+}
+
+// TestCloseIsAtomic checks that a connection that is made while another one is being closed is not lost.
+func TestCloseIsAtomic(t *testing.T) {
+	p := newAgentPool(t, Options{})
+	if _, err := p.Get(t.Context(), "a"); err != nil {
+		t.Fatal(err)
+	}
+	var made *Runtime
+	p.Subscribe("a", Subscriber{Key: "x", Notify: func(Event) {
+		var err error
+		if made, err = p.Get(t.Context(), "a"); err != nil {
+			t.Error(err)
+		}
+	}})
+	p.Close("a")
+	if made == nil {
+		t.Fatal("the subscriber was not notified")
+	}
+	if p.openConnection("a") != made && !made.breaker.closed {
+		t.Error("the new connection belongs to no entry and was not closed")
+	}
+}

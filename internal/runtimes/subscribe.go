@@ -1,0 +1,197 @@
+package runtimes
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Subscriber is notified of changes in a runtime.
+type Subscriber struct {
+	// Key identifies the subscriber within one runtime. A second subscription with the same key replaces the first.
+	Key string
+	// Interests select the objects whose changes are reported. Changes of the connection are always reported.
+	Interests []Interest
+	// ReplayMissed is for subscribers that rely on a state from before this process started. When such a subscriber has interests for the first
+	// time, and an event was published before, it receives a Missed event for each interest.
+	ReplayMissed bool
+	// Notify receives events. It must not block and may be called at any time from any goroutine.
+	Notify func(Event)
+}
+
+// ManifestSubscriberKey returns the Subscriber.Key of a Manifest.
+func ManifestSubscriberKey(namespace, name string) string {
+	return "Manifest/" + namespace + "/" + name
+}
+
+// Interest is one collection of objects of a runtime. Subscribers with equal interests share one watch.
+type Interest struct {
+	// Resource is the watched resource. Kind is the kind of its objects, which their metadata does not contain.
+	Resource schema.GroupVersionResource
+	Kind     string
+	// Namespace and Name limit it to one namespace and one object. Empty is all.
+	Namespace, Name string
+	// Labels is a label selector. Empty is all.
+	Labels string
+}
+
+// Event is a change in a runtime. Exactly one of ConnectionChanged, Missed, Listed and Object is set.
+type Event struct {
+	// ConnectionChanged is true if the connection was made, replaced, broken or restored. No other field is set then.
+	ConnectionChanged bool
+	// Missed is true if changes of the Resource of the Interest may have been missed, or of all resources if that is empty: a subscriber has to
+	// read what it depends on.
+	Missed bool
+	// Listed is true if Objects are all objects of the Interest. A watch begins with such an event, and sends another one when it has missed changes.
+	Listed  bool
+	Objects []metav1.PartialObjectMetadata
+	// Interest is where the event occurred.
+	Interest Interest
+	// Object is the metadata of the changed object.
+	Object *metav1.PartialObjectMetadata
+	// Deleted is true if Object was deleted.
+	Deleted bool
+}
+
+// Subscribe adds or replaces a subscriber, whether or not the runtime can be reached. Repeating it with the same interests is cheap.
+func (p *Pool) Subscribe(kyma string, s Subscriber) {
+	p.mu.Lock()
+	e := p.entryLocked(kyma)
+	former := e.subscribers[s.Key].Interests
+	changed := !slices.Equal(former, s.Interests)
+	missed := s.ReplayMissed && e.published && len(former) == 0 && len(s.Interests) > 0
+	e.subscribers[s.Key] = s
+	if e.runtime != nil {
+		e.runtime.setSubscriber(s)
+	}
+	p.mu.Unlock()
+	if missed {
+		for _, i := range s.Interests {
+			s.Notify(Event{Missed: true, Interest: i})
+		}
+	}
+	if changed {
+		p.notifyInterestsChanged(kyma)
+	}
+}
+
+// Unsubscribe removes the subscriber with the given key.
+func (p *Pool) Unsubscribe(kyma, key string) {
+	if hadInterests := p.removeSubscriber(kyma, key); hadInterests {
+		p.notifyInterestsChanged(kyma)
+	}
+}
+
+func (p *Pool) notifyInterestsChanged(kyma string) {
+	if p.opts.InterestsChanged != nil {
+		p.opts.InterestsChanged(kyma)
+	}
+}
+
+// removeSubscriber removes a subscriber, and the entry of the runtime if nothing is left in it.
+func (p *Pool) removeSubscriber(kyma, key string) (hadInterests bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.entries[kyma]
+	if e == nil {
+		return false
+	}
+	hadInterests = len(e.subscribers[key].Interests) > 0
+	delete(e.subscribers, key)
+	if e.runtime != nil {
+		e.runtime.setSubscriber(Subscriber{Key: key})
+	}
+	if len(e.subscribers) == 0 && e.runtime == nil {
+		delete(p.entries, kyma)
+	}
+	return hadInterests
+}
+
+// Interests returns the interests of all subscribers of a runtime, sorted and without duplicates.
+func (p *Pool) Interests(kyma string) []Interest {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var all []Interest
+	if e := p.entries[kyma]; e != nil {
+		for _, s := range e.subscribers {
+			all = append(all, s.Interests...)
+		}
+	}
+	slices.SortFunc(all, Interest.Compare)
+	return slices.Compact(all)
+}
+
+// HasInterests reports whether the subscriber with a key has interests.
+func (p *Pool) HasInterests(kyma, key string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.entries[kyma]
+	return e != nil && len(e.subscribers[key].Interests) > 0
+}
+
+// maxSharedLists limits the number of lists of interests that are shared. Runtimes with the same modules have equal lists.
+const maxSharedLists = 4096
+
+// ShareInterests returns a list that is equal to the given one and the same slice for all callers, which saves memory. No caller may change it.
+func (p *Pool) ShareInterests(interests []Interest) []Interest {
+	var key strings.Builder
+	for _, i := range interests {
+		for _, part := range []string{i.Resource.Group, i.Resource.Version, i.Resource.Resource, i.Kind, i.Namespace, i.Name, i.Labels} {
+			key.WriteString(part)
+			key.WriteByte(0)
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if shared, ok := p.shared[key.String()]; ok {
+		return shared
+	}
+	if p.shared == nil || len(p.shared) >= maxSharedLists {
+		p.shared = map[string][]Interest{}
+	}
+	p.shared[key.String()] = slices.Clip(interests)
+	return interests
+}
+
+// Compare orders interests by group, version, resource, kind, namespace, name and labels.
+func (i Interest) Compare(o Interest) int {
+	return cmp.Or(cmp.Compare(i.Resource.Group, o.Resource.Group), cmp.Compare(i.Resource.Version, o.Resource.Version), cmp.Compare(i.Resource.Resource, o.Resource.Resource),
+		cmp.Compare(i.Kind, o.Kind), cmp.Compare(i.Namespace, o.Namespace), cmp.Compare(i.Name, o.Name), cmp.Compare(i.Labels, o.Labels))
+}
+
+// matches reports whether an event is about the interest.
+func (i Interest) matches(e Event) bool {
+	if e.Interest.Resource.Resource == "" { // the sender does not know the resource: compare the kind
+		if i.Resource.Group != e.Interest.Resource.Group || i.Kind != e.Interest.Kind {
+			return false
+		}
+	} else if i.Resource.GroupResource() != e.Interest.Resource.GroupResource() {
+		return false
+	}
+	return e.Object == nil || i.selects(e.Object, e.Deleted)
+}
+
+// selects reports whether an object of the resource belongs to the interest. The labels of a deleted object may be unknown; then they match.
+func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
+	if i.Namespace != "" && i.Namespace != o.Namespace || i.Name != "" && i.Name != o.Name {
+		return false
+	}
+	if i.Labels == "" || deleted && o.Labels == nil {
+		return true
+	}
+	selector, err := labels.Parse(i.Labels)
+	return err != nil || selector.Matches(labels.Set(o.Labels))
+}
+
+// filter returns the objects that belong to the interest.
+func (i Interest) filter(objects []metav1.PartialObjectMetadata) []metav1.PartialObjectMetadata {
+	isOther := func(o metav1.PartialObjectMetadata) bool { return !i.selects(&o, false) }
+	if !slices.ContainsFunc(objects, isOther) {
+		return objects
+	}
+	return slices.DeleteFunc(slices.Clone(objects), isOther)
+}

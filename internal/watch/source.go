@@ -1,0 +1,195 @@
+package watch
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/url"
+	"strconv"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
+)
+
+// errUnreadable says that an event was lost, so that a watch cannot resume behind it.
+var errUnreadable = errors.New("reading an event of a watch")
+
+// Source reads one collection of objects. ClientSource and JSONSource make one.
+type Source[T any] struct {
+	// List returns one page.
+	List func(ctx context.Context, o metav1.ListOptions) (Page[T], error)
+	// Watch opens a watch, calls opened, and calls receive for each event until the watch ends. The error is nil if the API server ended it or the
+	// connection broke, and the API error of an ERROR event.
+	Watch func(ctx context.Context, o metav1.ListOptions, opened func(), receive func(Received[T])) error
+}
+
+// Page is one page of a list.
+type Page[T any] struct {
+	Items []T
+	// ResourceVersion is that of the whole list.
+	ResourceVersion string
+	// Continue requests the next page. "" is the last page.
+	Continue string
+}
+
+// Received is one event of a watch.
+type Received[T any] struct {
+	Object          *T // nil for a bookmark
+	Deleted         bool
+	ResourceVersion string
+}
+
+// ClientSource returns the Source of a client of client-go. T is the struct of the objects, without pointer.
+func ClientSource[T any](
+	list func(context.Context, metav1.ListOptions) (Page[T], error), open func(context.Context, metav1.ListOptions) (apiwatch.Interface, error),
+) Source[T] {
+	return Source[T]{List: list, Watch: func(ctx context.Context, o metav1.ListOptions, opened func(), receive func(Received[T])) error {
+		w, err := open(ctx, o)
+		if err != nil {
+			return err
+		}
+		defer w.Stop()
+		opened()
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case e, ok := <-w.ResultChan():
+				if !ok {
+					return nil
+				}
+				if e.Type == apiwatch.Error {
+					return apierrors.FromObject(e.Object)
+				}
+				r, err := receivedOf[T](e)
+				if err != nil {
+					return err
+				}
+				receive(r)
+			}
+		}
+	}}
+}
+
+// receivedOf converts an event of client-go.
+func receivedOf[T any](e apiwatch.Event) (Received[T], error) {
+	object, is := any(e.Object).(*T)
+	named, err := meta.Accessor(e.Object)
+	if !is || err != nil {
+		return Received[T]{}, fmt.Errorf("%w: it has a %T", errUnreadable, e.Object)
+	}
+	r := Received[T]{ResourceVersion: named.GetResourceVersion(), Deleted: e.Type == apiwatch.Deleted}
+	if e.Type != apiwatch.Bookmark {
+		r.Object = object
+	}
+	return r, nil
+}
+
+// JSONSource returns a Source that decodes the JSON of an API server into T. get requests the collection with a query and returns the body of
+// an answer with status 200, and an API error for another status.
+func JSONSource[T any](get func(ctx context.Context, query url.Values) (io.ReadCloser, error)) Source[T] {
+	return Source[T]{
+		List: func(ctx context.Context, o metav1.ListOptions) (Page[T], error) {
+			body, err := get(ctx, queryOf(o, false))
+			if err != nil {
+				return Page[T]{}, err
+			}
+			defer body.Close()
+			var list struct {
+				Metadata metav1.ListMeta `json:"metadata"`
+				Items    []T             `json:"items"`
+			}
+			if err := json.NewDecoder(body).Decode(&list); err != nil {
+				return Page[T]{}, fmt.Errorf("reading a list: %w", err)
+			}
+			return Page[T]{list.Items, list.Metadata.ResourceVersion, list.Metadata.Continue}, nil
+		},
+		Watch: JSONWatch[T](get),
+	}
+}
+
+// JSONWatch returns the Watch of a JSONSource.
+func JSONWatch[T any](
+	get func(ctx context.Context, query url.Values) (io.ReadCloser, error),
+) func(context.Context, metav1.ListOptions, func(), func(Received[T])) error {
+	return func(ctx context.Context, o metav1.ListOptions, opened func(), receive func(Received[T])) error {
+		body, err := get(ctx, queryOf(o, true))
+		if err != nil {
+			return err
+		}
+		defer body.Close()
+		opened()
+		decoder := json.NewDecoder(body)
+		for {
+			r, err := decodeEvent[T](decoder)
+			switch {
+			case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+				return nil
+			case err != nil:
+				return err
+			}
+			receive(r)
+		}
+	}
+}
+
+// decodeEvent reads the next event.
+func decodeEvent[T any](d *json.Decoder) (Received[T], error) {
+	var e struct {
+		Type   string          `json:"type"`
+		Object json.RawMessage `json:"object"`
+	}
+	if err := d.Decode(&e); err != nil {
+		return Received[T]{}, err
+	}
+	if e.Type == string(apiwatch.Error) {
+		status := &metav1.Status{}
+		_ = json.Unmarshal(e.Object, status) // an object that is no Status is an error, too
+		return Received[T]{}, apierrors.FromObject(status)
+	}
+	var m struct {
+		Metadata struct{ ResourceVersion string }
+	}
+	object := new(T)
+	err := json.Unmarshal(e.Object, &m)
+	if err == nil && e.Type != string(apiwatch.Bookmark) {
+		err = json.Unmarshal(e.Object, object)
+	}
+	if err != nil {
+		return Received[T]{}, fmt.Errorf("%w: %w", errUnreadable, err)
+	}
+	r := Received[T]{ResourceVersion: m.Metadata.ResourceVersion, Deleted: e.Type == string(apiwatch.Deleted)}
+	if e.Type != string(apiwatch.Bookmark) {
+		r.Object = object
+	}
+	return r, nil
+}
+
+// queryOf returns the query parameters of a list or a watch.
+func queryOf(o metav1.ListOptions, watch bool) url.Values {
+	q := url.Values{}
+	set := func(name, value string) {
+		if value != "" {
+			q.Set(name, value)
+		}
+	}
+	set("labelSelector", o.LabelSelector)
+	set("fieldSelector", o.FieldSelector)
+	set("continue", o.Continue)
+	set("resourceVersion", o.ResourceVersion)
+	if o.Limit > 0 {
+		set("limit", strconv.FormatInt(o.Limit, 10))
+	}
+	if watch {
+		q.Set("watch", "true")
+		q.Set("allowWatchBookmarks", "true")
+	}
+	if o.TimeoutSeconds != nil {
+		set("timeoutSeconds", strconv.FormatInt(*o.TimeoutSeconds, 10))
+	}
+	return q
+}

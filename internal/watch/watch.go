@@ -1,0 +1,253 @@
+// Package watch follows one collection of objects of an API server: it lists the collection, watches it, and repeats what is needed when
+// the watch ends.
+//
+// # Use
+//
+//	err := watch.Run(ctx, watch.Options[metav1.PartialObjectMetadata]{
+//		Source: watch.ClientSource(list, open),
+//		Page:   func(items []metav1.PartialObjectMetadata, first bool) { … },
+//		Listed: func(complete bool) { … },
+//		Event:  func(e watch.Event[metav1.PartialObjectMetadata]) { … },
+//	})
+//
+// # How it works
+//
+// Run keeps no objects, only the resourceVersion up to which it has reported everything. All callbacks are made by Run, one at a time.
+//
+//	what ends a watch                                       what follows
+//	the API server, a broken connection, another error      a watch from the last resourceVersion
+//	410 Gone or Expired, resourceVersion too large,         a list, then a watch from its resourceVersion
+//	400 Bad Request, 404 Not Found, an unreadable event
+//
+// A watch that lived for HealthyAfter resets the back-off, and the next one starts without delay unless it ended with an error. Everything
+// else counts as a failure: an error, and a watch that ended earlier, even without an error. Between two attempts Run waits between half of and
+// all of a delay that doubles with each failure from MinDelay to MaxDelay. Bookmarks move the resourceVersion and are not reported.
+//
+// Lists are read in pages. A list that exceeds MaxPages or MaxObjects is cut off and reported as incomplete.
+//
+// # What it does not do
+//
+// It has no cache and starts no goroutine. client-go has the parts, but none that fits: a Reflector stores every object, and a RetryWatcher
+// neither lists nor backs off.
+package watch
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Options are what Run works with. Source is needed; callbacks that are nil are not called.
+type Options[T any] struct {
+	// Source reads the collection.
+	Source Source[T]
+	// Query has the label selector and the field selector of lists and watches.
+	Query metav1.ListOptions
+
+	// PageSize is the number of objects that are requested at a time. Default 500.
+	PageSize int
+	// MaxPages and MaxObjects limit one list. Default 2,000 pages and 200,000 objects.
+	MaxPages, MaxObjects int
+	// ListSlots, if not nil, limits the number of lists that run at the same time to its capacity.
+	ListSlots chan struct{}
+	// ListTimeout is the deadline of the request for one page. 0 is none.
+	ListTimeout time.Duration
+	// WatchTimeout is the time after which the API server is to end a watch; each watch requests between half of and all of it. A watch that is
+	// open a minute longer is closed. 0 leaves it to the API server.
+	WatchTimeout time.Duration
+
+	// MinDelay and MaxDelay limit the delay after a failure. Default 1 s and 30 s.
+	MinDelay, MaxDelay time.Duration
+	// HealthyAfter is the lifetime of a watch that resets the delay. Default 5 s.
+	HealthyAfter time.Duration
+	// Retry ends the current delay when it receives a value.
+	Retry <-chan struct{}
+	// IsUnsent reports whether an error occurred before a request was sent. Such a failure is free and does not lengthen the delay.
+	IsUnsent func(error) bool
+
+	// Page receives one page of a list. first is true for the first page, also when a list that failed starts again.
+	Page func(items []T, first bool)
+	// Listed is called after the last page. complete is false if the list was cut off.
+	Listed func(complete bool)
+	// Opened and Closed are called at the beginning and the end of each watch.
+	Opened, Closed func()
+	// Event receives a change.
+	Event func(Event[T])
+	// Failed receives the error of a list or a watch, and the time since which attempts fail. Run returns the error that Failed returns, if any.
+	Failed func(err error, since time.Time) error
+}
+
+// Event is one change of an object.
+type Event[T any] struct {
+	Object *T
+	// Deleted is true if Object was deleted, or no longer matches the selectors.
+	Deleted bool
+}
+
+// Run lists and watches until ctx ends or Failed returns an error, and returns the error of either.
+func Run[T any](ctx context.Context, o Options[T]) error {
+	w := &watcher[T]{Options: o}
+	w.setDefaults()
+	var failingSince time.Time // zero while attempts succeed
+	for failures := 0; ctx.Err() == nil; {
+		start := time.Now()
+		lifetime, err := w.attempt(ctx)
+		if ctx.Err() != nil {
+			break
+		}
+		if lifetime >= w.HealthyAfter {
+			start, failures, failingSince = time.Now(), 0, time.Time{}
+		}
+		if failures++; failingSince.IsZero() {
+			failingSince = start
+		}
+		if err != nil && w.Failed != nil {
+			if stop := w.Failed(err, failingSince); stop != nil {
+				return stop
+			}
+		}
+		if lifetime >= w.HealthyAfter && (err == nil || needsList(err)) {
+			failures, failingSince = 0, time.Time{}
+			continue
+		}
+		if err != nil && w.IsUnsent != nil && w.IsUnsent(err) {
+			failures = 1
+		}
+		w.wait(ctx, w.delay(failures))
+	}
+	return ctx.Err()
+}
+
+// watcher is one call of Run.
+type watcher[T any] struct {
+	Options[T]
+	version string // resourceVersion up to which everything was reported; "" if a list is needed
+}
+
+func (w *watcher[T]) setDefaults() {
+	w.PageSize = cmp.Or(w.PageSize, 500)
+	w.MaxPages = cmp.Or(w.MaxPages, 2_000)
+	w.MaxObjects = cmp.Or(w.MaxObjects, 200_000)
+	w.MinDelay = cmp.Or(w.MinDelay, time.Second)
+	w.MaxDelay = cmp.Or(w.MaxDelay, 30*time.Second)
+	w.HealthyAfter = cmp.Or(w.HealthyAfter, 5*time.Second)
+}
+
+// attempt lists the collection if needed, and watches it until the watch ends. It returns how long the watch was open.
+func (w *watcher[T]) attempt(ctx context.Context) (lifetime time.Duration, err error) {
+	if w.version == "" {
+		err = w.list(ctx)
+	}
+	if err == nil {
+		lifetime, err = w.watch(ctx)
+	}
+	if err != nil && needsList(err) {
+		w.version = ""
+	}
+	return lifetime, err
+}
+
+// list reads all pages.
+func (w *watcher[T]) list(ctx context.Context) error {
+	if w.ListSlots != nil {
+		select {
+		case w.ListSlots <- struct{}{}:
+			defer func() { <-w.ListSlots }()
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	o := w.Query
+	o.Limit = int64(w.PageSize)
+	for pages, objects := 1, 0; ; pages++ {
+		page, err := w.page(ctx, o)
+		if err != nil {
+			return err
+		}
+		if w.Page != nil {
+			w.Page(page.Items, pages == 1)
+		}
+		objects += len(page.Items)
+		complete := page.Continue == ""
+		if complete || pages >= w.MaxPages || objects >= w.MaxObjects {
+			w.version = page.ResourceVersion
+			if w.Listed != nil {
+				w.Listed(complete)
+			}
+			return nil
+		}
+		o.Continue = page.Continue
+	}
+}
+
+// page reads one page.
+func (w *watcher[T]) page(ctx context.Context, o metav1.ListOptions) (Page[T], error) {
+	if w.ListTimeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, w.ListTimeout)
+		defer cancel()
+	}
+	return w.Source.List(ctx, o)
+}
+
+// watch reports changes until the watch ends.
+func (w *watcher[T]) watch(ctx context.Context) (lifetime time.Duration, err error) {
+	o := w.Query
+	o.ResourceVersion, o.AllowWatchBookmarks = w.version, true
+	if w.WatchTimeout > 0 {
+		timeout := w.WatchTimeout/2 + rand.N(w.WatchTimeout/2+1)
+		o.TimeoutSeconds = new(max(1, int64(timeout.Seconds())))
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, timeout+time.Minute) // the API server may not end it
+		defer cancel()
+	}
+	var opened time.Time
+	err = w.Source.Watch(ctx, o, func() {
+		opened = time.Now()
+		if w.Opened != nil {
+			w.Opened()
+		}
+	}, func(r Received[T]) {
+		if r.ResourceVersion != "" {
+			w.version = r.ResourceVersion
+		}
+		if r.Object != nil && w.Event != nil {
+			w.Event(Event[T]{Object: r.Object, Deleted: r.Deleted})
+		}
+	})
+	if opened.IsZero() {
+		return 0, err
+	}
+	if w.Closed != nil {
+		w.Closed()
+	}
+	return time.Since(opened), err
+}
+
+// needsList reports whether a watch cannot resume after an error, so that only a list shows the changes since.
+func needsList(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge) ||
+		apierrors.IsBadRequest(err) || apierrors.IsNotFound(err) || errors.Is(err, errUnreadable)
+}
+
+// delay returns the time to wait after a number of failures in a row.
+func (w *watcher[T]) delay(failures int) time.Duration {
+	d := max(min(w.MinDelay<<min(failures-1, 16), w.MaxDelay), 2)
+	return d/2 + rand.N(d/2)
+}
+
+// wait waits for d, for a value of Retry, or for the end of ctx.
+func (w *watcher[T]) wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+	case <-timer.C:
+	case <-w.Retry:
+	}
+}
