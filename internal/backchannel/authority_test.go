@@ -22,8 +22,8 @@ type root struct {
 	key *ecdsa.PrivateKey
 }
 
-// wish is what a certificate should be like. Zero is a valid one for a client.
-type wish struct {
+// certRequest is what a certificate should be like. Zero is a valid one for a client.
+type certRequest struct {
 	name     string
 	uid      string // with the URI of our authority, and its back-dating
 	from     time.Duration
@@ -58,7 +58,7 @@ func newRoot(t testing.TB, name string) *root {
 }
 
 // issue makes a certificate.
-func (a *root) issue(t testing.TB, w wish) *tls.Certificate {
+func (a *root) issue(t testing.TB, w certRequest) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -98,7 +98,7 @@ func (a *root) issue(t testing.TB, w wish) *tls.Certificate {
 // between makes an authority below another one.
 func (a *root) between(t testing.TB) *root {
 	t.Helper()
-	c := a.issue(t, wish{name: "middle", ca: true})
+	c := a.issue(t, certRequest{name: "middle", ca: true})
 	return &root{c.Leaf, c.PrivateKey.(*ecdsa.PrivateKey)}
 }
 

@@ -35,7 +35,7 @@ func TestReplicas(t *testing.T) {
 	}, ca)
 	leader.add("a")
 	replica.add("a", "c")
-	c := client(t, ca, ca.issue(t, wish{name: "a", uid: "uid-a"}))
+	c := client(t, ca, ca.issue(t, certRequest{name: "a", uid: "uid-a"}))
 	says := func(path, body string, want int, when string) reply {
 		t.Helper()
 		got := call(t, c, "POST", replica.url(path), body)
@@ -64,7 +64,7 @@ func TestReplicas(t *testing.T) {
 	if _, heard := replica.State("kyma-a"); heard || len(replica.heardEvents("kyma-a")) > 0 {
 		t.Error("the other one has taken what it has passed on")
 	}
-	if got := call(t, client(t, ca, ca.issue(t, wish{name: "c"})), "POST", replica.url(eventPath), recorded); got.status != 403 {
+	if got := call(t, client(t, ca, ca.issue(t, certRequest{name: "c"})), "POST", replica.url(eventPath), recorded); got.status != 403 {
 		t.Errorf("got %d, want 403 of the one that works, as it is", got.status)
 	}
 
@@ -77,7 +77,7 @@ func TestReplicas(t *testing.T) {
 
 	hold := make(chan struct{})
 	mute := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-hold }))
-	mute.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, wish{name: serverName, dns: []string{serverName}})}}
+	mute.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, certRequest{name: serverName, dns: []string{serverName}})}}
 	mute.StartTLS()
 	defer mute.Close()
 	defer close(hold)
@@ -85,7 +85,7 @@ func TestReplicas(t *testing.T) {
 	says(eventPath, recorded, 503, "a replica that does not answer")
 
 	other := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a unidentified gets events") }))
-	other.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, wish{name: "a", uid: "uid-a", dns: []string{"a.test"}})}}
+	other.TLS = &tls.Config{Certificates: []tls.Certificate{*ca.issue(t, certRequest{name: "a", uid: "uid-a", dns: []string{"a.test"}})}}
 	other.StartTLS()
 	defer other.Close()
 	address.Store(other.Listener.Addr().String())
@@ -99,7 +99,7 @@ func TestReplicas(t *testing.T) {
 func TestReplicasRotate(t *testing.T) {
 	first, second := newRoot(t, "ca"), newRoot(t, "ca")
 	var serving atomic.Pointer[tls.Certificate]
-	serving.Store(first.issue(t, wish{name: serverName, dns: []string{serverName}}))
+	serving.Store(first.issue(t, certRequest{name: serverName, dns: []string{serverName}}))
 	options := func(o *Options) {
 		o.Peers = []string{serverName}
 		o.Certificate = func() (*tls.Certificate, error) { return serving.Load(), nil }
@@ -119,7 +119,7 @@ func TestReplicasRotate(t *testing.T) {
 			e.mu.Unlock()
 		}
 	}
-	old, renewed := client(t, first, first.issue(t, wish{name: "a"})), client(t, second, second.issue(t, wish{name: "a"}))
+	old, renewed := client(t, first, first.issue(t, certRequest{name: "a"})), client(t, second, second.issue(t, certRequest{name: "a"}))
 	says := func(c *http.Client, when string) {
 		t.Helper()
 		if got := call(t, c, "POST", replica.url(eventPath), recorded); got.status != 200 {
@@ -129,7 +129,7 @@ func TestReplicasRotate(t *testing.T) {
 	says(old, "before")
 	trust(first.Certificate, second.Certificate)
 	says(old, "two roots")
-	serving.Store(second.issue(t, wish{name: serverName, dns: []string{serverName}}))
+	serving.Store(second.issue(t, certRequest{name: serverName, dns: []string{serverName}}))
 	says(old, "another serving certificate")
 	trust(second.Certificate)
 	says(renewed, "the old root is removed")
@@ -190,19 +190,19 @@ func TestRoute(t *testing.T) {
 		o.Leader = func(string) (string, bool) { return "", false } // whoever works on runtimes does not matter
 	}, ca)
 	e.add("a")
-	below := middle.issue(t, wish{name: "a"})
+	below := middle.issue(t, certRequest{name: "a"})
 	below.Certificate = append(below.Certificate, middle.Raw)
 	cases := map[string]struct {
 		reason, manager string
 		own             *tls.Certificate
 		want            int
 	}{
-		"Other":    {"the contract of the Kyma project", "compass-manager", ca.issue(t, wish{name: "a"}), 200},
+		"Other":    {"the contract of the Kyma project", "compass-manager", ca.issue(t, certRequest{name: "a"}), 200},
 		"Chain":    {"with certificates in between", "compass-manager", below, 200},
-		"Refusing": {"its answer comes back", "refusing", ca.issue(t, wish{name: "a"}), 418},
-		"Stuck":    {"it is not waited for", "stuck", ca.issue(t, wish{name: "a"}), 502},
-		"Gone":     {"nobody is there", "removed", ca.issue(t, wish{name: "a"}), 502},
-		"Unknown":  {"nobody wants it", "unknown", ca.issue(t, wish{name: "a"}), 404},
+		"Refusing": {"its answer comes back", "refusing", ca.issue(t, certRequest{name: "a"}), 418},
+		"Stuck":    {"it is not waited for", "stuck", ca.issue(t, certRequest{name: "a"}), 502},
+		"Gone":     {"nobody is there", "removed", ca.issue(t, certRequest{name: "a"}), 502},
+		"Unknown":  {"nobody wants it", "unknown", ca.issue(t, certRequest{name: "a"}), 404},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -225,7 +225,7 @@ func TestRoute(t *testing.T) {
 		}
 		defer free()
 	}
-	c := client(t, ca, ca.issue(t, wish{name: "a"}))
+	c := client(t, ca, ca.issue(t, certRequest{name: "a"}))
 	if got := call(t, c, "POST", e.url("/v2/stuck/event"), recorded); got.status != 503 {
 		t.Errorf("got %d, want 503: a manager that is stuck takes no more requests", got.status)
 	}

@@ -45,7 +45,7 @@ func FuzzHeader(f *testing.F) {
 // FuzzRequest: whatever a runtime posts, there is an answer that fits, and a body is delivered for nobody else.
 func FuzzRequest(f *testing.F) {
 	ca := newRoot(f, "ca")
-	header := clientcert.FormatHeader(ca.issue(f, wish{name: "a"}).Certificate)
+	header := clientcert.FormatHeader(ca.issue(f, certRequest{name: "a"}).Certificate)
 	e := &ear{fleet: map[string]Runtime{}, uids: map[string]string{}, events: map[string][]protocol.Event{}}
 	e.add("a")
 	l, err := New(Options{

@@ -15,15 +15,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// told is what a tracker has told.
-type told struct{ missed, changed int }
+// notified is what a tracker has notified.
+type notified struct{ missed, changed int }
 
-// newCountingBoard returns a tracker, and a function that says what it has told.
-func newCountingBoard() (*tracker, func() told) {
+// newCountingBoard returns a tracker, and a function that says what it has notified.
+func newCountingBoard() (*tracker, func() notified) {
 	var missed, changed atomic.Int64
 	o := Options{Missed: func(string) { missed.Add(1) }, Changed: func(string) { changed.Add(1) }}
 	o.setDefaults()
-	return newTracker(&o), func() told { return told{int(missed.Load()), int(changed.Load())} }
+	return newTracker(&o), func() notified { return notified{int(missed.Load()), int(changed.Load())} }
 }
 
 // say lets a runtime send a heartbeat.
@@ -47,7 +47,7 @@ func TestHear(t *testing.T) {
 		boot   string
 		beat   *beat // nil is none
 		root   string
-		want   told
+		want   notified
 	}
 	one := func(b beat) *beat { b.Version = "1"; return &b }
 	cases := map[string]struct {
@@ -55,20 +55,20 @@ func TestHear(t *testing.T) {
 		steps  []step
 		boot   string // that the state has at the end
 	}{
-		"First":            {"its number is taken as it is", []step{{nil, "x", one(beat{Sequence: 40}), "", told{0, 1}}}, "x"},
-		"Plain":            {"nothing to tell", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "x", one(beat{}), "", told{0, 1}}}, "x"},
-		"FirstLost":        {"it says so", []step{{nil, "x", one(beat{EventsLost: true}), "", told{1, 1}}}, "x"},
-		"EventsFirst":      {"what was before the first event is not ours", []step{{[]uint64{7, 8}, "x", one(beat{Sequence: 8}), "", told{0, 1}}}, "x"},
-		"Gap":              {"all was sent, not all was seen", []step{{nil, "x", one(beat{Sequence: 1}), "", told{0, 1}}, {[]uint64{3}, "x", one(beat{Sequence: 3}), "", told{1, 1}}, {nil, "x", one(beat{Sequence: 3}), "", told{1, 1}}}, "x"},
-		"StillPending":     {"it will come", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "x", one(beat{Sequence: 1, Pending: 1}), "", told{0, 1}}, {[]uint64{1}, "x", one(beat{Sequence: 1}), "", told{0, 1}}}, "x"},
-		"NewLife":          {"the old one may have died with events", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "y", one(beat{}), "", told{1, 1}}}, "y"},
-		"NewLifeByEvent":   {"missed once", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {[]uint64{1}, "y", nil, "", told{1, 1}}, {nil, "y", one(beat{Sequence: 1}), "", told{1, 1}}}, "y"},
-		"TwoAgents":        {"they do not take turns", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "y", one(beat{}), "", told{1, 1}}, {nil, "x", one(beat{}), "", told{1, 1}}, {nil, "y", one(beat{}), "", told{1, 1}}}, "y"},
-		"OldLifeGap":       {"what the old one sends last counts all the same", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "y", one(beat{}), "", told{1, 1}}, {nil, "x", one(beat{Sequence: 2}), "", told{2, 1}}}, "y"},
-		"OldLifeStillSaid": {"the new one has not said anything about itself", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {[]uint64{1}, "y", nil, "", told{1, 1}}, {nil, "x", one(beat{}), "", told{1, 1}}}, "x"},
-		"OtherVersion":     {"look", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "x", &beat{Version: "2"}, "", told{0, 2}}}, "x"},
-		"OtherProblem":     {"look", []step{{nil, "x", one(beat{}), "", told{0, 1}}, {nil, "x", one(beat{Problem: "p"}), "", told{0, 2}}, {nil, "x", one(beat{}), "", told{0, 3}}}, "x"},
-		"OtherRoot":        {"look", []step{{nil, "x", one(beat{}), "1", told{0, 1}}, {nil, "x", one(beat{}), "2", told{0, 2}}}, "x"},
+		"First":            {"its number is taken as it is", []step{{nil, "x", one(beat{Sequence: 40}), "", notified{0, 1}}}, "x"},
+		"Plain":            {"nothing to tell", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "x", one(beat{}), "", notified{0, 1}}}, "x"},
+		"FirstLost":        {"it says so", []step{{nil, "x", one(beat{EventsLost: true}), "", notified{1, 1}}}, "x"},
+		"EventsFirst":      {"what was before the first event is not ours", []step{{[]uint64{7, 8}, "x", one(beat{Sequence: 8}), "", notified{0, 1}}}, "x"},
+		"Gap":              {"all was sent, not all was seen", []step{{nil, "x", one(beat{Sequence: 1}), "", notified{0, 1}}, {[]uint64{3}, "x", one(beat{Sequence: 3}), "", notified{1, 1}}, {nil, "x", one(beat{Sequence: 3}), "", notified{1, 1}}}, "x"},
+		"StillPending":     {"it will come", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "x", one(beat{Sequence: 1, Pending: 1}), "", notified{0, 1}}, {[]uint64{1}, "x", one(beat{Sequence: 1}), "", notified{0, 1}}}, "x"},
+		"NewLife":          {"the old one may have died with events", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "y", one(beat{}), "", notified{1, 1}}}, "y"},
+		"NewLifeByEvent":   {"missed once", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {[]uint64{1}, "y", nil, "", notified{1, 1}}, {nil, "y", one(beat{Sequence: 1}), "", notified{1, 1}}}, "y"},
+		"TwoAgents":        {"they do not take turns", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "y", one(beat{}), "", notified{1, 1}}, {nil, "x", one(beat{}), "", notified{1, 1}}, {nil, "y", one(beat{}), "", notified{1, 1}}}, "y"},
+		"OldLifeGap":       {"what the old one sends last counts all the same", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "y", one(beat{}), "", notified{1, 1}}, {nil, "x", one(beat{Sequence: 2}), "", notified{2, 1}}}, "y"},
+		"OldLifeStillSaid": {"the new one has not said anything about itself", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {[]uint64{1}, "y", nil, "", notified{1, 1}}, {nil, "x", one(beat{}), "", notified{1, 1}}}, "x"},
+		"OtherVersion":     {"look", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "x", &beat{Version: "2"}, "", notified{0, 2}}}, "x"},
+		"OtherProblem":     {"look", []step{{nil, "x", one(beat{}), "", notified{0, 1}}, {nil, "x", one(beat{Problem: "p"}), "", notified{0, 2}}, {nil, "x", one(beat{}), "", notified{0, 3}}}, "x"},
+		"OtherRoot":        {"look", []step{{nil, "x", one(beat{}), "1", notified{0, 1}}, {nil, "x", one(beat{}), "2", notified{0, 2}}}, "x"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestHear(t *testing.T) {
 					s.beat.BootID = s.boot
 					b.say(protocol.Identity{Root: s.root}, *s.beat)
 				}
-				if diff := cmp.Diff(s.want, got(), cmp.AllowUnexported(told{})); diff != "" {
+				if diff := cmp.Diff(s.want, got(), cmp.AllowUnexported(notified{})); diff != "" {
 					t.Errorf("%s: step %d (-want +got):\n%s", c.reason, i, diff)
 				}
 			}
@@ -98,10 +98,10 @@ func TestSilence(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go b.watch(ctx)
-		expect := func(when string, want told, alive bool) {
+		expect := func(when string, want notified, alive bool) {
 			t.Helper()
 			synctest.Wait()
-			if diff := cmp.Diff(want, got(), cmp.AllowUnexported(told{})); diff != "" {
+			if diff := cmp.Diff(want, got(), cmp.AllowUnexported(notified{})); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", when, diff)
 			}
 			if _, is := b.state("kyma-a"); is != alive {
@@ -109,38 +109,38 @@ func TestSilence(t *testing.T) {
 			}
 		}
 		begin := time.Now()
-		expect("before anything", told{}, false)
+		expect("before anything", notified{}, false)
 		for range 10 {
 			b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
 			time.Sleep(30 * time.Second)
 		}
-		expect("heartbeats", told{0, 1}, true)
+		expect("heartbeats", notified{0, 1}, true)
 		if s, _ := b.state("kyma-a"); !s.Since.Equal(begin) || s.Last.Sub(begin) != 270*time.Second {
 			t.Errorf("since %v, last %v, want %v and 270 s later", s.Since, s.Last, begin)
 		}
 		time.Sleep(70*time.Second - time.Nanosecond)
-		expect("almost silent", told{0, 1}, true)
+		expect("almost silent", notified{0, 1}, true)
 		time.Sleep(time.Nanosecond)
-		expect("silent", told{0, 2}, false)
+		expect("silent", notified{0, 2}, false)
 		b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
-		expect("again", told{0, 3}, true)
+		expect("again", notified{0, 3}, true)
 		if s, _ := b.state("kyma-a"); !s.Since.Equal(s.Last) {
 			t.Errorf("since %v, want %v", s.Since, s.Last)
 		}
 		b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "y"})
-		expect("another life", told{1, 3}, true)
+		expect("another life", notified{1, 3}, true)
 		time.Sleep(100 * time.Second)
-		expect("silent", told{1, 4}, false)
+		expect("silent", notified{1, 4}, false)
 		b.say(protocol.Identity{}, protocol.Heartbeat{BootID: "x"})
-		expect("the old life is the one that boots", told{2, 5}, true)
+		expect("the old life is the one that boots", notified{2, 5}, true)
 		b.forget("kyma-a")
-		expect("forgotten", told{2, 5}, false)
+		expect("forgotten", notified{2, 5}, false)
 		time.Sleep(time.Hour)
-		expect("nothing follows", told{2, 5}, false)
+		expect("nothing follows", notified{2, 5}, false)
 	})
 }
 
-// TestSeldom: a runtime that was told to say nothing for long is lost that much later.
+// TestSeldom: a runtime that was notified to say nothing for long is lost that much later.
 func TestSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, got := newCountingBoard()
@@ -155,12 +155,12 @@ func TestSeldom(t *testing.T) {
 			time.Sleep(b.silence + pace - time.Nanosecond)
 			synctest.Wait()
 			if _, alive := b.state("kyma-a"); !alive || got().changed != before.changed+1 {
-				t.Errorf("told %v: lost before its time", pace)
+				t.Errorf("notified %v: lost before its time", pace)
 			}
 			time.Sleep(time.Nanosecond)
 			synctest.Wait()
 			if _, alive := b.state("kyma-a"); alive || got().changed != before.changed+2 {
-				t.Errorf("told %v: not lost in time", pace)
+				t.Errorf("notified %v: not lost in time", pace)
 			}
 		}
 	})
@@ -179,13 +179,13 @@ func TestNotTooOften(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := got(); n.changed < 5 || n.changed > 9 || n.missed < 5 || n.missed > 9 {
-			t.Errorf("told %+v in a minute, want 5 to 9 of each", n)
+			t.Errorf("notified %+v in a minute, want 5 to 9 of each", n)
 		}
 		time.Sleep(15 * time.Second)
 		synctest.Wait()
 		r, before := b.lock("kyma-a"), got()
 		if r.changed.pending || r.missed.pending || before.changed < 9 || before.changed > 10 || before.missed < 9 || before.missed > 10 {
-			t.Errorf("what was pending was not told: %+v, pending %t and %t", before, r.changed.pending, r.missed.pending)
+			t.Errorf("what was pending was not notified: %+v, pending %t and %t", before, r.changed.pending, r.missed.pending)
 		}
 		r.mu.Unlock()
 		for range 3 {
@@ -194,7 +194,7 @@ func TestNotTooOften(t *testing.T) {
 		}
 		synctest.Wait()
 		if after := got(); after != before {
-			t.Errorf("what was told is told again: %+v, then %+v", before, after)
+			t.Errorf("what was notified is notified again: %+v, then %+v", before, after)
 		}
 	})
 }

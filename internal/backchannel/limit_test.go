@@ -47,13 +47,13 @@ func tryDial(e *ear, trusted *root, own *tls.Certificate) (*tls.Conn, error) {
 	if own != nil {
 		config.Certificates = []tls.Certificate{*own}
 	}
-	return tls.DialWithDialer(&net.Dialer{Timeout: patience}, "tcp", e.Serving(), config)
+	return tls.DialWithDialer(&net.Dialer{Timeout: waitTimeout}, "tcp", e.Serving(), config)
 }
 
 // ends reads until the other side closes the connection, and returns what it said.
 func ends(t testing.TB, c net.Conn) string {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(waitTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	said, err := io.ReadAll(c)
@@ -73,7 +73,7 @@ func TestSlow(t *testing.T) {
 		o.Limits = Limits{HeaderTimeout: 200 * time.Millisecond, BodyTimeout: 100 * time.Millisecond, IdleTimeout: 300 * time.Millisecond}
 	}, ca)
 	e.add("a")
-	own := ca.issue(t, wish{name: "a"})
+	own := ca.issue(t, certRequest{name: "a"})
 	cases := map[string]struct {
 		reason string
 		raw    bool // no TLS
@@ -124,7 +124,7 @@ func TestHandshakes(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)
 	e.add("a")
-	own := ca.issue(t, wish{name: "a"})
+	own := ca.issue(t, certRequest{name: "a"})
 	many := *own
 	for range clientcert.MaxChain {
 		many.Certificate = append(many.Certificate, ca.Raw)
@@ -148,7 +148,7 @@ func TestHandshakes(t *testing.T) {
 			c.config.ClientSessionCache = tls.NewLRUClientSessionCache(4)
 			for range 2 {
 				transport := &http.Transport{TLSClientConfig: c.config}
-				got, err := attempt(t.Context(), &http.Client{Transport: transport, Timeout: patience}, "POST", e.url(eventPath), recorded)
+				got, err := attempt(t.Context(), &http.Client{Transport: transport, Timeout: waitTimeout}, "POST", e.url(eventPath), recorded)
 				if (err == nil) != c.ok || c.ok && got.status != 200 {
 					t.Errorf("%s: got %d %v", c.reason, got.status, err)
 				}
@@ -172,7 +172,7 @@ func TestFlood(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{Rate: 20, Burst: 30} }, ca)
 	e.add("flood", "logMu")
-	flood := ca.issue(t, wish{name: "flood"})
+	flood := ca.issue(t, certRequest{name: "flood"})
 	var (
 		answers [600]atomic.Int64
 		running sync.WaitGroup
@@ -199,7 +199,7 @@ func TestFlood(t *testing.T) {
 			}
 		})
 	}
-	logMu := client(t, ca, ca.issue(t, wish{name: "logMu"}))
+	logMu := client(t, ca, ca.issue(t, certRequest{name: "logMu"}))
 	floodBeats := client(t, ca, flood)
 	begin := time.Now()
 	eventually(t, "the flood is held back", func() bool { return answers[429].Load() > 500 })
@@ -235,7 +235,7 @@ func TestSlowRuntime(t *testing.T) {
 		o.Limits = Limits{InFlight: 8, PerRuntime: 4}
 	}, ca)
 	e.add("slow", "logMu")
-	header := clientcert.Header + ": " + clientcert.FormatHeader(ca.issue(t, wish{name: "slow"}).Certificate) + "\r\n"
+	header := clientcert.Header + ": " + clientcert.FormatHeader(ca.issue(t, certRequest{name: "slow"}).Certificate) + "\r\n"
 	half := postHead + header + "Content-Length: 100\r\n\r\n{"
 	var held []net.Conn
 	for range 4 {
@@ -266,7 +266,7 @@ func TestSlowRuntime(t *testing.T) {
 	if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
 		t.Errorf("got %d, want 429 with Retry-After", res.StatusCode)
 	}
-	if got := call(t, client(t, ca, ca.issue(t, wish{name: "logMu"})), "POST", e.url(eventPath), recorded); got.status != 200 {
+	if got := call(t, client(t, ca, ca.issue(t, certRequest{name: "logMu"})), "POST", e.url(eventPath), recorded); got.status != 200 {
 		t.Errorf("the logMu one got %d, want 200", got.status)
 	}
 	for _, c := range held {
@@ -280,12 +280,12 @@ func TestBusy(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Limits = Limits{InFlight: 1} }, ca)
 	e.add("a", "b")
-	c := dial(t, e, ca, ca.issue(t, wish{name: "a"}))
+	c := dial(t, e, ca, ca.issue(t, certRequest{name: "a"}))
 	if _, err := io.WriteString(c, postHead+"Content-Length: 100\r\n\r\n{"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is full", func() bool { return e.inFlight.Load() == 1 })
-	if got := call(t, client(t, ca, ca.issue(t, wish{name: "b"})), "POST", e.url(eventPath), recorded); got.status != 503 || got.header.Get("Retry-After") == "" {
+	if got := call(t, client(t, ca, ca.issue(t, certRequest{name: "b"})), "POST", e.url(eventPath), recorded); got.status != 503 || got.header.Get("Retry-After") == "" {
 		t.Errorf("got %d, want 503 with Retry-After", got.status)
 	}
 }
@@ -308,7 +308,7 @@ func TestConnections(t *testing.T) {
 		closeLater(t, c)
 	}
 	eventually(t, "unidentified fill it", func() bool { return open() == 6 })
-	a := ca.issue(t, wish{name: "a"})
+	a := ca.issue(t, certRequest{name: "a"})
 	var clients []*http.Client
 	for range 4 {
 		c := client(t, ca, a)
@@ -325,7 +325,7 @@ func TestConnections(t *testing.T) {
 		return len(r.conns) == 2
 	})
 	for _, name := range []string{"b", "c"} {
-		own := ca.issue(t, wish{name: name})
+		own := ca.issue(t, certRequest{name: name})
 		for range 2 {
 			c := client(t, ca, own)
 			clients = append(clients, c)
@@ -361,7 +361,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 		names = append(names[1:], names[0])
 		return Runtime{Kyma: names[0]}, nil
 	}
-	c := dial(b, e, ca, ca.issue(b, wish{name: "a"}))
+	c := dial(b, e, ca, ca.issue(b, certRequest{name: "a"}))
 	body := `{"boot":"x","version":"1.0.0","sequence":1,"pending":0,"watchlist":"0123456789abcdef"}`
 	request := []byte("POST " + heartbeatPath + " HTTP/1.1\r\nHost: x\r\nContent-Length: " + strconv.Itoa(len(body)) + "\r\n\r\n" + body)
 	answer := make([]byte, 1024)

@@ -27,11 +27,11 @@ const (
 	// recorded is the body that the agent of the Kyma project sends.
 	recorded = `{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"}}`
 	// serverName is in the serving certificates.
-	serverName = "listener.test"
-	patience   = 10 * time.Second
+	serverName  = "listener.test"
+	waitTimeout = 10 * time.Second
 )
 
-// ear is a listener of a test, and what it has told.
+// ear is a listener of a test, and what it has notified.
 type ear struct {
 	*Listener
 	plain string // where plain HTTP is served
@@ -54,7 +54,7 @@ func listen(t testing.TB, change func(*Options), roots ...*root) *ear {
 	for _, r := range roots {
 		e.roots = append(e.roots, r.Certificate)
 	}
-	serving := roots[0].issue(t, wish{name: serverName, dns: []string{serverName}})
+	serving := roots[0].issue(t, certRequest{name: serverName, dns: []string{serverName}})
 	o := Options{
 		Address:     "127.0.0.1:0",
 		Roots:       func() []*x509.Certificate { return locked(e, func() []*x509.Certificate { return e.roots }) },
@@ -132,11 +132,11 @@ func (e *ear) heardEvents(kyma string) []protocol.Event {
 	return locked(e, func() []protocol.Event { return slices.Clone(e.events[kyma]) })
 }
 
-func (e *ear) toldMissed() []string {
+func (e *ear) notifiedMissed() []string {
 	return locked(e, func() []string { return slices.Clone(e.missed) })
 }
 
-func (e *ear) toldChanged() []string {
+func (e *ear) notifiedChanged() []string {
 	return locked(e, func() []string { return slices.Clone(e.changed) })
 }
 
@@ -155,7 +155,7 @@ func client(t testing.TB, trusted *root, own *tls.Certificate) *http.Client {
 		},
 	}}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: patience}
+	return &http.Client{Transport: transport, Timeout: waitTimeout}
 }
 
 // reply is an answer.
@@ -200,9 +200,9 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(patience); !holds(); <-tick.C {
+	for end := time.Now().Add(waitTimeout); !holds(); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatalf("waited %v in vain: %s", patience, what)
+			t.Fatalf("waited %v in vain: %s", waitTimeout, what)
 		}
 	}
 }
@@ -214,9 +214,9 @@ func TestAnswers(t *testing.T) {
 	e.add("a", "b")
 	e.fleet["c"] = Runtime{Kyma: "kyma-c", NotBefore: time.Now().Add(-time.Minute)}
 	e.uids["c"] = "uid-c"
-	valid := ca.issue(t, wish{name: "a", uid: "uid-a"})
+	valid := ca.issue(t, certRequest{name: "a", uid: "uid-a"})
 	middle := ca.between(t)
-	below := middle.issue(t, wish{name: "a"})
+	below := middle.issue(t, certRequest{name: "a"})
 	chained := *below
 	chained.Certificate = append(chained.Certificate, middle.Raw)
 	cases := map[string]struct {
@@ -230,20 +230,20 @@ func TestAnswers(t *testing.T) {
 		"Event":             {"a hint is taken", valid, "POST", eventPath, recorded, 200, false},
 		"Heartbeat":         {"so is a sign of life", valid, "POST", heartbeatPath, `{"boot":"x"}`, 200, false},
 		"Chain":             {"a certificate may come with what leads to a root", &chained, "POST", eventPath, recorded, 200, false},
-		"NoUsage":           {"cert-manager issues certificates without extended usage for the reference", ca.issue(t, wish{name: "a", usage: []x509.ExtKeyUsage{}}), "POST", eventPath, recorded, 200, false},
-		"IncompleteChain":   {"without it, nobody knows", middle.issue(t, wish{name: "a"}), "POST", eventPath, recorded, 401, true},
+		"NoUsage":           {"cert-manager issues certificates without extended usage for the reference", ca.issue(t, certRequest{name: "a", usage: []x509.ExtKeyUsage{}}), "POST", eventPath, recorded, 200, false},
+		"IncompleteChain":   {"without it, nobody knows", middle.issue(t, certRequest{name: "a"}), "POST", eventPath, recorded, 401, true},
 		"NoCertificate":     {"nobody speaks for a runtime without one", nil, "POST", eventPath, recorded, 401, true},
-		"WrongAuthority":    {"nor with one that anybody can make", unidentified.issue(t, wish{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
-		"AuthorityByName":   {"an authority is a key, not a name", twin.issue(t, wish{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
-		"Expired":           {"it ended", ca.issue(t, wish{name: "a", from: -2 * time.Hour, valid: -time.Hour}), "POST", eventPath, recorded, 401, true},
-		"NotYetValid":       {"it has not begun", ca.issue(t, wish{name: "a", from: time.Hour, valid: 2 * time.Hour}), "POST", eventPath, recorded, 401, true},
-		"ServerOnly":        {"a certificate for servers is not one for clients", ca.issue(t, wish{name: "a", usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), "POST", eventPath, recorded, 401, true},
-		"Revoked":           {"it was issued before the mark", ca.issue(t, wish{name: "c", uid: "uid-c", issuedAt: time.Now().Add(-2 * time.Minute)}), "POST", eventPath, recorded, 401, true},
-		"RevokedOfOthers":   {"certificates of other authorities are not back-dated", ca.issue(t, wish{name: "c", from: -2 * time.Minute}), "POST", eventPath, recorded, 401, true},
-		"NotRevoked":        {"it was issued after it, although it is valid since before", ca.issue(t, wish{name: "c", uid: "uid-c"}), "POST", eventPath, recorded, 200, false},
-		"UnknownRuntime":    {"no such Kyma", ca.issue(t, wish{name: "nobody"}), "POST", eventPath, recorded, 403, true},
-		"OtherUID":          {"the Kyma of this name is another one", ca.issue(t, wish{name: "a", uid: "uid-before"}), "POST", eventPath, recorded, 403, true},
-		"NoName":            {"a certificate of ours without name is a mistake", ca.issue(t, wish{}), "POST", eventPath, recorded, 400, true},
+		"WrongAuthority":    {"nor with one that anybody can make", unidentified.issue(t, certRequest{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
+		"AuthorityByName":   {"an authority is a key, not a name", twin.issue(t, certRequest{name: "a", uid: "uid-a"}), "POST", eventPath, recorded, 401, true},
+		"Expired":           {"it ended", ca.issue(t, certRequest{name: "a", from: -2 * time.Hour, valid: -time.Hour}), "POST", eventPath, recorded, 401, true},
+		"NotYetValid":       {"it has not begun", ca.issue(t, certRequest{name: "a", from: time.Hour, valid: 2 * time.Hour}), "POST", eventPath, recorded, 401, true},
+		"ServerOnly":        {"a certificate for servers is not one for clients", ca.issue(t, certRequest{name: "a", usage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}), "POST", eventPath, recorded, 401, true},
+		"Revoked":           {"it was issued before the mark", ca.issue(t, certRequest{name: "c", uid: "uid-c", issuedAt: time.Now().Add(-2 * time.Minute)}), "POST", eventPath, recorded, 401, true},
+		"RevokedOfOthers":   {"certificates of other authorities are not back-dated", ca.issue(t, certRequest{name: "c", from: -2 * time.Minute}), "POST", eventPath, recorded, 401, true},
+		"NotRevoked":        {"it was issued after it, although it is valid since before", ca.issue(t, certRequest{name: "c", uid: "uid-c"}), "POST", eventPath, recorded, 200, false},
+		"UnknownRuntime":    {"no such Kyma", ca.issue(t, certRequest{name: "nobody"}), "POST", eventPath, recorded, 403, true},
+		"OtherUID":          {"the Kyma of this name is another one", ca.issue(t, certRequest{name: "a", uid: "uid-before"}), "POST", eventPath, recorded, 403, true},
+		"NoName":            {"a certificate of ours without name is a mistake", ca.issue(t, certRequest{}), "POST", eventPath, recorded, 400, true},
 		"Get":               {"only POST", valid, "GET", eventPath, "", 405, false},
 		"OtherPath":         {"nothing there", valid, "POST", "/", recorded, 404, false},
 		"OtherVersion":      {"another contract", valid, "POST", "/v1/lifecycle-manager/event", recorded, 404, false},
@@ -290,7 +290,7 @@ func TestRecordedEvent(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)
 	e.add("a")
-	own := ca.issue(t, wish{name: "a"})
+	own := ca.issue(t, certRequest{name: "a"})
 	for range 3 {
 		if got := call(t, client(t, ca, own), "POST", e.url(eventPath), recorded, "Content-Type", "application/json"); got.status != 200 || got.body != "" {
 			t.Fatalf("got %d %q, want 200 and no body", got.status, got.body)
@@ -305,8 +305,8 @@ func TestRecordedEvent(t *testing.T) {
 	if _, heard := e.State("kyma-a"); heard {
 		t.Error("an event without heartbeat makes a runtime heard")
 	}
-	if len(e.toldMissed())+len(e.toldChanged()) > 0 {
-		t.Errorf("told missed %v, changed %v, want nothing", e.missed, e.changed)
+	if len(e.notifiedMissed())+len(e.notifiedChanged()) > 0 {
+		t.Errorf("notified missed %v, changed %v, want nothing", e.missed, e.changed)
 	}
 }
 
@@ -315,9 +315,9 @@ func TestIdentityDecides(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)
 	e.add("a", "b")
-	a := client(t, ca, ca.issue(t, wish{name: "a", uid: "uid-a"}))
+	a := client(t, ca, ca.issue(t, certRequest{name: "a", uid: "uid-a"}))
 	forged := strings.TrimSuffix(recorded, "}") + `,"runtime-id":"b","kyma":"kyma-b","commonName":"b"}`
-	other := clientcert.FormatHeader(ca.issue(t, wish{name: "b", uid: "uid-b"}).Certificate)
+	other := clientcert.FormatHeader(ca.issue(t, certRequest{name: "b", uid: "uid-b"}).Certificate)
 	if got := call(t, a, "POST", e.url(eventPath), forged, clientcert.Header, other); got.status != 200 {
 		t.Errorf("got %d %q, want 200: the own certificate counts", got.status, got.body)
 	}
@@ -351,11 +351,11 @@ func TestForeverOpen(t *testing.T) {
 			t.Errorf("%s: got %d %q, want %d", when, got.status, got.body, want)
 		}
 	}
-	old := client(t, first, first.issue(t, wish{name: "a", uid: "uid-a"}))
+	old := client(t, first, first.issue(t, certRequest{name: "a", uid: "uid-a"}))
 	says(old, 200, "before anything")
 	trust(first, second)
 	says(old, 200, "two roots are trusted")
-	renewed := client(t, first, second.issue(t, wish{name: "a", uid: "uid-a"}))
+	renewed := client(t, first, second.issue(t, certRequest{name: "a", uid: "uid-a"}))
 	says(renewed, 200, "the new certificate")
 	if s, _ := e.State("kyma-a"); s.Identity.Root != protocol.Fingerprint(second.Certificate) {
 		t.Error("the state does not have the new root")
@@ -365,10 +365,10 @@ func TestForeverOpen(t *testing.T) {
 	says(renewed, 200, "the second root is still there")
 	trust(third)
 	says(renewed, 401, "rotated twice")
-	last := client(t, first, third.issue(t, wish{name: "a", uid: "uid-a"}))
+	last := client(t, first, third.issue(t, certRequest{name: "a", uid: "uid-a"}))
 	says(last, 200, "on the third root")
 
-	b := client(t, first, third.issue(t, wish{name: "b", uid: "uid-b"}))
+	b := client(t, first, third.issue(t, certRequest{name: "b", uid: "uid-b"}))
 	says(b, 200, "another runtime")
 	e.mu.Lock()
 	e.fleet["b"] = Runtime{Kyma: "kyma-b", NotBefore: time.Now().Add(time.Minute)}
@@ -380,7 +380,7 @@ func TestForeverOpen(t *testing.T) {
 	says(b, 403, "the Kyma was made anew")
 	says(last, 200, "the others")
 
-	brief := client(t, first, third.issue(t, wish{name: "a", uid: "uid-a", valid: 1500 * time.Millisecond}))
+	brief := client(t, first, third.issue(t, certRequest{name: "a", uid: "uid-a", valid: 1500 * time.Millisecond}))
 	says(brief, 200, "valid for a moment")
 	eventually(t, "it ends on the open connection", func() bool {
 		got, err := attempt(t.Context(), brief, "POST", e.url(eventPath), recorded)
@@ -398,10 +398,10 @@ func TestForwardedAddress(t *testing.T) {
 	behind.add("a", "b")
 	outside.add("a")
 	header := func(c *tls.Certificate) string { return clientcert.FormatHeader(c.Certificate) }
-	valid := header(ca.issue(t, wish{name: "a"}))
+	valid := header(ca.issue(t, certRequest{name: "a"}))
 	_, cert, _ := strings.Cut(valid, "Cert=")
 	bare := strings.Trim(cert, `"`)
-	below := middle.issue(t, wish{name: "a"})
+	below := middle.issue(t, certRequest{name: "a"})
 	cases := map[string]struct {
 		reason string
 		of     *ear
@@ -421,10 +421,10 @@ func TestForwardedAddress(t *testing.T) {
 		"NoPEM":          {"not PEM", behind, "Cert=hello", 401},
 		"NoX509":         {"PEM of something else", behind, "Cert=-----BEGIN%20CERTIFICATE-----%0AAAAA%0A-----END%20CERTIFICATE-----%0A", 401},
 		"TooLong":        {"more than 32 KiB", behind, "Cert=" + strings.Repeat("x", 32<<10), 401},
-		"WrongAuthority": {"an ingress may be careless", behind, header(unidentified.issue(t, wish{name: "a"})), 401},
-		"Expired":        {"likewise", behind, header(ca.issue(t, wish{name: "a", from: -2 * time.Hour, valid: -time.Hour})), 401},
-		"NoName":         {"whose", behind, header(ca.issue(t, wish{})), 400},
-		"Unknown":        {"no such runtime", behind, header(ca.issue(t, wish{name: "c"})), 403},
+		"WrongAuthority": {"an ingress may be careless", behind, header(unidentified.issue(t, certRequest{name: "a"})), 401},
+		"Expired":        {"likewise", behind, header(ca.issue(t, certRequest{name: "a", from: -2 * time.Hour, valid: -time.Hour})), 401},
+		"NoName":         {"whose", behind, header(ca.issue(t, certRequest{})), 400},
+		"Unknown":        {"no such runtime", behind, header(ca.issue(t, certRequest{name: "c"})), 403},
 		"NotBelieved":    {"from anybody else", outside, valid, 401},
 	}
 	for name, c := range cases {
@@ -432,7 +432,7 @@ func TestForwardedAddress(t *testing.T) {
 			transport := &http.Transport{}
 			defer transport.CloseIdleConnections()
 			before := len(c.of.heardEvents("kyma-a"))
-			got := call(t, &http.Client{Transport: transport, Timeout: patience}, "POST", c.of.plain+eventPath, recorded, clientcert.Header, c.header)
+			got := call(t, &http.Client{Transport: transport, Timeout: waitTimeout}, "POST", c.of.plain+eventPath, recorded, clientcert.Header, c.header)
 			if got.status != c.want {
 				t.Errorf("%s: got %d %q, want %d", c.reason, got.status, got.body, c.want)
 			}
@@ -447,20 +447,20 @@ func TestPeers(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, func(o *Options) { o.Peers = []string{"ingress"} }, ca)
 	e.add("a", "ingress")
-	forA := clientcert.FormatHeader(ca.issue(t, wish{name: "a", uid: "uid-a"}).Certificate)
+	forA := clientcert.FormatHeader(ca.issue(t, certRequest{name: "a", uid: "uid-a"}).Certificate)
 	cases := map[string]struct {
 		reason string
-		own    wish
+		own    certRequest
 		header string
 		want   int
 		kyma   string // that gets the event
 	}{
-		"Peer":            {"is accepted", wish{name: "ingress"}, forA, 200, "kyma-a"},
-		"PeerForNobody":   {"but what it says must be genuine", wish{name: "ingress"}, clientcert.FormatHeader(newRoot(t, "x").issue(t, wish{name: "a"}).Certificate), 401, ""},
-		"PeerGarbled":     {"and readable", wish{name: "ingress"}, "Cert=x", 401, ""},
-		"PeerItself":      {"speaks for itself without", wish{name: "ingress"}, "", 200, "kyma-ingress"},
-		"RuntimeSoCalled": {"a certificate for a runtime is none of a peer, whatever its name", wish{name: "ingress", uid: "uid-ingress"}, forA, 200, "kyma-ingress"},
-		"Runtime":         {"is not accepted", wish{name: "a", uid: "uid-a"}, "Cert=x", 200, "kyma-a"},
+		"Peer":            {"is accepted", certRequest{name: "ingress"}, forA, 200, "kyma-a"},
+		"PeerForNobody":   {"but what it says must be genuine", certRequest{name: "ingress"}, clientcert.FormatHeader(newRoot(t, "x").issue(t, certRequest{name: "a"}).Certificate), 401, ""},
+		"PeerGarbled":     {"and readable", certRequest{name: "ingress"}, "Cert=x", 401, ""},
+		"PeerItself":      {"speaks for itself without", certRequest{name: "ingress"}, "", 200, "kyma-ingress"},
+		"RuntimeSoCalled": {"a certificate for a runtime is none of a peer, whatever its name", certRequest{name: "ingress", uid: "uid-ingress"}, forA, 200, "kyma-ingress"},
+		"Runtime":         {"is not accepted", certRequest{name: "a", uid: "uid-a"}, "Cert=x", 200, "kyma-a"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -517,7 +517,7 @@ func TestDrain(t *testing.T) {
 	ca := newRoot(t, "ca")
 	e := listen(t, nil, ca)
 	e.add("a")
-	own := ca.issue(t, wish{name: "a"})
+	own := ca.issue(t, certRequest{name: "a"})
 	call(t, client(t, ca, own), "POST", e.url(eventPath), recorded) // leaves an idle connection
 	body, writer := io.Pipe()
 	req, err := http.NewRequestWithContext(t.Context(), "POST", e.url(eventPath), body)

@@ -41,7 +41,7 @@ func TestMetrics(t *testing.T) {
 		return sums
 	}
 	before := gathered()
-	own := ca.issue(t, wish{name: "a", uid: "uid-a"})
+	own := ca.issue(t, certRequest{name: "a", uid: "uid-a"})
 	c := client(t, ca, own)
 	call(t, c, "POST", e.url(heartbeatPath), `{"boot":"x"}`)
 	call(t, c, "POST", e.url(heartbeatPath), `{"boot":"x","sequence":2}`)
@@ -49,7 +49,7 @@ func TestMetrics(t *testing.T) {
 	call(t, c, "POST", e.url(eventPath), strings.Repeat(" ", protocol.MaxEventBytes+1))
 	call(t, client(t, ca, nil), "POST", e.url(eventPath), recorded)
 	call(t, client(t, ca, nil), "POST", e.url("/v2/whatever/event"), recorded)
-	eventually(t, "the runtime is silent", func() bool { _, heard := e.State("kyma-a"); return !heard && len(e.toldChanged()) == 2 })
+	eventually(t, "the runtime is silent", func() bool { _, heard := e.State("kyma-a"); return !heard && len(e.notifiedChanged()) == 2 })
 	after := gathered()
 	last := time.Unix(int64(after["lifecycle_mgr_watcher_last_heartbeat_timestamp_seconds kyma-a"]), 0)
 	if time.Since(last) > time.Minute || time.Since(last) < 0 {

@@ -237,7 +237,7 @@ func (w *world) awaitEvents(t testing.TB, mark int, lines ...string) {
 	})
 }
 
-func line(e told) string {
+func line(e received) string {
 	text := e.manager + " " + e.WatchedGVK.Kind
 	if e.Watched.Name != "" {
 		text += " " + e.Watched.Namespace + "/" + e.Watched.Name
@@ -318,7 +318,7 @@ func TestTell(t *testing.T) {
 	from = w.mark()
 	w.watch(t, list)
 	w.awaitEvents(t, from, "lifecycle-manager Secret began")
-	for _, e := range w.since(from, func(e told) bool { return e.WatchStarted && e.Resource != "secrets" }) {
+	for _, e := range w.since(from, func(e received) bool { return e.WatchStarted && e.Resource != "secrets" }) {
 		t.Errorf("a watch that was there began again: %s", line(e))
 	}
 	eventually(t, func() string { // the audit has a watch when its answer has begun
@@ -343,7 +343,7 @@ func TestTell(t *testing.T) {
 	eventually(t, func() string { return w.beat().Problem })
 	b := w.beat()
 	var last uint64
-	for _, e := range w.since(0, func(e told) bool { return e.manager == protocol.ManagerName }) {
+	for _, e := range w.since(0, func(e received) bool { return e.manager == protocol.ManagerName }) {
 		last = max(last, e.Sequence)
 	}
 	if b.Sequence != last || b.Pending != 0 || b.EventsLost || b.Version != "test" {
@@ -587,7 +587,7 @@ func TestRestart(t *testing.T) {
 	w.remove(t, "o3")
 	w.awaitEvents(t, from, "lifecycle-manager ConfigMap restart/o2", "lifecycle-manager ConfigMap restart/o3 deleted")
 	eventually(t, func() string { return w.beat().Problem })
-	for _, e := range w.since(from, func(e told) bool { return e.WatchStarted || e.Watched.Name == "o4" }) {
+	for _, e := range w.since(from, func(e received) bool { return e.WatchStarted || e.Watched.Name == "o4" }) {
 		t.Errorf("nothing happened to it: %s", line(e))
 	}
 	list.Watches = append(list.Watches, protocol.Watch{Version: "v1", Resource: "namespaces"})

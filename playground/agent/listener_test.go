@@ -86,8 +86,8 @@ func (a *authority) write(t testing.TB, dir, name string) {
 	}
 }
 
-// told is one event as the listener got it.
-type told struct {
+// received is one event as the listener got it.
+type received struct {
 	protocol.Event
 	manager string
 	at      time.Time
@@ -102,7 +102,7 @@ type listener struct {
 	server   *http.Server
 	instance string
 	status   int // of every answer; 0 is 200
-	events   []told
+	events   []received
 	beats    []protocol.Heartbeat
 	opened   int // connections
 	refused  int // events
@@ -176,7 +176,7 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusBadRequest)
 			return
 		}
-		l.events = append(l.events, told{e, manager, time.Now()})
+		l.events = append(l.events, received{e, manager, time.Now()})
 		return
 	}
 	if beat, err := protocol.ParseHeartbeat(body); err == nil {
@@ -185,10 +185,10 @@ func (l *listener) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // since returns the events after the first n that pass a test, for nil all.
-func (l *listener) since(n int, pass func(told) bool) []told {
+func (l *listener) since(n int, pass func(received) bool) []received {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	var all []told
+	var all []received
 	for _, e := range l.events[n:] {
 		if pass == nil || pass(e) {
 			all = append(all, e)

@@ -138,8 +138,8 @@ func (b *bench) measure(ctx context.Context, w way, ns string) (sample, error) {
 	return s, b.clean(ctx, ns)
 }
 
-// patience is how long a run waits for the definitions of the one before to be gone.
-const patience = 2 * time.Second
+// waitTimeout is how long a run waits for the definitions of the one before to be gone.
+const waitTimeout = 2 * time.Second
 
 // clean checks that the module is there, and deletes what of it lives in no namespace: definitions, webhooks and rights would weigh on all
 // runs to come. A namespace with objects that nobody looks at does not. It waits a moment for the end of definitions, which an API server
@@ -163,7 +163,7 @@ func (b *bench) clean(ctx context.Context, ns string) error {
 		}
 	}
 	var asked apply.DeletionProgress
-	for end := time.Now().Add(patience); ; {
+	for end := time.Now().Add(waitTimeout); ; {
 		left, err := b.janitor.Delete(ctx, outside, &asked)
 		if err != nil || left.Done() || time.Now().After(end) {
 			return err

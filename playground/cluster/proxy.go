@@ -25,8 +25,8 @@ const (
 	BlackHole
 )
 
-// portPatience is how long a port that somebody else has is waited for.
-const portPatience = 10 * time.Second
+// portWaitTimeout is how long a port that somebody else has is waited for.
+const portWaitTimeout = 10 * time.Second
 
 // proxy stands between clients and an API server on one TCP port that stays the same.
 type proxy struct {
@@ -172,7 +172,7 @@ func (p *proxy) listenLocked() error {
 	}
 	// A connection that somebody opens may have got the port for its own end, in spite of hold; most are short.
 	var listener net.Listener
-	for end := time.Now().Add(portPatience); ; {
+	for end := time.Now().Add(portWaitTimeout); ; {
 		var err error
 		if listener, err = net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", p.port)); err == nil {
 			break

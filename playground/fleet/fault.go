@@ -93,7 +93,7 @@ func (c *Cluster) die(t *trouble) {
 	}
 }
 
-// down tells whether the cluster is dead at this moment.
+// down reports whether the cluster is dead at this moment.
 func (t *trouble) down(now time.Time) bool {
 	if t.Dead == "" {
 		return false

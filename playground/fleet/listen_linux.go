@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// sharedNetwork tells whether every address of 127.0.0.0/8 is there.
+// sharedNetwork reports whether every address of 127.0.0.0/8 is there.
 const sharedNetwork = true
 
 // listenShared opens one port on all addresses of the loopback device, and on no other device.

@@ -7,7 +7,7 @@ import (
 	"net"
 )
 
-// sharedNetwork tells whether every address of 127.0.0.0/8 is there.
+// sharedNetwork reports whether every address of 127.0.0.0/8 is there.
 const sharedNetwork = false
 
 func listenShared(context.Context) (net.Listener, error) { return nil, errListen }

@@ -111,7 +111,7 @@ func (k *kind) fieldLabel(label, value string) (string, string, error) {
 	return legacyscheme.Scheme.ConvertFieldLabel(schema.GroupVersionKind{Group: k.group, Version: k.version, Kind: k.kind}, label, value)
 }
 
-// matches tells whether an object is wanted.
+// matches reports whether an object is wanted.
 func (s *selection) matches(c *Cluster, o *object) bool {
 	if o == nil || o.resource != s.kind.resource || s.namespace != "" && o.body.namespace != s.namespace {
 		return false

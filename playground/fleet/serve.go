@@ -99,7 +99,7 @@ func (f *Fleet) notServed(w http.ResponseWriter, group string) {
 	_, _ = io.WriteString(w, "404 page not found\n") // the client may have gone
 }
 
-// authenticated tells whether a request has the token that is valid now.
+// authenticated reports whether a request has the token that is valid now.
 func (c *Cluster) authenticated(r *http.Request) bool {
 	if t := c.fault.Load(); t != nil && t.Expired {
 		return false
@@ -344,7 +344,7 @@ func (c *Cluster) send(w http.ResponseWriter, r *reply, accept string) {
 	*b = *bytes.NewBuffer(data) // keep what has grown
 }
 
-// wantsMetadata tells whether a client prefers metadata only.
+// wantsMetadata reports whether a client prefers metadata only.
 func wantsMetadata(accept string) bool {
 	first, _, _ := strings.Cut(accept, ",")
 	return strings.Contains(first, "as=PartialObjectMetadata")

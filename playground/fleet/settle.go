@@ -66,7 +66,7 @@ func (f *Fleet) readNeeds(v *body, text []byte) {
 		}
 		return
 	}
-	if patch := wishedStatus(group, v, text); patch != nil {
+	if patch := settledStatus(group, v, text); patch != nil {
 		v.needs |= needStatus
 		v.status = patch
 	}

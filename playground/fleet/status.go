@@ -10,9 +10,9 @@ func condition(kind, status, reason, message string) map[string]any {
 	return map[string]any{"type": kind, "status": status, "reason": reason, "message": message, "lastTransitionTime": nowToken}
 }
 
-// wishedStatus returns a merge patch that makes the status of an object what the controllers of a cluster make of it in the end, nil if that is
+// settledStatus returns a merge patch that makes the status of an object what the controllers of a cluster make of it in the end, nil if that is
 // what it says. text has tokens, and so has the patch.
-func wishedStatus(group string, v *body, text []byte) []byte {
+func settledStatus(group string, v *body, text []byte) []byte {
 	make := statuses[group+"/"+v.kind]
 	if make == nil {
 		return nil
@@ -22,11 +22,11 @@ func wishedStatus(group string, v *body, text []byte) []byte {
 		return nil
 	}
 	spec, _ := o["spec"].(map[string]any)
-	wish := make(v, spec)
-	if wish == nil {
+	want := make(v, spec)
+	if want == nil {
 		return nil
 	}
-	data, err := json.Marshal(map[string]any{"status": wish})
+	data, err := json.Marshal(map[string]any{"status": want})
 	if err != nil {
 		return nil
 	}
@@ -43,12 +43,12 @@ func wishedStatus(group string, v *body, text []byte) []byte {
 	return data
 }
 
-// says tells whether a status has all that is wished, but for times. Zeros need not be there.
-func says(now, wish any) bool {
-	switch wish := wish.(type) {
+// says reports whether a status has all that is wished, but for times. Zeros need not be there.
+func says(now, want any) bool {
+	switch want := want.(type) {
 	case map[string]any:
 		m, _ := now.(map[string]any)
-		for key, value := range wish {
+		for key, value := range want {
 			if value == nowToken {
 				if m[key] == nil {
 					return false
@@ -62,17 +62,17 @@ func says(now, wish any) bool {
 		return true
 	case []any:
 		list, _ := now.([]any)
-		if len(list) != len(wish) {
+		if len(list) != len(want) {
 			return false
 		}
-		for i := range wish {
-			if !says(list[i], wish[i]) {
+		for i := range want {
+			if !says(list[i], want[i]) {
 				return false
 			}
 		}
 		return true
 	default:
-		return reflect.DeepEqual(now, wish) || now == nil && reflect.ValueOf(wish).IsZero()
+		return reflect.DeepEqual(now, want) || now == nil && reflect.ValueOf(want).IsZero()
 	}
 }
 
@@ -152,11 +152,11 @@ func podStatus(v *body, spec map[string]any) map[string]any {
 }
 
 func claimStatus(_ *body, spec map[string]any) map[string]any {
-	wish := map[string]any{"phase": "Bound", "accessModes": spec["accessModes"]}
+	want := map[string]any{"phase": "Bound", "accessModes": spec["accessModes"]}
 	if resources, ok := spec["resources"].(map[string]any); ok && resources["requests"] != nil {
-		wish["capacity"] = resources["requests"]
+		want["capacity"] = resources["requests"]
 	}
-	return wish
+	return want
 }
 
 func budgetStatus(v *body, _ map[string]any) map[string]any {

@@ -33,7 +33,7 @@ type agents struct {
 	ready     *sync.Cond
 	ended     bool // guarded by mu
 
-	told atomic.Int64 // when an event was delivered last, in Unix nanoseconds
+	lastDelivery atomic.Int64 // when an event was delivered last, in Unix nanoseconds
 }
 
 // startAgents starts the agents of a rig.
@@ -78,8 +78,8 @@ func (a *agents) beaten(since time.Time) int {
 	return n
 }
 
-// quiet tells whether no event was delivered within the time for which agents remember: then another process of the manager hears nothing again.
-func (a *agents) quiet() bool { return time.Since(time.Unix(0, a.told.Load())) > a.memory }
+// quiet reports whether no event was delivered within the time for which agents remember: then another process of the manager hears nothing again.
+func (a *agents) quiet() bool { return time.Since(time.Unix(0, a.lastDelivery.Load())) > a.memory }
 
 // close ends all agents.
 func (a *agents) close() {

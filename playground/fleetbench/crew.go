@@ -51,7 +51,7 @@ func (r *rig) replicaNames() []string {
 // allShards is what --shards of the manager has to be where all replicas work.
 const allShards = 64
 
-// sharded tells whether all replicas work, each on some of the runtimes.
+// sharded reports whether all replicas work, each on some of the runtimes.
 func (o *options) sharded() bool {
 	return o.Replicas > 1 || slices.Contains(o.ManagerArgs, fmt.Sprintf("--shards=%d", allShards))
 }

@@ -52,7 +52,7 @@ func install(ctx context.Context, r *rig, s *Scenario) error {
 	return nil
 }
 
-// allReady tells whether a Kyma and all its modules are Ready, in the versions of their channels.
+// allReady reports whether a Kyma and all its modules are Ready, in the versions of their channels.
 func (r *rig) allReady(k *shown) bool {
 	if k.state != v1beta2.StateReady {
 		return false

@@ -57,7 +57,7 @@ func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	}
 	go func() {
 		<-m.done
-		if !m.told.Load() {
+		if !m.stopping.Load() {
 			r.fail(m.obituary())
 		}
 	}()

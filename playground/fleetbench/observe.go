@@ -33,7 +33,7 @@ type shownModule struct {
 	message string
 }
 
-// ready tells whether a module is Ready in a version.
+// ready reports whether a module is Ready in a version.
 func (s *shown) ready(module, version string) bool {
 	m := s.modules[module]
 	return m.version == version && m.state == v1beta2.StateReady

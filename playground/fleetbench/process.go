@@ -13,10 +13,10 @@ import (
 
 // child is a program that runs beside us. It dies with us.
 type child struct {
-	cmd  *exec.Cmd
-	done chan struct{} // closed when it has ended
-	err  error         // how it ended; read after done
-	told atomic.Bool   // it was told to end
+	cmd      *exec.Cmd
+	done     chan struct{} // closed when it has ended
+	err      error         // how it ended; read after done
+	stopping atomic.Bool   // it was told to end
 }
 
 // startChild starts a program. What it writes goes to out and log.
@@ -36,7 +36,7 @@ func startChild(path string, args []string, in io.Reader, out, log io.Writer) (*
 
 func (c *child) pid() int { return c.cmd.Process.Pid }
 
-// ended tells whether the process has ended.
+// ended reports whether the process has ended.
 func (c *child) ended() bool {
 	select {
 	case <-c.done:
@@ -51,7 +51,7 @@ func (c *child) stop() error {
 	if c.ended() {
 		return nil
 	}
-	c.told.Store(true)
+	c.stopping.Store(true)
 	if err := c.cmd.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("stopping process %d: %w", c.pid(), err)
 	}
@@ -65,7 +65,7 @@ func (c *child) stop() error {
 
 // kill ends the process at once, as a crash would, and waits for its end.
 func (c *child) kill() error {
-	c.told.Store(true)
+	c.stopping.Store(true)
 	if err := c.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return fmt.Errorf("killing process %d: %w", c.pid(), err)
 	}

@@ -29,7 +29,7 @@ func (r *race) start(i int) {
 	r.began[i], r.ended[i] = time.Now(), time.Time{}
 }
 
-// running tells whether a cluster has started and not finished.
+// running reports whether a cluster has started and not finished.
 func (r *race) running(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -106,7 +106,7 @@ func (r *race) wait(ctx context.Context) error {
 	}
 }
 
-// started tells whether a cluster takes part.
+// started reports whether a cluster takes part.
 func (r *race) started(i int) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -116,7 +116,7 @@ func failover(ctx context.Context, r *rig, s *Scenario) error {
 	return r.calmDown(ctx, s, begin, before.Requests)
 }
 
-// isOwn tells whether a count of package fleet is of what every runtime gets, whatever its modules: our kinds, and the agent's objects that
+// isOwn reports whether a count of package fleet is of what every runtime gets, whatever its modules: our kinds, and the agent's objects that
 // no module has.
 func isOwn(name string) bool {
 	_, resource, _ := strings.Cut(name, " ")

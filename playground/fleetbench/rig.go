@@ -180,14 +180,14 @@ var (
 	kymas       = v1beta2.GroupVersion.WithResource("kymas")
 )
 
-// applied tells whether a module is applied to a cluster in a version, whether it runs or not: the last of its objects to be applied is its
+// applied reports whether a module is applied to a cluster in a version, whether it runs or not: the last of its objects to be applied is its
 // workload.
 func (r *rig) applied(i int, m *module, version string) bool {
 	d, err := r.fleet.Cluster(i).Get(deployments, v1beta2.RuntimeNamespace, m.deployment())
 	return err == nil && d != nil && d.GetLabels()[versionLabel] == version
 }
 
-// appliedAll tells whether all modules are applied to a cluster, in whatever version.
+// appliedAll reports whether all modules are applied to a cluster, in whatever version.
 func (r *rig) appliedAll(i int) bool {
 	there := map[string]bool{}
 	for _, name := range r.fleet.Cluster(i).Names(deployments.GroupResource()) {
@@ -201,5 +201,7 @@ func (r *rig) appliedAll(i int) bool {
 	return true
 }
 
-// patience is how long a scenario may take with so many clusters before it has failed.
-func (r *rig) patience() time.Duration { return 5*time.Minute + time.Duration(r.clusters)*time.Second }
+// waitTimeout is how long a scenario may take with so many clusters before it has failed.
+func (r *rig) waitTimeout() time.Duration {
+	return 5*time.Minute + time.Duration(r.clusters)*time.Second
+}

@@ -80,5 +80,5 @@ func (r *rig) useCredentials(ctx context.Context, used *race, marks []int) error
 		}
 		return len(used.late(1)) == 0
 	}
-	return until(ctx, r.patience(), "all new credentials to be used", func() (bool, error) { return look(), nil })
+	return until(ctx, r.waitTimeout(), "all new credentials to be used", func() (bool, error) { return look(), nil })
 }

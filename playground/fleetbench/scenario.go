@@ -96,7 +96,7 @@ func (r *rig) measure(ctx context.Context, what scenario) (Scenario, error) {
 	}
 	forgetPeak(r.plane.pid())
 	forgetPeak(os.Getpid())
-	limited, cancel := context.WithTimeoutCause(ctx, r.patience(), fmt.Errorf("it took longer than %v", r.patience()))
+	limited, cancel := context.WithTimeoutCause(ctx, r.waitTimeout(), fmt.Errorf("it took longer than %v", r.waitTimeout()))
 	defer cancel()
 	if err := r.profile(what.name); err != nil {
 		return s, err

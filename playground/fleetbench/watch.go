@@ -24,7 +24,7 @@ type watchFor struct {
 	selector labels.Selector
 }
 
-// matches tells whether an object is watched.
+// matches reports whether an object is watched.
 func (w *watchFor) matches(namespace, name string, of labels.Set) bool {
 	return (w.Namespace == "" || w.Namespace == namespace) && (w.Name == "" || w.Name == name) && w.selector.Matches(of)
 }
@@ -199,7 +199,7 @@ func (a *agent) deliver(ctx context.Context, about subject, e *pendingEvent) boo
 	if !a.send(ctx, protocol.EventPath(protocol.ManagerName), body) {
 		return false
 	}
-	a.told.Store(time.Now().UnixNano())
+	a.lastDelivery.Store(time.Now().UnixNano())
 	delete(a.pending, about)
 	a.delivered = append(a.delivered, deliveredEvent{time.Now(), about, e.deleted})
 	return true

@@ -24,7 +24,7 @@ type Row struct {
 	Message                           string
 }
 
-// Ready tells whether the module is as wished.
+// Ready reports whether the module is as wished.
 func (r Row) Ready() bool { return r.State == v1beta2.StateReady }
 
 // Rows returns a row for every module of every runtime, and one without a module for a runtime that has none or cannot be reached.

@@ -47,11 +47,11 @@ type ingress struct {
 
 	mu       sync.Mutex // guards what follows
 	services map[string]http.Handler
-	told     map[string][]Told
+	received map[string][]Received
 }
 
-// Told is what a component was told.
-type Told struct {
+// Received is what a component was received.
+type Received struct {
 	// Runtime is the common name of the certificate in the header.
 	Runtime string
 	// Method and Path are those of the request.
@@ -66,7 +66,7 @@ func (l *Landscape) startIngress() error {
 	if err != nil {
 		return err
 	}
-	g := &ingress{land: l, behind: behind, told: map[string][]Told{}}
+	g := &ingress{land: l, behind: behind, received: map[string][]Received{}}
 	manager := &url.URL{Scheme: "http", Host: behind}
 	g.services = map[string]http.Handler{
 		eventsService: &httputil.ReverseProxy{ErrorLog: discard, Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(manager) }},
@@ -164,12 +164,12 @@ func leadsTo(route map[string]any, path string) string {
 	return fmt.Sprintf("%s:%d", host, port)
 }
 
-// Receive puts a component behind a Service of the manager's namespace, which remembers what it is told from now on. The landscape needs Options.Ingress.
+// Receive puts a component behind a Service of the manager's namespace, which remembers what it is received from now on. The landscape needs Options.Ingress.
 func (l *Landscape) Receive(name string, port int) {
 	service := fmt.Sprintf("%s.%s.svc.cluster.local:%d", name, l.Namespace(), port)
 	l.ingress.mu.Lock()
 	defer l.ingress.mu.Unlock()
-	delete(l.ingress.told, name)
+	delete(l.ingress.received, name)
 	l.ingress.services[service] = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(r.Body)
 		cn, bad := runtimeOf(r.Header.Get(forwardedCertificate))
@@ -179,15 +179,15 @@ func (l *Landscape) Receive(name string, port int) {
 		}
 		l.ingress.mu.Lock()
 		defer l.ingress.mu.Unlock()
-		l.ingress.told[name] = append(l.ingress.told[name], Told{Runtime: cn, Method: r.Method, Path: r.URL.Path, Body: body})
+		l.ingress.received[name] = append(l.ingress.received[name], Received{Runtime: cn, Method: r.Method, Path: r.URL.Path, Body: body})
 	})
 }
 
-// Told returns what the component of this name was told so far.
-func (l *Landscape) Told(name string) []Told {
+// Received returns what the component of this name was received so far.
+func (l *Landscape) Received(name string) []Received {
 	l.ingress.mu.Lock()
 	defer l.ingress.mu.Unlock()
-	return slices.Clone(l.ingress.told[name])
+	return slices.Clone(l.ingress.received[name])
 }
 
 // runtimeOf reads the header as the Kyma project's listener does: what follows the first "Cert=" is the certificate, and its common name the runtime.

@@ -56,7 +56,7 @@ func (p *Process) Err() error {
 	}
 }
 
-// Asked tells whether Stop or Kill was called, so that an end is no surprise.
+// Asked reports whether Stop or Kill was called, so that an end is no surprise.
 func (p *Process) Asked() bool { return p.asked.Load() }
 
 // Stop asks the process to end and waits, 15 s at most; then it is killed. One that has ended already is left alone.

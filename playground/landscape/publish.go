@@ -87,8 +87,8 @@ func (l *Landscape) Assign(ctx context.Context, module, component string, channe
 	return nil
 }
 
-// WishKey is where the Kyma is whose spec is the wish of a runtime, and in which cluster.
-func (l *Landscape) WishKey(name string) (cluster string, key client.ObjectKey) {
+// RequestKey is where the Kyma is whose spec is the wish of a runtime, and in which cluster.
+func (l *Landscape) RequestKey(name string) (cluster string, key client.ObjectKey) {
 	if l.InCluster {
 		return ControlPlane, client.ObjectKey{Namespace: l.Namespace(), Name: name}
 	}
@@ -97,7 +97,7 @@ func (l *Landscape) WishKey(name string) (cluster string, key client.ObjectKey) 
 
 // Edit changes the wish of a runtime, as its admin would.
 func (l *Landscape) Edit(ctx context.Context, name string, change func(*v1beta2.KymaSpec)) error {
-	cluster, key := l.WishKey(name)
+	cluster, key := l.RequestKey(name)
 	k := &v1beta2.Kyma{}
 	if err := l.Clients[cluster].Get(ctx, key, k); err != nil {
 		return fmt.Errorf("reading the Kyma of %s: %w", name, err)

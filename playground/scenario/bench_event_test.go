@@ -33,7 +33,7 @@ const listened = time.Minute
 func BenchmarkEvent(b *testing.B) {
 	s := bringUp(b, "--watch-mode=agent", "--orphan-sweep-interval=0")
 	s.hearRuntime(b)
-	where, key := s.land.WishKey("runtime-a")
+	where, key := s.land.RequestKey("runtime-a")
 	for b.Loop() {
 		var answered, arrived []time.Duration
 		for i := range edits {

@@ -224,7 +224,7 @@ func BenchmarkIdle(b *testing.B) {
 	}
 }
 
-// isComplete tells whether the runtime has its mandatory modules and its catalog.
+// isComplete reports whether the runtime has its mandatory modules and its catalog.
 func (s *scenario) isComplete(ctx context.Context) (bool, string) {
 	templates, releases := &v1beta2.ModuleTemplateList{}, &v1beta2.ModuleReleaseMetaList{}
 	for _, list := range []client.ObjectList{templates, releases} {
@@ -353,7 +353,7 @@ func channelOf(i int) string { return fmt.Sprintf("ch%c%c", 'a'+i/26, 'a'+i%26) 
 
 // change changes the channel of the only module in the runtime's Kyma, and watches what follows.
 func (s *scenario) change(module, channel, version string) (applied, ready time.Duration, err error) {
-	ctx, cancel := context.WithTimeout(s.ctx, patience)
+	ctx, cancel := context.WithTimeout(s.ctx, waitTimeout)
 	defer cancel()
 	where := client.InNamespace(v1beta2.RuntimeNamespace)
 	workloads, err := s.land.Clients["runtime-a"].Watch(ctx, &appsv1.DeploymentList{}, where)

@@ -101,7 +101,7 @@ func fieldPath(s string) ([]string, error) {
 	return steps, nil
 }
 
-// holds tells whether the claim is true of an object, and what its value is.
+// holds reports whether the claim is true of an object, and what its value is.
 func (c claim) holds(object map[string]any) (bool, string) {
 	got := value(object, c.path)
 	switch {

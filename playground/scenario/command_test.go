@@ -18,8 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
-// patience bounds every wait. What is waited for takes a few seconds; more is only ever needed on a machine that is busy with other things.
-const patience = 3 * time.Minute
+// waitTimeout bounds every wait. What is waited for takes a few seconds; more is only ever needed on a machine that is busy with other things.
+const waitTimeout = 3 * time.Minute
 
 // scenario is one script under way.
 type scenario struct {
@@ -226,7 +226,7 @@ func (c *call) flag(name string) string {
 	return ""
 }
 
-// has tells whether a flag was given.
+// has reports whether a flag was given.
 func (c *call) has(name string) bool { return len(c.flags[name]) > 0 }
 
 // want fails unless there are between least and most arguments.
@@ -278,10 +278,10 @@ func command(do func(*scenario, *call) error) func(*testscript.TestScript, bool,
 	}
 }
 
-// poll looks again and again until look says yes. When patience ends it fails with what look said last.
+// poll looks again and again until look says yes. When waitTimeout ends it fails with what look said last.
 func (s *scenario) poll(look func(context.Context) (bool, string)) error {
 	var last string
-	err := wait.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(s.ctx, 20*time.Millisecond, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		var ok bool
 		if ok, last = look(ctx); ok {
 			return true, nil
@@ -298,7 +298,7 @@ func (s *scenario) poll(look func(context.Context) (bool, string)) error {
 		return false, nil
 	})
 	if errors.Is(err, context.DeadlineExceeded) {
-		return fmt.Errorf("not seen in %s; seen last: %s", patience, last)
+		return fmt.Errorf("not seen in %s; seen last: %s", waitTimeout, last)
 	}
 	if err != nil {
 		return fmt.Errorf("%w; seen last: %s", err, last)

@@ -24,7 +24,7 @@ import (
 // agent is the user agent of the manager.
 const agent = "lifecycle-manager"
 
-// noKind tells whether an error says that a kind is not served.
+// noKind reports whether an error says that a kind is not served.
 func noKind(err error) bool { return meta.IsNoMatchError(err) }
 
 // seen returns the requests of an agent to a cluster since the mark, without leases and events.
@@ -45,7 +45,7 @@ func (s *scenario) seen(c *call) ([]cluster.Request, error) {
 	}), nil
 }
 
-// isWrite tells whether a request is meant to change something.
+// isWrite reports whether a request is meant to change something.
 func isWrite(r cluster.Request) bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, r.Verb)
 }
@@ -246,7 +246,7 @@ func (s *scenario) ours(c *call) error {
 	return nil
 }
 
-// ofCatalog tells whether an object is one of the catalog, which every runtime has as well.
+// ofCatalog reports whether an object is one of the catalog, which every runtime has as well.
 func ofCatalog(identity string) bool {
 	return strings.HasPrefix(identity, "ModuleTemplate.") || strings.HasPrefix(identity, "ModuleReleaseMeta.")
 }

@@ -170,7 +170,7 @@ func (k *killing) prepare() error {
 // chapters returns the story. What the other controller does first is done here, where a step has a namesake in another story: with
 // the manager away, nobody else can.
 func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) {
-	wish := func(modules ...v1beta2.Module) error {
+	want := func(modules ...v1beta2.Module) error {
 		return k.land.Edit(k.ctx, "runtime-a", func(s *v1beta2.KymaSpec) { s.Modules = modules })
 	}
 	create = chapter{name: "a Kyma with a module is created", controller: "kyma", steps: append(slices.Clone(kymaInstall), "install:2"), end: "installed", reached: k.isAt("1/1", "1.0.0"),
@@ -181,17 +181,17 @@ func (k *killing) chapters() (create, upgrade, disable, enable, remove chapter) 
 			})
 		}}
 	enable = chapter{name: "a module is enabled", controller: "manifest", steps: manifestInstall, end: "installed", reached: k.isAt("1/1", "1.0.0"),
-		do: func(context.Context) error { return wish(v1beta2.Module{Name: "fragile"}) }}
+		do: func(context.Context) error { return want(v1beta2.Module{Name: "fragile"}) }}
 	upgrade = chapter{name: "a module changes its channel", controller: "manifest", steps: manifestInstall, end: "upgraded", reached: k.isAt("1/1", "2.0.0"),
 		do: func(ctx context.Context) error {
-			if err := wish(v1beta2.Module{Name: "fragile", Channel: "fast"}); err != nil {
+			if err := want(v1beta2.Module{Name: "fragile", Channel: "fast"}); err != nil {
 				return err
 			}
 			return k.order(ctx, "2.0.0")
 		}}
 	disable = chapter{name: "a module is disabled", controller: "manifest", steps: manifestDelete, end: "empty", reached: k.isAt("0/0", ""),
 		do: func(ctx context.Context) error {
-			if err := wish(); err != nil {
+			if err := want(); err != nil {
 				return err
 			}
 			return client.IgnoreNotFound(k.kcp().DeleteAllOf(ctx, &v1beta2.Manifest{}, client.InNamespace(k.land.Namespace())))
@@ -220,7 +220,7 @@ func (k *killing) order(ctx context.Context, version string) error {
 	return k.kcp().Patch(ctx, is, client.MergeFrom(before))
 }
 
-// isAt tells whether both copies of the Kyma are Ready with so many modules, which have that version.
+// isAt reports whether both copies of the Kyma are Ready with so many modules, which have that version.
 func (k *killing) isAt(ready, version string) func(context.Context) bool {
 	return func(ctx context.Context) bool {
 		for name, key := range k.copies() {
@@ -238,14 +238,14 @@ func (k *killing) isAt(ready, version string) func(context.Context) bool {
 	}
 }
 
-// isGone tells whether there is no Kyma any more.
+// isGone reports whether there is no Kyma any more.
 func (k *killing) isGone(ctx context.Context) bool {
 	return apierrors.IsNotFound(k.kcp().Get(ctx, k.copies()[landscape.ControlPlane], &v1beta2.Kyma{}))
 }
 
 // copies are where the two copies of the Kyma are, by cluster.
 func (k *killing) copies() map[string]client.ObjectKey {
-	_, remote := k.land.WishKey("runtime-a")
+	_, remote := k.land.RequestKey("runtime-a")
 	return map[string]client.ObjectKey{landscape.ControlPlane: {Namespace: k.land.Namespace(), Name: "runtime-a"}, "runtime-a": remote}
 }
 
@@ -275,8 +275,8 @@ func (k *killing) tellKilled(c chapter, step string) error {
 	}
 	select {
 	case <-k.land.Manager.Done():
-	case <-time.After(patience):
-		return fmt.Errorf("it was not killed in %s: does this step still come?", patience)
+	case <-time.After(waitTimeout):
+		return fmt.Errorf("it was not killed in %s: does this step still come?", waitTimeout)
 	}
 	if exit, ok := errors.AsType[*exec.ExitError](k.land.Manager.Err()); !ok || exit.ExitCode() != 137 {
 		return fmt.Errorf("it was not killed, but has ended: %w", k.land.Manager.Err())

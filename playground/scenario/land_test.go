@@ -51,7 +51,7 @@ func (s *scenario) register(c *call) error {
 	if err := s.land.Register(s.ctx, c.args[0], c.args[1]); err != nil {
 		return err
 	}
-	where, key := s.land.WishKey(c.args[0])
+	where, key := s.land.RequestKey(c.args[0])
 	return s.poll(func(ctx context.Context) (bool, string) {
 		err := s.land.Clients[where].Get(ctx, key, &v1beta2.Kyma{})
 		return err == nil, fmt.Sprint(err)

@@ -131,7 +131,7 @@ func (s *scenario) rotate(ctx context.Context, i int) error {
 
 // seeReady waits until the Kyma in the runtime is Ready and has so many modules, as in 1/1.
 func (s *scenario) seeReady(modules string) error {
-	where, key := s.land.WishKey("runtime-a")
+	where, key := s.land.RequestKey("runtime-a")
 	return s.poll(func(ctx context.Context) (bool, string) {
 		k := &v1beta2.Kyma{}
 		if err := s.land.Clients[where].Get(ctx, key, k); err != nil {

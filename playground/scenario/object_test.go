@@ -109,7 +109,7 @@ func (o object) read(ctx context.Context) (*unstructured.Unstructured, error) {
 	return u, err
 }
 
-// absent tells whether an error says that an object or its kind is not there.
+// absent reports whether an error says that an object or its kind is not there.
 func absent(err error) bool { return apierrors.IsNotFound(err) || noKind(err) }
 
 // empty returns the object with nothing but its name.
@@ -141,7 +141,7 @@ func (s *scenario) claims(c *call) (object, []claim, error) {
 	return o, claims, nil
 }
 
-// judge tells whether all claims hold of an object, and how it is.
+// judge reports whether all claims hold of an object, and how it is.
 func judge(ctx context.Context, o object, claims []claim) (bool, string) {
 	u, err := o.read(ctx)
 	if err != nil {

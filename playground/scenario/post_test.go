@@ -242,8 +242,8 @@ func (s *scenario) told(c *call) error {
 	var lines []string
 	if err := s.poll(func(context.Context) (bool, string) {
 		lines = nil
-		for _, t := range s.land.Told(c.args[0]) {
-			lines = append(lines, toldLine(t))
+		for _, t := range s.land.Received(c.args[0]) {
+			lines = append(lines, receivedLine(t))
 		}
 		all := strings.Join(lines, "\n")
 		return len(c.args) == 1 || strings.Contains(all, c.args[1]), all
@@ -255,8 +255,8 @@ func (s *scenario) told(c *call) error {
 	return nil
 }
 
-// toldLine returns what a component was told as text: who, how, and those parts of the body that say what happened to which object.
-func toldLine(t landscape.Told) string {
+// receivedLine returns what a component was told as text: who, how, and those parts of the body that say what happened to which object.
+func receivedLine(t landscape.Received) string {
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(t.Body, &parts); err != nil {
 		return fmt.Sprintf("%s %s %s: no JSON: %s", t.Runtime, t.Method, t.Path, t.Body)

@@ -179,7 +179,7 @@ func (s *scenario) alone(runtimes []string) error {
 	return nil
 }
 
-// isAbout tells whether a request to the control plane changes a Kyma or one of its Manifests, other than by its label.
+// isAbout reports whether a request to the control plane changes a Kyma or one of its Manifests, other than by its label.
 func isAbout(r cluster.Request, kyma string) bool {
 	return r.Resource == "kymas" && r.Name == kyma || r.Resource == "manifests" && strings.HasPrefix(r.Name, kyma+"-")
 }

@@ -31,7 +31,7 @@ func (a *Authority) Start(ctx context.Context) error {
 	changed := a.watchSecret(ctx)
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	told := ""
+	logged := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -42,11 +42,11 @@ func (a *Authority) Start(ctx context.Context) error {
 		after, failed := a.Interval, ""
 		if err := a.sync(ctx); err != nil && ctx.Err() == nil {
 			after, failed = min(after, retryInterval), err.Error()
-			if failed != told {
+			if failed != logged {
 				a.Log.Error(err, "cannot synchronise the roots of the certificate authority, retrying")
 			}
 		}
-		told = failed
+		logged = failed
 		timer.Reset(after)
 	}
 }
@@ -55,7 +55,7 @@ func (a *Authority) Start(ctx context.Context) error {
 // the keys exists.
 func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 	changed := make(chan struct{}, 1)
-	tell := func() {
+	signal := func() {
 		select {
 		case changed <- struct{}{}:
 		default: // a signal is pending
@@ -83,9 +83,9 @@ func (a *Authority) watchSecret(ctx context.Context) <-chan struct{} {
 		ObjectType:    &metav1.PartialObjectMetadata{},
 		Logger:        new(klog.LoggerWithName(logr.Discard(), "authority")), // sync fails for the same cause and logs it
 		Handler: toolscache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { tell() },
-			UpdateFunc: func(any, any) { tell() },
-			DeleteFunc: func(any) { tell() },
+			AddFunc:    func(any) { signal() },
+			UpdateFunc: func(any, any) { signal() },
+			DeleteFunc: func(any) { signal() },
 		},
 	})
 	go informer.RunWithContext(ctx)

@@ -131,7 +131,7 @@ func (v *up) install(ctx context.Context, l *landscape.Landscape) error {
 		}
 	}
 	for _, name := range names {
-		cluster, key := l.WishKey(name)
+		cluster, key := l.RequestKey(name)
 		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 			return l.Clients[cluster].Get(ctx, key, &v1beta2.Kyma{}) == nil, nil
 		})
