@@ -17,21 +17,23 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Result is what one call of Apply came to. Every object of the Set is in exactly one list, unless Apply returned an error.
+// Result is the outcome of one call of Apply. Every object of the Set is in exactly one list, unless Apply returned an
+// error.
 type Result struct {
-	// Applied were sent now and accepted.
+	// Applied were sent by this call and accepted.
 	Applied []Ref
-	// Unchanged were not sent, because Progress says that the same content was applied before.
+	// Unchanged were not sent, because the same content was applied before according to Progress.
 	Unchanged []Ref
-	// Failed were refused, each with the object's Ref, a Reason and the API server's message.
+	// Failed were refused, each with the Ref of the object, a Reason and the message of the API server.
 	Failed []*Error
 	// Waiting were not sent, or not accepted yet, because something else must happen first.
 	Waiting []Waiting
-	// TakenOver are those of Applied that had fields which somebody else had set to something else, and which are ours now.
+	// TakenOver are those of Applied that had fields which other field managers had set to other values. These fields
+	// are ours now.
 	TakenOver []Takeover
 }
 
-// Done reports whether the cluster has all objects of the Set as they should be.
+// Done reports whether all objects of the Set are applied.
 func (r *Result) Done() bool { return len(r.Failed) == 0 && len(r.Waiting) == 0 }
 
 // Err returns Failed as one error, see JoinFailures; nil if there is none.
@@ -40,37 +42,39 @@ func (r *Result) Err() error { return JoinFailures(r.Failed) }
 // Takeover is an object of which Apply took fields from other field managers.
 type Takeover struct {
 	Ref Ref
-	// Fields that were taken, at most ten, sorted: "spec.template.spec.containers[name=manager].image".
+	// Fields that were taken over, at most ten, sorted: "spec.template.spec.containers[name=manager].image".
 	Fields []string
-	// Managers are the managers that had them, at most ten, sorted.
+	// Managers are the field managers that owned them before, at most ten, sorted.
 	Managers []string
 }
 
-// String says what was taken, and from whom.
+// String names the object, the fields that were taken over, and their former managers.
 func (t Takeover) String() string {
 	return t.Ref.String() + ": took " + strings.Join(t.Fields, ", ") + " over from " + strings.Join(t.Managers, ", ")
 }
 
-// Waiting is an object that has to wait.
+// Waiting is an object that cannot be applied yet.
 type Waiting struct {
 	Ref Ref
 	// Reason is one of CRDNotEstablished, DependencyFailed, ObjectTerminating, ObjectRecreated, ChangedMeanwhile.
 	Reason string
-	// Message says what it waits for. It is stable as long as that is.
+	// Message states what the object waits for. It does not change as long as the cause does not.
 	Message string
 }
 
 // Reasons of Wait.
 const (
-	// CRDNotEstablished: the cluster does not serve the kind yet that a CustomResourceDefinition of the same bundle defines. It will in a moment.
+	// CRDNotEstablished: the cluster does not serve the kind yet that a CustomResourceDefinition of the same bundle
+	// defines. It usually does within a second.
 	CRDNotEstablished = "CRDNotEstablished"
-	// DependencyFailed: an object that this one needs has failed or waits itself.
+	// DependencyFailed: an object that this one depends on has failed or is waiting.
 	DependencyFailed = "DependencyFailed"
-	// ObjectTerminating: the object exists and is being deleted; it is created again when it is gone.
+	// ObjectTerminating: the object exists and is being deleted. It is created again after that.
 	ObjectTerminating = "ObjectTerminating"
-	// ObjectRecreated: the object was deleted because a field of it cannot be changed, as its annotation allows; the next Apply creates it again.
+	// ObjectRecreated: the object was deleted because one of its fields is immutable, as its annotation allows. The
+	// next Apply creates it again.
 	ObjectRecreated = "ObjectRecreated"
-	// ChangedMeanwhile: somebody else has changed the object right after it was applied; it is applied again.
+	// ChangedMeanwhile: another client changed the object right after it was applied. The next Apply sends it again.
 	ChangedMeanwhile = "ChangedMeanwhile"
 )
 
@@ -81,16 +85,16 @@ type item struct {
 	resource resource
 	role     role
 	content  uint64
-	crd      Ref // CustomResourceDefinition of the same bundle that defines its kind; zero if none
+	crd      Ref // CustomResourceDefinition of the same bundle that defines its kind; zero if there is none
 	policy   policy
-	problem  string // what is wrong with its policy; "" if it can be applied
+	problem  string // why its policy is invalid; "" if it can be applied
 }
 
-// namespace is what the object's bytes must name.
+// namespace is the namespace to write into the object.
 func (i *item) namespace() string { return i.ref.Namespace }
 
-// plan resolves the objects of a Set in the order of the bundle. Objects that the cluster cannot have come back as failed.
-// An error means that the cluster could not be asked.
+// plan resolves the objects of a Set in the order of the bundle. Objects that the cluster cannot have are returned as
+// failed. An error means that a discovery request failed for the cluster as a whole.
 func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Error, err error) {
 	type definition struct {
 		render.CRD
@@ -134,7 +138,7 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 		it.ref.Keep = it.policy.keep
 		content := o.Digest()
 		if it.policy.createOnly {
-			content = AnnotationApplyPolicy // whatever it says: once is enough
+			content = AnnotationApplyPolicy // the same hash for any content: it is written once only
 		}
 		it.content = maphash.Comparable(seed, [...]string{content, namespace, fingerprint})
 		if err := validateIdentity(it.ref); err != nil {
@@ -142,7 +146,7 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 			continue
 		}
 		if seen[it.ref.object()] {
-			failed = append(failed, &Error{Operation: "applying", Ref: it.ref, Message: "the module has this object twice, with and without its namespace or in two versions", reason: ObjectRefused})
+			failed = append(failed, &Error{Operation: "applying", Ref: it.ref, Message: "the module contains this object twice, with and without its namespace or in two versions: remove one", reason: ObjectRefused})
 			continue
 		}
 		seen[it.ref.object()] = true
@@ -155,7 +159,7 @@ func refOf(o *render.Object, namespace string) Ref {
 	return Ref{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: namespace, Name: o.Name}
 }
 
-// fingerprint identifies what goes over every object of the Set.
+// fingerprint returns a text that differs if owner or overlay of the Set differ: they affect every object.
 func (s Set) fingerprint() string {
 	var b strings.Builder
 	b.WriteString(s.owner())
@@ -168,11 +172,13 @@ func (s Set) fingerprint() string {
 	return b.String()
 }
 
-// Inventory returns the inventory of a Set in the order of its bundle: what Apply would create. Write it down before Apply.
-// Kinds that are neither built in nor defined by the bundle cost one discovery request per group and version, once.
+// Inventory returns the Refs of the objects of a Set in the order of its bundle: what Apply would create. Record it
+// before Apply. Kinds that are neither built in nor defined by the bundle cost one discovery request per group and
+// version, once.
 //
-// Objects that the cluster cannot have are left out, and Apply does not create them. The error is then that of JoinFailures, mostly
-// with reason KindUnknown, and the Refs of the others are valid. If discovery fails, there are no Refs.
+// Objects that the cluster cannot have are left out, and Apply does not create them. The error is then that of
+// JoinFailures, mostly with reason KindUnknown, and the Refs of the others are valid. If discovery fails, there are no
+// Refs.
 func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	items, failed, err := c.plan(ctx, set)
 	if err != nil {
@@ -185,12 +191,12 @@ func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 	return refs, JoinFailures(failed)
 }
 
-// Apply brings the objects of a Set into the cluster: one PATCH for each that done does not have yet. See the package
-// comment for order and dependencies. It does not wait: as long as Result has Failed or Waiting objects, call it again
-// later; it then sends only what is left.
+// Apply creates and updates the objects of a Set: one PATCH for each object that is not recorded in done. See the
+// package comment for order and dependencies. It does not wait: as long as Result has Failed or Waiting objects, call
+// it again later; it then sends only what is left.
 //
-// The error says that the cluster as a whole cannot be worked with now (unreachable, unauthorized, throttled, or the end of
-// ctx); the rest was not sent and is in no list. Failures of single objects are in the Result only.
+// The error means that the cluster as a whole cannot be used now (unreachable, unauthorized, throttled, or ctx has
+// ended). The remaining objects were not sent and are in no list. Failures of single objects are in the Result only.
 func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, error) {
 	items, failed, err := c.plan(ctx, set)
 	if err != nil {
@@ -217,7 +223,7 @@ func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, e
 		}
 		phase := it.role.phase()
 		if phase == phaseBindings && done.recordOf(it.ref).uid != 0 {
-			phase = phaseConfiguration // it is there, and so is what it needs: no reason for a round of its own
+			phase = phaseConfiguration // it exists, and so does its role: it needs no phase of its own
 		}
 		todo[phase] = append(todo[phase], it)
 	}
@@ -238,15 +244,15 @@ type applyCall struct {
 	done  *Progress
 	query string
 
-	unserved map[Ref]string // definitions whose kinds are not served though they are not new, and why; written before requests are sent
+	unserved map[Ref]string // existing CRDs whose kinds are not served, and why; written before requests are sent
 
 	mu               sync.Mutex
 	result           Result          // guarded by mu
-	unavailable      map[Ref]bool    // namespaces and definitions that cannot be relied on; guarded by mu
-	firstUnavailable [phaseCount]Ref // first object of a phase that failed or waits; of phaseFoundation, first definition that failed; guarded by mu
+	unavailable      map[Ref]bool    // namespaces and CRDs that failed or wait; guarded by mu
+	firstUnavailable [phaseCount]Ref // first object (of phaseFoundation: CRD) that failed or waits; guarded by mu
 }
 
-// run sends the objects of one phase that depend on nothing that failed.
+// applyPhase sends the objects of one phase whose dependencies have not failed.
 func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) error {
 	if len(items) == 0 {
 		return nil
@@ -266,14 +272,14 @@ func (a *applyCall) applyPhase(ctx context.Context, phase int, items []item) err
 	})
 }
 
-// mustWait says what an object has to wait for:
+// mustWait returns whether and for what an object has to wait:
 //
-//	its namespace is of this bundle and is not there           DependencyFailed
-//	its definition is of this bundle and failed                DependencyFailed
-//	its definition is of this bundle and is not served yet     CRDNotEstablished
-//	a workload, and a definition was refused                   DependencyFailed
-//	a workload, and configuration or access rights failed      DependencyFailed
-//	a webhook, and what it calls failed                        DependencyFailed
+//	its namespace is in this bundle and does not exist       DependencyFailed
+//	its CRD is in this bundle and failed                     DependencyFailed
+//	its CRD is in this bundle and is not served yet          CRDNotEstablished
+//	a workload, and a CRD was refused                        DependencyFailed
+//	a workload, and configuration or access rights failed    DependencyFailed
+//	a webhook, and what it calls failed                      DependencyFailed
 func (a *applyCall) mustWait(phase int, it *item) (Waiting, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -304,8 +310,9 @@ func (a *applyCall) waitingForCRD(it *item) Waiting {
 	return w
 }
 
-// checkServed asks once per group and version whether kinds are served whose definitions are new. It saves PATCHes that could
-// only fail. Of a definition that was there before this call and still is not served, it asks why: that may never end by itself.
+// checkServed finds out with one discovery request per group and version whether kinds are served whose CRDs are new.
+// That saves PATCHes that could only fail. For a CRD that existed before this call and still is not served, it reads
+// the reason from the CRD, because that may need a person to correct it.
 func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 	asked := map[schema.GroupVersion]map[string]resource{}
 	for i := range items {
@@ -320,9 +327,9 @@ func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 			if kinds, err = a.servedKinds(ctx, version); err != nil && concernsCluster(err) {
 				return err
 			}
-			asked[version] = kinds // none after an error: they wait
+			asked[version] = kinds // none after an error: the objects wait
 		}
-		if kind, ok := kinds[it.ref.Kind]; ok && kind.plural == it.resource.plural { // not a kind of the same name that somebody else has
+		if kind, ok := kinds[it.ref.Kind]; ok && kind.plural == it.resource.plural { // not of another CRD
 			a.done.setFresh(it.crd, false)
 			continue
 		}
@@ -341,7 +348,7 @@ func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 	return nil
 }
 
-// wait records that an object has to wait.
+// recordWaiting records that an object has to wait, and that others cannot depend on it yet.
 func (a *applyCall) recordWaiting(it *item, w Waiting) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -357,14 +364,15 @@ func (a *applyCall) markUnavailable(ref Ref) {
 	a.markUnavailableLocked(ref)
 }
 
-// blockLocked notes that others cannot rely on ref. The first by name stands for its phase, so that messages are stable.
+// markUnavailableLocked records that other objects cannot depend on ref. The first by name represents its phase, so
+// that messages are stable.
 func (a *applyCall) markUnavailableLocked(ref Ref) {
 	role := roleOf(ref.groupKind())
 	if role == roleNamespace || role == roleCRD {
 		a.unavailable[ref.object()] = true
 	}
 	if role == roleNamespace {
-		return // what is not in it does not need it
+		return // objects outside of it do not depend on it
 	}
 	phase := role.phase()
 	if a.firstUnavailable[phase] == (Ref{}) || compareRefs(ref, a.firstUnavailable[phase]) < 0 {
@@ -372,7 +380,7 @@ func (a *applyCall) markUnavailableLocked(ref Ref) {
 	}
 }
 
-// sort puts the lists, which were filled by many goroutines, in a stable order.
+// sortResult sorts the lists, which many goroutines have filled.
 func (a *applyCall) sortResult() {
 	a.mu.Lock()
 	defer a.mu.Unlock()

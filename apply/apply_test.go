@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-func TestRefs(t *testing.T) {
+func TestInventory(t *testing.T) {
 	s := newServer(t)
 	s.serve("cert.example.org/v1 Issuer issuers cluster")
 	c := s.cluster(ClusterOptions{})
@@ -85,8 +85,8 @@ func TestRemoved(t *testing.T) {
 	}
 }
 
-// TestApplyOrder follows one installation: phases in order, one PATCH an object, nothing on the second call, an upgrade that
-// sends what has changed.
+// TestApplyOrder follows one installation: phases in order, one PATCH an object, nothing on the second call, an upgrade
+// that sends what has changed.
 func TestApplyOrder(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
@@ -498,7 +498,8 @@ func TestApplyBadIdentity(t *testing.T) {
 	}
 }
 
-// TestApplyVersionOfDefinition: a custom resource in a version that its own definition will never serve does not wait for it.
+// TestApplyVersionOfDefinition: a custom resource in a version that its own definition will never serve does not wait
+// for it.
 func TestApplyVersionOfDefinition(t *testing.T) {
 	s := newServer(t)
 	set := Set{Bundle: bundleOf(t, strings.ReplaceAll(module, "apiVersion: example.com/v1", "apiVersion: example.com/v3"))}

@@ -33,8 +33,8 @@ func bundle50(b *testing.B) Set {
 	return Set{Bundle: bundleOf(b, yaml.String())}
 }
 
-// BenchmarkApply applies 50 objects: "engine" without a network, "http" over a loopback connection to a server in this process,
-// "unchanged" when everything was applied before.
+// BenchmarkApply applies 50 objects: "engine" without a network, "http" over a loopback connection to a server in this
+// process, "unchanged" when everything was applied before.
 func BenchmarkApply(b *testing.B) {
 	b.Run("engine", func(b *testing.B) {
 		set := bundle50(b)

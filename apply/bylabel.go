@@ -8,8 +8,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// ListByLabel finds objects of a kind by a label selector, in all namespaces, metadata only, in one request: at most so many, and whether
-// there are more. An error with reason KindUnknown means that there can be none in this version.
+// ListByLabel returns the metadata of objects of a kind that match a label selector, in all namespaces, with one
+// request: at most most objects, and whether more exist. An error with reason KindUnknown means that none can exist in
+// this version.
 func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, selector string, most int) (found []ObjectMetadata, more bool, err error) {
 	res, err := c.resourceOf(ctx, gvk)
 	if err != nil {
@@ -28,5 +29,5 @@ func (c *Cluster) ListByLabel(ctx context.Context, gvk schema.GroupVersionKind, 
 	return found, next != "", nil
 }
 
-// Annotation returns the value of an annotation, "" if there is none.
+// Annotation returns the value of an annotation, "" if the object does not have it.
 func (f *ObjectMetadata) Annotation(key string) string { return f.annotations[key] }

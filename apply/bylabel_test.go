@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-func TestLabelled(t *testing.T) {
+func TestListByLabel(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
 	var query string

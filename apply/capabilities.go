@@ -15,21 +15,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// capable is how long Cluster believes what the API server said about itself: enough for all charts of one pass, and short enough
-// that a kind which another module has just brought is seen.
+// capabilitiesCachePeriod is how long version and APIs of a cluster are cached: enough for all charts of one reconcile,
+// and short enough that a kind which another module has just installed is found.
 const capabilitiesCachePeriod = 10 * time.Second
 
-// abilities is what an API server said about itself.
+// cachedCapabilities is what an API server reported about itself.
 type cachedCapabilities struct {
 	render.Capabilities
-	version, apis time.Time // when it was asked for either; zero if never
+	version, apis time.Time // when each was read; zero if never
 }
 
-// discoveryType asks for all groups with all their kinds in one answer.
+// discoveryType requests all groups with all their kinds in one answer.
 const discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json"
 
-// Capabilities answers what a chart asks about the cluster, see [render.Artefact.Asks]: nothing is asked of the API server for no
-// questions, /version for its version, and discovery if it matters what it serves. Answers are remembered for ten seconds.
+// Capabilities returns what a chart needs to know about the cluster, see [render.Artefact.CapabilityQueries]. Without
+// queries no request is sent. Any query costs a request for /version, and queries for API versions cost discovery.
+// Answers are cached for ten seconds.
 func (c *Cluster) Capabilities(ctx context.Context, asks []string) (render.Capabilities, error) {
 	c.mu.Lock()
 	known := c.cached
@@ -37,7 +38,7 @@ func (c *Cluster) Capabilities(ctx context.Context, asks []string) (render.Capab
 	apis := slices.ContainsFunc(asks, func(q string) bool { return strings.HasPrefix(q, "apiVersion") })
 	fresh := true
 	if len(asks) > 0 && c.now().Sub(known.version) > capabilitiesCachePeriod {
-		r := request{method: http.MethodGet, path: "/version", operation: "asking for the version of the cluster"}
+		r := request{method: http.MethodGet, path: "/version", operation: "reading the version of the cluster"}
 		var answer struct{ GitVersion string }
 		if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
 			return render.Capabilities{}, err
@@ -63,7 +64,7 @@ func (c *Cluster) Capabilities(ctx context.Context, asks []string) (render.Capab
 	return answer, nil
 }
 
-// servedAPIs returns what the cluster serves, as group/version and as group/version/Kind, sorted.
+// servedAPIs returns the APIs that the cluster serves, as group/version and as group/version/Kind, sorted.
 func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 	served := map[string]bool{}
 	for _, path := range []string{"/api", "/apis"} {
@@ -76,10 +77,10 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 					Resources []struct{ ResponseKind struct{ Kind string } }
 				}
 			}
-			metav1.APIGroupList          // of an API server that knows no better
-			Versions            []string // likewise, of the core group
+			metav1.APIGroupList          // from an API server without aggregated discovery
+			Versions            []string // likewise, for the core group
 		}
-		r := request{method: http.MethodGet, path: path, accept: discoveryType, operation: "asking what the cluster serves"}
+		r := request{method: http.MethodGet, path: path, accept: discoveryType, operation: "reading which APIs the cluster serves"}
 		if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &all) }); err != nil {
 			return nil, err
 		}
@@ -107,7 +108,7 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 	return slices.Sorted(maps.Keys(served)), nil
 }
 
-// addServed asks for the kinds of one group and version. An API service that is down serves none.
+// addServed adds the kinds of one group and version. An API service that is not available serves none.
 func (c *Cluster) addServed(ctx context.Context, version string, served map[string]bool) error {
 	gv, err := schema.ParseGroupVersion(version)
 	if err != nil {

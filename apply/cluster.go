@@ -21,28 +21,31 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// ClusterOptions limit what is asked of one cluster. The zero value is useful.
+// ClusterOptions limit the requests to one cluster. The zero value is useful.
 type ClusterOptions struct {
-	// MaxConcurrentRequests is how many requests may be under way at once, over all callers. 0 means 8.
+	// MaxConcurrentRequests is how many requests may be sent at the same time, over all callers. 0 means 8.
 	MaxConcurrentRequests int
-	// RequestTimeout is how long the API server may take for one request. 0 means 10 s. A server that is alive answers by then
-	// that it could not make it; one that does not answer within 2 s more counts as unreachable.
+	// RequestTimeout is how long the API server may take for one request. 0 means 10 s. A working API server reports by
+	// then that it could not complete the request. One that does not answer within 2 s more counts as unreachable.
 	RequestTimeout time.Duration
-	// KeepNamespaces are never deleted. nil means kyma-system. Namespaces that Kubernetes itself needs are kept in any case.
+	// KeepNamespaces are never deleted. nil means kyma-system. Namespaces that Kubernetes itself needs are never
+	// deleted either.
 	KeepNamespaces []string
-	// Observe, if set, is told of every request: method, HTTP status (0 for no answer) and the time it took.
+	// Observe, if set, is called for every request with its method, HTTP status (0 for no answer) and duration.
 	Observe func(method string, code int, took time.Duration)
-	// Kinds, if set, is shared with other clusters, so that kinds that bundles define are known once, and need not be asked for.
+	// Kinds, if set, is shared with other clusters, so that kinds which bundles define are stored once and need no
+	// discovery.
 	Kinds *Kinds
 }
 
-// grace is what a request may take beyond ClusterOptions.Timeout: enough for the API server's own "took too long" to arrive.
+// serverTimeoutGracePeriod is how much longer than ClusterOptions.RequestTimeout the client waits: long enough for the
+// timeout error of the API server to arrive.
 const serverTimeoutGracePeriod = 2 * time.Second
 
-// remember is how long Cluster believes that a kind is not served before it asks again.
+// unservedKindPeriod is how long Cluster remembers that a kind is not served before it sends a discovery request again.
 const unservedKindPeriod = 5 * time.Second
 
-// Cluster acts on one cluster. It is safe for concurrent use and holds nothing but a few kinds it has learnt.
+// Cluster sends requests to one cluster. It is safe for concurrent use and stores nothing but a few kinds.
 type Cluster struct {
 	http      *http.Client
 	base      *url.URL
@@ -52,17 +55,17 @@ type Cluster struct {
 	protected []string
 	observe   func(string, int, time.Duration)
 	now       func() time.Time
-	shared    *Kinds // nil for none
+	shared    *Kinds // nil if there is none
 
 	mu        sync.Mutex
-	kinds     map[schema.GroupVersionKind]resource  // learnt, but for what is as in shared; guarded by mu
-	differing map[schema.GroupVersionKind]bool      // not served as in shared; guarded by mu
+	kinds     map[schema.GroupVersionKind]resource  // those that are not the same in shared; guarded by mu
+	differing map[schema.GroupVersionKind]bool      // not served as shared has them; guarded by mu
 	unserved  map[schema.GroupVersionKind]time.Time // found not to be served, and when; guarded by mu
 	cached    cachedCapabilities                    // guarded by mu
 }
 
-// New returns a Cluster for cfg. hc is the connection to use; nil makes one from cfg. Limits of cfg on queries per second
-// do not apply. It sends nothing.
+// New returns a Cluster for cfg. hc is the HTTP client to use; nil creates one from cfg. The limits of cfg on queries
+// per second do not apply. New sends no request.
 func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
@@ -74,7 +77,7 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 		}
 	}
 	client := *hc
-	// The transport adds the credential to every request. Following a redirect would hand it to another host.
+	// The transport adds the credential to every request. Following a redirect would send it to another host.
 	client.CheckRedirect = func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }
 
 	if opts.MaxConcurrentRequests <= 0 {
@@ -99,13 +102,13 @@ func New(cfg *rest.Config, hc *http.Client, opts ClusterOptions) (*Cluster, erro
 	}, nil
 }
 
-// keeps reports whether r is a namespace that is never deleted.
+// isProtected reports whether r is a namespace that is never deleted.
 func (c *Cluster) isProtected(r Ref) bool {
 	return r.groupKind() == namespaceKind && slices.Contains(c.protected, r.Name)
 }
 
-// resolve finds how the cluster serves a kind: from the built-in table, from what was learnt, or by one discovery request.
-// An Error with reason KindUnknown means it does not.
+// resourceOf returns how the cluster serves a kind: from the built-in table, from the cache, or by one discovery
+// request. An Error with reason KindUnknown means that the kind is not served.
 func (c *Cluster) resourceOf(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
 	if b, ok := builtins[gvk.GroupKind()]; ok {
 		return b.resource, nil
@@ -125,7 +128,7 @@ func (c *Cluster) resourceOf(ctx context.Context, gvk schema.GroupVersionKind) (
 	return c.discover(ctx, gvk)
 }
 
-// discover asks the cluster for a kind, whatever is remembered, and remembers the answer.
+// discover finds a kind by a discovery request, whatever is cached, and caches the answer.
 func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (resource, error) {
 	served, err := c.servedKinds(ctx, gvk.GroupVersion())
 	if err != nil {
@@ -142,9 +145,10 @@ func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (re
 	return found, nil
 }
 
-// served asks which kinds the cluster serves in one group and version; none if it does not know that version.
+// servedKinds returns the kinds that the cluster serves in one group and version by a discovery request; none if that
+// version is not served.
 func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) (map[string]resource, error) {
-	r := request{method: http.MethodGet, path: resource{}.path(version, "", ""), operation: "asking which kinds are served of " + version.String()}
+	r := request{method: http.MethodGet, path: resource{}.path(version, "", ""), operation: "reading which kinds are served in " + version.String()}
 	r.path = strings.TrimSuffix(r.path, "/")
 	var list metav1.APIResourceList
 	err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) })
@@ -163,10 +167,10 @@ func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) 
 	return kinds, nil
 }
 
-// elsewhere finds another version in which the cluster serves the kind of ref. It returns false if there is none, so that
-// no object of that kind can exist.
+// otherVersion finds another version in which the cluster serves the kind of ref. It returns false if there is none, so
+// that no object of that kind can exist.
 func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, bool, error) {
-	r := request{method: http.MethodGet, path: "/apis/" + ref.Group, operation: "asking which versions are served of " + ref.Group}
+	r := request{method: http.MethodGet, path: "/apis/" + ref.Group, operation: "reading which versions are served of " + ref.Group}
 	if ref.Group == "" {
 		return ref, resource{}, false, nil // the core group has one version
 	}
@@ -196,7 +200,8 @@ func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, boo
 	return ref, resource{}, false, nil
 }
 
-// miss remembers for a moment that a kind is not served; with no version, that it is served in none.
+// rememberUnserved caches for unservedKindPeriod that a kind is not served; without a version, that it is served in
+// none.
 func (c *Cluster) rememberUnserved(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -207,7 +212,7 @@ func (c *Cluster) rememberUnserved(gvk schema.GroupVersionKind) {
 	c.unserved[gvk] = c.now()
 }
 
-// missed reports whether a kind was found not to be served a moment ago.
+// isKnownUnserved reports whether a kind was found not to be served within unservedKindPeriod.
 func (c *Cluster) isKnownUnserved(gvk schema.GroupVersionKind) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -215,7 +220,8 @@ func (c *Cluster) isKnownUnserved(gvk schema.GroupVersionKind) bool {
 	return ok && c.now().Sub(at) < unservedKindPeriod
 }
 
-// learn remembers what the CustomResourceDefinitions of a bundle will serve, so that no request is needed to find out.
+// rememberCRD caches the kinds that a CustomResourceDefinition of a bundle will serve, so that they need no discovery
+// request.
 func (c *Cluster) rememberCRD(crd render.CRD) {
 	if c.shared != nil {
 		c.shared.learn(crd)
@@ -224,7 +230,7 @@ func (c *Cluster) rememberCRD(crd render.CRD) {
 	defer c.mu.Unlock()
 	for _, version := range crd.Versions {
 		gvk := schema.GroupVersionKind{Group: crd.Group, Version: version, Kind: crd.Kind}
-		delete(c.differing, gvk) // it is about to be as the bundle says
+		delete(c.differing, gvk) // the bundle is about to be applied
 		c.rememberLocked(gvk, resource{crd.Plural, crd.Namespaced})
 	}
 }
@@ -242,7 +248,7 @@ func (c *Cluster) rememberLocked(gvk schema.GroupVersionKind, r resource) {
 	delete(c.unserved, schema.GroupVersionKind{Group: gvk.Group, Kind: gvk.Kind})
 }
 
-// forget drops what is known about a kind, because the cluster has just said that it does not serve it.
+// forgetKind removes a kind from the cache, because a request has shown that the cluster does not serve it.
 func (c *Cluster) forgetKind(gvk schema.GroupVersionKind) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,11 +265,12 @@ func kindUnknownError(gvk schema.GroupVersionKind) *Error {
 	return &Error{Operation: "looking for kind " + gvk.Kind, Message: "the cluster does not serve " + gvk.Kind + " in " + gvk.GroupVersion().String(), reason: KindUnknown}
 }
 
-// checkPath refuses identities that cannot be a part of a URL path. What a bundle names is data, not a way around in the API.
+// validateIdentity refuses identities that cannot be a part of a URL path, so that a name in a bundle cannot lead to
+// another path of the API.
 func validateIdentity(r Ref) *Error {
 	for _, segment := range []string{r.Group, r.Version, r.Namespace, r.Name} {
 		if problems := content.IsPathSegmentName(segment); problems != nil {
-			return &Error{Operation: "addressing", Ref: r, Message: fmt.Sprintf("%q cannot be part of an identity: %s", segment, strings.Join(problems, "; ")), reason: ObjectRefused}
+			return &Error{Operation: "addressing", Ref: r, Message: fmt.Sprintf("%q cannot be a part of group, version, namespace or name: %s", segment, strings.Join(problems, "; ")), reason: ObjectRefused}
 		}
 	}
 	if r.Version == "" || r.Name == "" {
@@ -272,8 +279,8 @@ func validateIdentity(r Ref) *Error {
 	return nil
 }
 
-// each runs work for 0 … n-1, at most as many at once as the cluster's limit, until all are done or work says to stop. It
-// returns the first error that stops.
+// forEach calls work for 0 … n-1, concurrently up to the limit of the cluster, until all calls have returned or one
+// returns an error that concerns the whole cluster. It returns the first such error.
 func (c *Cluster) forEach(n int, work func(i int) error) error {
 	var (
 		mu    sync.Mutex
@@ -307,13 +314,14 @@ func (c *Cluster) forEach(n int, work func(i int) error) error {
 		group.Go(run)
 	}
 	if n > 0 {
-		run() // the caller's goroutine is one of them
+		run() // the goroutine of the caller works, too
 	}
 	group.Wait()
 	return first
 }
 
-// cmpErr prefers what says more: an error of the cluster over the end of a context, else the first.
+// preferClusterError returns the more informative error: one of the cluster rather than the end of a context, else the
+// first.
 func preferClusterError(first, second error) error {
 	if first == nil {
 		return second

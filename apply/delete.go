@@ -15,14 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// DeletionProgress remembers what Delete has asked for, so that each object is deleted once and only looked at afterwards. Use one for
-// each teardown. It lives in memory; losing it costs one more DELETE an object. The zero value is ready to use.
+// DeletionProgress records which objects Delete has sent a DELETE for, so that each object is deleted once and only
+// read afterwards. Use one for each deletion of an inventory. It lives in memory; if it is lost, one more DELETE is
+// sent for each object. The zero value is ready to use.
 type DeletionProgress struct {
 	mu    sync.Mutex
-	asked map[Ref]bool // by Ref.object: asked to go; true once it is gone; guarded by mu
+	asked map[Ref]bool // by Ref.object: a DELETE was sent; true once the object does not exist any more; guarded by mu
 }
 
-// get returns whether an object was asked to go, and whether it is gone.
+// status returns whether a DELETE was sent for an object, and whether it does not exist any more.
 func (d *DeletionProgress) status(r Ref) (asked, gone bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,52 +45,56 @@ func (d *DeletionProgress) isDeleted(r Ref) bool {
 	return gone
 }
 
-// Teardown is how far a deletion has come.
+// Teardown is the progress of a deletion.
 type Teardown struct {
-	// Deleted do not exist any more: they can leave the inventory.
+	// Deleted do not exist any more: they can be removed from the inventory.
 	Deleted []Ref
-	// Kept are never deleted: namespaces of ClusterOptions, objects whose Ref says Keep, and what these need.
+	// Kept are never deleted: namespaces of ClusterOptions, objects whose Ref says Keep, and the namespaces and CRDs
+	// that these need.
 	Kept []Ref
 	// Remaining still exist, each with what it waits for.
 	Remaining []Remaining
 }
 
-// Done reports whether everything is gone that can go.
+// Done reports whether every object that can be deleted is deleted.
 func (t *Teardown) Done() bool { return len(t.Remaining) == 0 }
 
-// Remaining is an object that is not gone yet.
+// Remaining is an object that still exists.
 type Remaining struct {
 	Ref Ref
 	// Since is when its deletion began; zero if it has not.
 	Since time.Time
-	// Finalizers that keep it, sorted.
+	// Finalizers that it still has, sorted.
 	Finalizers []string
-	// Message says what it waits for: its finalizers, what is left in a namespace or of a kind, the phase before, or a refusal.
+	// Message states what it waits for: its finalizers, the remaining content of a namespace, the custom resources of a
+	// CRD, the phase before, or an error.
 	Message string
-	// Err is the refusal, if there was one.
+	// Err is the error of the request, if it failed.
 	Err *Error
 }
 
-// Delete removes the objects of an inventory, phase by phase: custom resources (whatever is not built in) while their
-// operator still runs, webhooks, workloads and services, configuration and access rights, definitions, namespaces. A phase
-// starts when everything of the one before is gone. Each object costs one DELETE with background propagation; asked remembers them,
-// and later calls only look at what was still there. Where nothing lingers, one call does it all.
+// Delete deletes the objects of an inventory, phase by phase: custom resources (all kinds that are not built in) while
+// their operator still runs, webhooks, workloads and services, configuration and access rights, CRDs, namespaces. A
+// phase starts when all objects of the one before are deleted. Each object costs one DELETE with background
+// propagation. asked records them, and later calls only read what still existed. If no object has finalizers, one call
+// deletes everything.
 //
-// Delete does not wait: as long as Teardown has Remaining objects, call it again later. Every object of refs is in exactly one list.
-// An object whose kind is not served any more, in any version, is gone.
+// Delete does not wait: as long as Teardown has Remaining objects, call it again later. Every object of refs is in
+// exactly one list. An object whose kind is not served any more, in any version, is deleted.
 //
-// What an inventory says to keep is kept, and of the same inventory the namespaces and CustomResourceDefinitions that would take it with
-// them. That costs nothing: the policy was read from the bundle and recorded with the Ref, the live object is not asked. Keep
-// these Refs in the inventory for as long as there is one.
+// Objects whose Ref says Keep are kept, and so are the namespaces and CustomResourceDefinitions in the same inventory
+// whose deletion would delete them. That costs no request: the policy was read from the bundle and recorded in the Ref,
+// the live object is not read. Keep these Refs in the inventory for as long as it exists.
 //
-// The error says that the cluster as a whole cannot be worked with now; what is not known to be gone is then Remaining.
+// The error means that the cluster as a whole cannot be used now; objects that are not known to be deleted are then
+// Remaining.
 func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *DeletionProgress) (Teardown, error) {
 	if asked == nil {
 		asked = new(DeletionProgress)
 	}
 	var (
 		result Teardown
-		held   string // the phase that has to end first
+		held   string // the phase that has to be completed first
 	)
 	d := deleteCall{Cluster: c, asked: asked}
 	failed := d.findKept(ctx, refs)
@@ -101,9 +106,9 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *DeletionProgres
 			}
 		}
 		if held != "" || failed != nil {
-			message := "waits until all " + held + " are gone"
+			message := "waits until all " + held + " are deleted"
 			if failed != nil {
-				message = "waits until the cluster can be worked with"
+				message = "waits until the cluster can be reached"
 			}
 			for _, r := range members {
 				d.addUntouched(&result, r, message)
@@ -126,7 +131,7 @@ type deleteCall struct {
 	kept  map[Ref]bool // by Ref.object
 }
 
-// keep finds out which objects stay. An error concerns the whole cluster.
+// findKept finds the objects that are not deleted. An error concerns the whole cluster.
 func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	d.kept = map[Ref]bool{}
 	for _, r := range refs {
@@ -149,7 +154,7 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 			return err
 		}
 		for _, other := range refs {
-			if isDefinition(other) && (err != nil || other.Name == res.plural+"."+r.Group) { // if it is not known which, all of the group
+			if isDefinition(other) && (err != nil || other.Name == res.plural+"."+r.Group) { // unknown: all of the group
 				d.kept[other.object()] = true
 			}
 		}
@@ -157,7 +162,7 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	return nil
 }
 
-// postpone lists an object whose turn has not come.
+// addUntouched adds an object for which no request was sent in this call.
 func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
 	switch {
 	case d.kept[r.object()]:
@@ -169,7 +174,7 @@ func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
 	}
 }
 
-// phase deletes or looks at the objects of one phase.
+// deletePhase deletes the objects of one phase, or reads those that were deleted before.
 func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Teardown) error {
 	left := make([]*Remaining, len(members))
 	tried := make([]bool, len(members))
@@ -188,16 +193,17 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 		case tried[i]:
 			result.Deleted = append(result.Deleted, r)
 		default:
-			d.addUntouched(result, r, "waits until the cluster can be worked with")
+			d.addUntouched(result, r, "waits until the cluster can be reached")
 		}
 	}
 	return err
 }
 
-// deleteOne moves one object on and returns what is left of it. Its error concerns the whole cluster.
+// deleteOrCheck sends a DELETE for one object, or reads it if that was done before, and returns what remains of it. Its
+// error concerns the whole cluster.
 func (c *Cluster) deleteOrCheck(ctx context.Context, ref Ref, asked *DeletionProgress) (*Remaining, error) {
 	if err := validateIdentity(ref); err != nil {
-		asked.record(ref, true) // such an object cannot exist
+		asked.record(ref, true) // an object of that name cannot exist
 		return nil, nil
 	}
 	var left *Remaining
@@ -205,7 +211,7 @@ func (c *Cluster) deleteOrCheck(ctx context.Context, ref Ref, asked *DeletionPro
 	again, _ := asked.status(ref)
 	if again {
 		left, err = c.readRemaining(ctx, ref)
-		// If it is there and not going, somebody has created it again, or the DELETE was lost.
+		// If it exists and is not being deleted, another client has created it again, or the DELETE was lost.
 		again = err != nil || left == nil || !left.Since.IsZero()
 	}
 	if !again {
@@ -218,7 +224,7 @@ func (c *Cluster) deleteOrCheck(ctx context.Context, ref Ref, asked *DeletionPro
 	return left, nil
 }
 
-// refusal turns an error about one object into what remains; others are passed on.
+// remainingAfter returns the object as Remaining if err concerns only this object, else err.
 func remainingAfter(ref Ref, err error) (*Remaining, error) {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || concernsCluster(err) {
@@ -230,7 +236,7 @@ func remainingAfter(ref Ref, err error) (*Remaining, error) {
 // backgroundDeletion is the body of a DELETE.
 const backgroundDeletion = `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`
 
-// ask sends the DELETE. The answer tells whether the object is gone at once or has something to finish.
+// sendDelete sends the DELETE. The answer shows whether the object is deleted at once or has finalizers.
 func (c *Cluster) sendDelete(ctx context.Context, ref Ref) (*Remaining, error) {
 	var answer partialObject
 	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
@@ -251,11 +257,11 @@ func (c *Cluster) sendDelete(ctx context.Context, ref Ref) (*Remaining, error) {
 	return remainingOf(ref, &answer.Metadata), nil
 }
 
-// look reads how far the deletion of an object has come; nothing is left if it is gone.
+// readRemaining reads an object that is being deleted; nil if it does not exist any more.
 func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error) {
 	accept := metadataType
 	if ref.groupKind() == namespaceKind {
-		accept = jsonType // a namespace says in its status what is left in it
+		accept = jsonType // the status of a namespace contains what is left in it
 	}
 	var answer struct {
 		partialObject
@@ -283,12 +289,13 @@ func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error
 	return left, nil
 }
 
-// isGone reports whether an error says that there is no such object.
+// isNotFound reports whether an error means that the object does not exist.
 func isNotFound(err error) bool {
 	return reasonIs(err, ObjectNotFound) || reasonIs(err, KindUnknown) || reasonIs(err, NamespaceNotFound)
 }
 
-// onServed calls use with how the cluster serves ref, and once more with another version if the kind has left the recorded one.
+// withServedVersion calls use with the resource of ref, and once more with another version if the recorded version is
+// not served any more.
 func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, resource) error) error {
 	res, err := c.resourceOf(ctx, ref.GVK())
 	if err == nil {
@@ -308,7 +315,7 @@ func (c *Cluster) withServedVersion(ctx context.Context, ref Ref, use func(Ref, 
 	return use(other, res)
 }
 
-// remaining describes an object that still exists.
+// remainingOf describes an object that still exists.
 func remainingOf(ref Ref, m *metadata) *Remaining {
 	left := &Remaining{Ref: ref, Finalizers: slices.Sorted(slices.Values(m.Finalizers)), Message: deletionMessage(m)}
 	if m.DeletionTimestamp != nil {
@@ -317,25 +324,26 @@ func remainingOf(ref Ref, m *metadata) *Remaining {
 	return left
 }
 
-// terminating says what keeps an object that is to go.
+// deletionMessage states since when an object is being deleted and which finalizers it has.
 func deletionMessage(m *metadata) string {
 	var b strings.Builder
 	if m.DeletionTimestamp == nil {
-		b.WriteString("still there")
+		b.WriteString("still exists")
 	} else {
 		b.WriteString("being deleted since " + m.DeletionTimestamp.UTC().Format(time.RFC3339))
 	}
 	if len(m.Finalizers) > 0 {
-		b.WriteString(", held by " + strings.Join(slices.Sorted(slices.Values(m.Finalizers)), ", "))
+		b.WriteString(", waiting for finalizers " + strings.Join(slices.Sorted(slices.Values(m.Finalizers)), ", "))
 	}
 	return bounded(b.String())
 }
 
-// instanceCleanup is the finalizer by which a CustomResourceDefinition waits until its custom resources are gone.
+// instanceCleanupFinalizer is the finalizer by which a CustomResourceDefinition waits until its custom resources are
+// deleted.
 const instanceCleanupFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 
-// instances names the custom resources that a definition still waits for, a few of them. It is for people only: whatever
-// goes wrong here is left out of the message.
+// remainingInstances names a few of the custom resources that a CRD still waits for. It is only for messages, so its
+// errors are ignored.
 func (c *Cluster) remainingInstances(ctx context.Context, definition Ref) string {
 	const few = 3
 	plural, group, ok := strings.Cut(definition.Name, ".")
@@ -350,19 +358,19 @@ func (c *Cluster) remainingInstances(ctx context.Context, definition Ref) string
 	for i, o := range found {
 		names[i] = strings.TrimPrefix(o.Namespace+"/"+o.Name, "/")
 		if len(o.Finalizers) > 0 {
-			names[i] += " (held by " + strings.Join(o.Finalizers, ", ") + ")"
+			names[i] += " (finalizers " + strings.Join(o.Finalizers, ", ") + ")"
 		}
 	}
-	text := "; still there: " + strings.Join(names, ", ")
+	text := "; remaining: " + strings.Join(names, ", ")
 	if next != "" {
 		text += " and others"
 	}
 	return bounded(text)
 }
 
-// listAny lists custom resources by group and plural, in whatever version the cluster serves.
+// listPreferredVersion lists custom resources by group and plural, in the preferred version of the cluster.
 func (c *Cluster) listPreferredVersion(ctx context.Context, group, plural string, limit int) (found []ObjectMetadata, next string, err error) {
-	r := request{method: http.MethodGet, path: "/apis/" + group, operation: "asking which versions are served of " + group}
+	r := request{method: http.MethodGet, path: "/apis/" + group, operation: "reading which versions are served of " + group}
 	var versions struct {
 		PreferredVersion struct {
 			Version string `json:"version"`
@@ -375,12 +383,13 @@ func (c *Cluster) listPreferredVersion(ctx context.Context, group, plural string
 	return c.listPage(ctx, version, resource{plural: plural}, "", "limit="+strconv.Itoa(limit))
 }
 
-// WaitMessage says what the teardown waits for: the first objects that remain, each with what keeps it. It is stable as long as that is.
+// WaitMessage states what the deletion waits for: the first three objects that remain, each with what it waits for, and
+// the number of the others. It is bounded, and stable as long as that does not change.
 func (t *Teardown) WaitMessage() string {
 	const most = 3 // a message is read by people
 	var parts []string
 	for _, r := range t.Remaining[:min(most, len(t.Remaining))] {
-		parts = append(parts, clip(r.Ref.String()+" to be gone: "+r.Message, failureBytesLimit))
+		parts = append(parts, clip(r.Ref.String()+" to be deleted: "+r.Message, failureBytesLimit))
 	}
 	text := strings.Join(parts, "; ")
 	if more := len(t.Remaining) - most; more > 0 {

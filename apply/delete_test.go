@@ -60,7 +60,8 @@ func TestDeleteOrder(t *testing.T) {
 	}
 }
 
-// TestDeleteBlocked follows a teardown that is held up by finalizers: they are named, later phases wait, nothing is deleted twice.
+// TestDeleteBlocked follows a teardown that is held up by finalizers: they are named, later phases wait, nothing is
+// deleted twice.
 func TestDeleteBlocked(t *testing.T) {
 	s, c, refs := installed(t)
 	hold := func(path string, finalizers ...any) {
@@ -92,7 +93,7 @@ func TestDeleteBlocked(t *testing.T) {
 	if want := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC); !blocked[0].Since.Equal(want) || blocked[0].Ref.Kind != "Thing" {
 		t.Errorf("got %+v, want the custom resource since %v", blocked[0], want)
 	}
-	if blocked[1].Message != "waits until all custom resources are gone" || !blocked[1].Since.IsZero() {
+	if blocked[1].Message != "waits until all custom resources are deleted" || !blocked[1].Since.IsZero() {
 		t.Errorf("got %+v, want the phase that it waits for", blocked[1])
 	}
 	step("later passes only look", []string{"GET " + thingPath}, 10)
@@ -172,7 +173,8 @@ func TestDeleteKeepsNamespaces(t *testing.T) {
 	}
 }
 
-// TestDeleteWithoutKind: what is not served any more in any version cannot exist; what is served in another version is found there.
+// TestDeleteWithoutKind: what is not served any more in any version cannot exist; what is served in another version is
+// found there.
 func TestDeleteWithoutKind(t *testing.T) {
 	s, c, _ := installed(t)
 	old := Ref{Group: "example.com", Version: "v1beta1", Kind: "Thing", Namespace: "default", Name: "default"}
@@ -195,7 +197,7 @@ func TestDeleteWithoutKind(t *testing.T) {
 	}
 }
 
-func TestDeleteNamesWhatIsLeft(t *testing.T) {
+func TestDeleteNamesRemaining(t *testing.T) {
 	s, c, refs := installed(t)
 	second := strings.Replace(thingPath, "/default/things/default", "/other/things/mine", 1)
 	s.mu.Lock()
@@ -209,7 +211,7 @@ func TestDeleteNamesWhatIsLeft(t *testing.T) {
 		}
 	}
 	teardown, err := c.Delete(t.Context(), refs, &asked)
-	if err != nil || len(teardown.Remaining) != 2 || !strings.Contains(teardown.Remaining[0].Message, "other/mine (held by example.com/keep)") {
+	if err != nil || len(teardown.Remaining) != 2 || !strings.Contains(teardown.Remaining[0].Message, "other/mine (finalizers example.com/keep)") {
 		t.Errorf("got %v, %+v, want the custom resource that is in the way", err, teardown.Remaining)
 	}
 

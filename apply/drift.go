@@ -12,22 +12,22 @@ import (
 	"slices"
 	"strings"
 
-	quantity "k8s.io/apimachinery/pkg/api/resource" // resource is a type of ours
+	quantity "k8s.io/apimachinery/pkg/api/resource" // resource is a type of this package
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Drifted is an object that is not as a Set wants it.
+// Drifted is an object that differs from a Set.
 type Drifted struct {
 	Ref Ref
 	// Missing is true if the object does not exist, or is being deleted.
 	Missing bool
 	// Fields that differ, at most ten, sorted: "spec.template.spec.containers[name=manager].image".
 	Fields []string
-	// Managers are the field managers that own those fields now, sorted.
+	// Managers are the other field managers that own those fields now, sorted.
 	Managers []string
 }
 
-// String says what is wrong with the object.
+// String names the object and how it differs.
 func (d Drifted) String() string {
 	if d.Missing {
 		return d.Ref.String() + " is missing"
@@ -42,27 +42,28 @@ func (d Drifted) String() string {
 	return text
 }
 
-// maxFields is how many fields of an object are named.
+// maxFields limits how many fields of an object are named.
 const maxFields = 10
 
-// FindDrift finds the objects of a Set that are missing or differ from what it says, with one GET each and without writing. only
-// restricts it to some of them. It takes the API server's own record of field ownership as the truth: whoever changes or removes a
-// field that we applied takes it from us, so that fields which are still ours have not changed. Fields that the Set says
-// nothing about (defaults, status, what others add) are never drift.
+// FindDrift finds the objects of a Set that are missing or differ from it, with one GET each and without writing. only
+// restricts it to some of them. It relies on the field ownership that the API server records: when a field that we
+// applied is changed or removed, it loses our ownership, so fields that are still ours have not changed. Fields that
+// the Set does not contain (defaults, status, additions of others) are never drift.
 //
-//   - An object that p has as applied with the same content is compared by that record alone; its spec is not even fetched.
-//     Secrets are the exception: what was applied as stringData has no owner once the API server has encoded it.
-//   - Any other object is compared field by field as well, with the lists merged as the record says. Values that the API server
-//     writes in another form (quantities, stringData of Secrets) count as equal if they mean the same.
+//   - An object that p has as applied with the same content is compared by that record alone; its spec is not even
+//     read. Secrets are the exception: keys of stringData have no owner once the API server has encoded them.
+//   - Any other object is also compared field by field, with lists merged as the record defines. Values that the API
+//     server writes in another form (quantities, stringData of Secrets) count as equal if they mean the same.
 //
-// A dry-run PATCH would be the other way to ask. It cannot tell without a second request whether anything would change, needs the
-// right to write, is counted as a write in audits, and fails where webhooks do not support it.
+// The alternative, a dry-run PATCH, needs a second request to show whether anything would change, needs the right to
+// write, is counted as a write in audits, and fails where webhooks do not support it.
 //
-// Drift writes down in p (which may be nil) what it found to be right and forgets what is not, so that an Apply with p
-// afterwards heals exactly what has drifted. An object that may not be read counts as not drifted; errors of that kind are
-// joined in the error. If the cluster as a whole cannot be worked with, the error says so and nothing is reported.
+// FindDrift records in p (which may be nil) which objects are as they should be and forgets the others, so that an
+// Apply with p afterwards corrects exactly what has drifted. An object that may not be read counts as not drifted; the
+// error is then that of JoinFailures. If the cluster as a whole cannot be used, the error says so and no drift is
+// returned.
 func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
-	items, _, err := c.plan(ctx, set) // what the cluster cannot have, or whose policy cannot be read, is for Apply to report
+	items, _, err := c.plan(ctx, set) // Apply reports objects that cannot be applied
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +100,7 @@ func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...R
 	return drifted, JoinFailures(failed)
 }
 
-// inspect compares one object.
+// compareObject compares one object with the cluster.
 func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progress) (*Drifted, error) {
 	known := p.beginComparison(it.ref)
 	defer p.endComparison(it.ref)
@@ -138,7 +139,7 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	}
 	fields := compareOwned(wanted, live, m.fieldsOwnedBy(set.owner()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
-		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true) // something has changed: a field whose value is nothing
+		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true) // ownership has changed, so a field whose desired value is empty was changed
 	}
 	if len(fields) == 0 && !byRecord {
 		p.recordCompared(it.ref, it.content, m, it.ownedFieldsHash(m, set.owner()))
@@ -147,19 +148,19 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	return &Drifted{Ref: it.ref, Fields: fields, Managers: otherOwners(fields, m, set.owner())}, nil
 }
 
-// owned is a tree of fields as the API server writes it (FieldsV1): "f:name" for a member, `k:{"name":"x"}` for a list item
-// by keys, `v:"x"` for one by value. A node without children is owned as a whole.
+// owned is a tree of fields in the form of the API server (FieldsV1): "f:name" for a member, `k:{"name":"x"}` for a
+// list item by keys, `v:"x"` for one by value. A node without children is owned as a whole.
 type owned map[string]owned
 
-// comparison collects where a wanted object differs from what we own.
+// comparison collects the fields in which a desired object differs from what we own.
 type comparison struct {
 	fields []string
-	zeros  bool // whether fields count that are wanted to be nothing ("", 0, false)
+	zeros  bool // whether desired empty values ("", 0, false) are compared
 }
 
-// compareOwned returns the paths at which wanted is not what we own (fields, FieldsV1 of our entry) or, if live is not nil, has
-// another value there; but for the fields at the paths to ignore. Fields that are wanted to be nothing count only with zeros if it is
-// not known what they are. Sorted, at most maxFields. wanted and live may be changed.
+// compareOwned returns the paths of wanted, the desired object, that we do not own (fields is FieldsV1 of our entry) or
+// that, if live is not nil, have another value there. Paths in ignore are left out. Desired empty values whose owner is
+// not recorded count only with zeros. The result is sorted and has at most maxFields. wanted and live may be changed.
 func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []fieldPath, zeros bool) []string {
 	var own owned
 	if len(fields) == 0 || json.Unmarshal(fields, &own) != nil || own == nil {
@@ -182,7 +183,7 @@ func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []
 		if stringData, ok := wanted["stringData"].(map[string]any); ok && live["kind"] == "Secret" {
 			live = maps.Clone(live)
 			live["stringData"] = decodedSecretData(live["data"], stringData)
-			own["f:stringData"] = ownedKeys(stringData) // its keys are not to be found in the record
+			own["f:stringData"] = ownedKeys(stringData) // the record does not contain its keys
 		}
 	}
 	c := comparison{zeros: zeros}
@@ -191,7 +192,7 @@ func compareOwned(wanted, live map[string]any, fields json.RawMessage, ignore []
 	return c.fields[:min(len(c.fields), maxFields)]
 }
 
-// strip drops what has no owner.
+// withoutUnowned returns wanted without the fields that never have an owner.
 func withoutUnowned(wanted map[string]any) map[string]any {
 	out := maps.Clone(wanted)
 	delete(out, "apiVersion")
@@ -205,7 +206,7 @@ func withoutUnowned(wanted map[string]any) map[string]any {
 	return out
 }
 
-// decoded returns those keys of a Secret's data that were given as stringData.
+// decodedSecretData returns the keys of a Secret's data that were given as stringData, decoded.
 func decodedSecretData(data any, keys map[string]any) map[string]any {
 	out := map[string]any{}
 	encoded, _ := data.(map[string]any)
@@ -226,7 +227,7 @@ func ownedKeys(keys map[string]any) owned {
 	return own
 }
 
-// compare compares one value. values says whether live counts, or only who owns what.
+// compare compares one value. With values, the live value is compared, else only ownership.
 func (c *comparison) compare(path string, wanted, live any, values bool, own owned) {
 	if isEmpty(wanted) {
 		return // the API server may drop it
@@ -262,7 +263,7 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 		}
 		child, ok := own["f:"+key]
 		if !ok && !c.zeros && isZero(w) && isZero(live[key]) {
-			continue // left out by the API server, with its owner
+			continue // the API server left it out, and so it has no owner
 		}
 		if !ok {
 			c.fields = append(c.fields, at)
@@ -270,7 +271,7 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 		}
 		c.compare(at, w, live[key], values, child)
 	}
-	for name := range own { // what an earlier content of ours had
+	for name := range own { // fields of content that we applied earlier
 		key, ok := strings.CutPrefix(name, "f:")
 		if _, wants := wanted[key]; ok && !wants {
 			c.fields = append(c.fields, strings.TrimPrefix(path+"."+key, "."))
@@ -282,7 +283,8 @@ func (c *comparison) compareMap(path string, wanted, live map[string]any, values
 func (c *comparison) compareList(path string, wanted, live []any, values bool, own owned) {
 	left := maps.Clone(own)
 	delete(left, ".")
-	// Items that say all their keys choose first; the others, whose keys the API server has filled in, take what is left.
+	// Items that contain all their keys are matched first; the others, whose keys the API server has defaulted, match
+	// what remains.
 	items := slices.SortedStableFunc(slices.Values(wanted), func(a, b any) int { return cmp.Compare(memberCount(b), memberCount(a)) })
 	for _, exact := range []bool{true, false} {
 		items = slices.DeleteFunc(items, func(w any) bool {
@@ -301,7 +303,7 @@ func (c *comparison) compareList(path string, wanted, live []any, values bool, o
 			return true
 		})
 	}
-	if len(items) > 0 { // not ours any more
+	if len(items) > 0 { // not owned by us any more
 		c.fields = append(c.fields, path)
 	}
 	for name := range left {
@@ -314,7 +316,8 @@ func memberCount(item any) int {
 	return len(m)
 }
 
-// match finds the owned item that w is: by value, or by keys. Unless exact, keys that w does not have fit any value.
+// matchOwnedItem finds the owned item that corresponds to w, by value or by keys. Unless exact, keys that are missing
+// in w match any value.
 func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 	for _, name := range slices.Sorted(maps.Keys(own)) {
 		if text, ok := strings.CutPrefix(name, "v:"); ok {
@@ -343,7 +346,7 @@ func matchOwnedItem(w any, own owned, exact bool) (string, bool) {
 	return "", false
 }
 
-// pick finds an item of a live list, where all keys are filled in.
+// findItem finds an item of a live list, in which all keys are present.
 func findItem(live []any, name string) (any, bool) {
 	for _, l := range live {
 		if found, ok := matchOwnedItem(l, owned{name: nil}, true); ok && found == name {
@@ -359,7 +362,7 @@ func itemKeys(name string) (map[string]any, bool) {
 	return keys, ok && utiljson.Unmarshal([]byte(text), &keys) == nil
 }
 
-// label writes the name of a list item for a path: "[name=manager]".
+// itemLabel returns the name of a list item in a path: "[name=manager]".
 func itemLabel(name string) string {
 	keys, ok := itemKeys(name)
 	if !ok {
@@ -372,7 +375,7 @@ func itemLabel(name string) string {
 	return "[" + strings.Join(parts, ",") + "]"
 }
 
-// isEmpty reports whether a value says nothing, so that an API server may leave it out, or others may fill it.
+// isEmpty reports whether a value is empty, so that an API server may leave it out, or others may set it.
 func isEmpty(value any) bool {
 	switch v := value.(type) {
 	case nil:
@@ -390,7 +393,7 @@ func isEmpty(value any) bool {
 	return false
 }
 
-// isZero reports whether a value is what a field has that is not there.
+// isZero reports whether a value is the zero value that a missing field has.
 func isZero(value any) bool {
 	switch v := value.(type) {
 	case bool:
@@ -405,7 +408,7 @@ func isZero(value any) bool {
 	return isEmpty(value)
 }
 
-// same reports whether a live value says what was wanted. A live map may have more members: defaults.
+// sameValue reports whether a live value equals the desired one. A live map may have more members: defaults.
 func sameValue(wanted, live any) bool {
 	switch w := wanted.(type) {
 	case map[string]any:
@@ -431,7 +434,7 @@ func sameValue(wanted, live any) bool {
 	return live != nil && sameQuantity(fmt.Sprint(wanted), fmt.Sprint(live))
 }
 
-// sameQuantity compares what may be a number or a quantity: "1000m" is 1.
+// sameQuantity compares values that may be numbers or quantities: "1000m" equals 1.
 func sameQuantity(a, b string) bool {
 	if a == b {
 		return true
@@ -444,7 +447,7 @@ func sameQuantity(a, b string) bool {
 	return err == nil && x.Cmp(y) == 0
 }
 
-// ownersOf returns the managers other than ours that own the given paths.
+// otherOwners returns the field managers other than ours that own the given paths.
 func otherOwners(fields []string, m *metadata, ours string) []string {
 	var owners []string
 	for _, f := range m.ManagedFields {
@@ -460,7 +463,7 @@ func otherOwners(fields []string, m *metadata, ours string) []string {
 	return slices.Compact(owners)
 }
 
-// covers reports whether the tree has the path, or a parent of it that is owned as a whole.
+// covers reports whether the tree contains the path, or a parent of it that is owned as a whole.
 func (own owned) covers(path string) bool {
 	for path != "" {
 		if len(own) == 0 {

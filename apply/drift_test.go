@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-func TestDrift(t *testing.T) {
+func TestFindDrift(t *testing.T) {
 	s, c, _ := installed(t)
 	set := Set{Bundle: bundleOf(t, module)}
 	var done Progress
@@ -89,7 +89,7 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-func TestDriftErrors(t *testing.T) {
+func TestFindDriftErrors(t *testing.T) {
 	s, c, _ := installed(t)
 	set := Set{Bundle: bundleOf(t, module)}
 	s.on("GET "+configPath, refusing(http.StatusForbidden, "Forbidden", `configmaps "config" is forbidden: User "x" cannot get`))
@@ -154,7 +154,7 @@ func TestCompareOwned(t *testing.T) {
 	}
 }
 
-func TestOwnersOf(t *testing.T) {
+func TestOtherOwners(t *testing.T) {
 	m := &metadata{ManagedFields: []managedFields{
 		{Manager: "ours", Operation: "Apply", FieldsV1: []byte(`{"f:spec":{}}`)},
 		{Manager: "scaler", Operation: "Update", Subresource: "scale", FieldsV1: []byte(`{"f:spec":{"f:replicas":{}}}`)},
@@ -199,8 +199,8 @@ func tree(t *testing.T, text string) map[string]any {
 	return out
 }
 
-// TestDriftOfAnother: what counts is this Set, not an earlier one.
-func TestDriftOfAnother(t *testing.T) {
+// TestFindDriftOfAnotherOwner: what counts is this Set, not an earlier one.
+func TestFindDriftOfAnotherOwner(t *testing.T) {
 	s, c, _ := installed(t)
 	var done Progress
 	set := Set{Bundle: bundleOf(t, module)}

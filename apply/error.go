@@ -16,17 +16,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons of Error: what kept an API server from doing what it was asked.
+// Reasons of Error: why a request failed.
 const (
-	// ObjectRefused: the object itself is not acceptable (400, 403 by admission, 413, 422). It stays so until object or policy change.
+	// ObjectRefused: the object itself is invalid (400, 403 by admission, 413, 422). It is refused again until object
+	// or policy change.
 	ObjectRefused = "ObjectRefused"
-	// AdmissionRefused: an admission webhook or policy of the cluster does not accept the object. Nobody tells when it will.
+	// AdmissionRefused: an admission webhook or policy of the cluster rejects the object. No event reports when it
+	// would accept it.
 	AdmissionRefused = "AdmissionRefused"
-	// FieldImmutable: a field of the object cannot be changed (422); Error.Fields names it. See AnnotationOnImmutable.
+	// FieldImmutable: a field of the object is immutable (422); Error.Fields names it. See AnnotationOnImmutable.
 	FieldImmutable = "FieldImmutable"
-	// StoredVersionDropped: a CustomResourceDefinition lacks a version in which objects may be stored (422). Nothing was changed.
+	// StoredVersionDropped: a CustomResourceDefinition lacks a version in which objects may be stored (422). Nothing
+	// was changed.
 	StoredVersionDropped = "StoredVersionDropped"
-	// ObjectConflict: somebody else wrote at the same moment (409). The next try settles it.
+	// ObjectConflict: another client wrote at the same time (409). A retry resolves it.
 	ObjectConflict = "ObjectConflict"
 	// ObjectExists: Create found an object of that name.
 	ObjectExists = "ObjectExists"
@@ -38,56 +41,57 @@ const (
 	NamespaceNotFound = "NamespaceNotFound"
 	// NamespaceTerminating: the namespace of the object is being deleted.
 	NamespaceTerminating = "NamespaceTerminating"
-	// RuntimeUnreachable: no connection, no answer in time, or the answer of something that is not an API server.
+	// RuntimeUnreachable: no connection, no answer in time, or an answer that is not from an API server.
 	RuntimeUnreachable = "RuntimeUnreachable"
 	// RuntimeUnauthorized: the credential is not accepted (401).
 	RuntimeUnauthorized = "RuntimeUnauthorized"
 	// RuntimeForbidden: the credential lacks a right (403); the message says which verb on which resource.
 	RuntimeForbidden = "RuntimeForbidden"
-	// Throttled: the API server asks to come back later (429, or 503 with Retry-After). See Error.RetryAfter.
+	// Throttled: the API server requests a delay (429, or 503 with Retry-After). See Error.RetryAfter.
 	Throttled = "Throttled"
 	// WebhookFailed: an admission or conversion webhook could not be called, or did not answer in time.
 	WebhookFailed = "WebhookFailed"
 	// ServerFault: the API server failed (5xx).
 	ServerFault = "ServerFault"
-	// StateRuleInvalid: a rule that reads the state of a custom resource is wrong; the message names it. See States.
+	// StateRuleInvalid: a rule that reads the state of a custom resource is invalid; the message names it. See
+	// StateEvaluator.
 	StateRuleInvalid = "StateRuleInvalid"
 )
 
-// advice says what to do about a reason.
+// advice states, for each reason, what to do.
 var advice = map[string]string{
 	ObjectRefused:        "correct the object in the module, or the policy that refuses it",
-	AdmissionRefused:     "correct the object in the module, or the webhook or policy that refuses it; it is tried again",
-	FieldImmutable:       "leave these fields as they were, or annotate the object with " + AnnotationOnImmutable + ": recreate if losing it does no harm",
-	StoredVersionDropped: "keep that version in the module (served: false is enough) until all objects are stored in another one and it has left status.storedVersions",
-	ObjectConflict:       "it is tried again",
+	AdmissionRefused:     "correct the object in the module, or the webhook or policy that refuses it; it is retried",
+	FieldImmutable:       "leave these fields as they were, or annotate the object with " + AnnotationOnImmutable + ": recreate if it may be deleted and created again",
+	StoredVersionDropped: "keep that version in the module (served: false is enough) until all objects are stored in another version and it is removed from status.storedVersions",
+	ObjectConflict:       "it is retried",
 	ObjectExists:         "delete it if it is not wanted",
 	ObjectNotFound:       "create it if it is wanted",
-	KindUnknown:          "install what defines this kind, or use a version of it that the cluster serves",
+	KindUnknown:          "install the CRD of this kind, or use a version that the cluster serves",
 	NamespaceNotFound:    "create the namespace, or add it to the module",
-	NamespaceTerminating: "wait until the namespace is gone, or remove what blocks its deletion",
+	NamespaceTerminating: "wait until the namespace is deleted, or remove what blocks its deletion",
 	RuntimeUnreachable:   "check that the API server runs and that its address can be reached",
 	RuntimeUnauthorized:  "renew the credential in the access Secret",
 	RuntimeForbidden:     "grant that right to the credential in the access Secret",
-	Throttled:            "it is tried again later",
-	WebhookFailed:        "check the workload behind the webhook, or remove the webhook if nothing is; it is tried again",
-	ServerFault:          "it is tried again",
+	Throttled:            "it is retried later",
+	WebhookFailed:        "check the workload behind the webhook, or remove the webhook if it has none; it is retried",
+	ServerFault:          "it is retried",
 	StateRuleInvalid:     "correct it in the ModuleTemplate",
 }
 
 // Error is the failure of one request, and the only error type of this package but for those of a context.
 type Error struct {
-	// Operation is what was tried: "applying", "deleting", "reading".
+	// Operation is what failed: "applying", "deleting", "reading".
 	Operation string
 	// Ref is the object, zero if the request was about none.
 	Ref Ref
 	// Code is the HTTP status, 0 if there was no answer.
 	Code int
-	// Message is what the API server (or the connection) said, at most 1 KiB.
+	// Message is that of the API server (or of the connection), at most 1 KiB.
 	Message string
-	// Fields that the API server names in a conflict or an immutable field, at most ten, sorted.
+	// Fields that the API server names in a conflict or as immutable, at most ten, sorted.
 	Fields []string
-	// RetryAfter is how long the API server asked to wait, 0 if it did not.
+	// RetryAfter is the delay that the API server requested, 0 if none.
 	RetryAfter time.Duration
 
 	reason   string
@@ -101,8 +105,8 @@ func (e *Error) Reason() string { return e.reason }
 // Unwrap returns the error of the connection, nil if the API server answered.
 func (e *Error) Unwrap() error { return e.err }
 
-// Webhook returns the name of the admission webhook that could not be called, if that is the Reason; "" if it is not, or if the API
-// server does not name it.
+// Webhook returns the name of the admission webhook that could not be called if Reason is WebhookFailed; "" for other
+// reasons, or if the API server does not name it.
 func (e *Error) Webhook() string {
 	_, rest, found := strings.Cut(e.Message, "failed calling webhook ")
 	if e.reason != WebhookFailed || !found {
@@ -116,7 +120,7 @@ func (e *Error) Webhook() string {
 	return name
 }
 
-// Error names the object, the API server's own words, and what to do.
+// Error names the object, the message of the API server, and what to do.
 func (e *Error) Error() string {
 	var b strings.Builder
 	b.WriteString(e.Operation)
@@ -134,15 +138,16 @@ func (e *Error) Error() string {
 	return b.String() + ": " + what
 }
 
-// Class says what a caller can do about an error.
+// Class states how a caller should react to an error.
 type Class int
 
 const (
-	// Transient means: try again, with back-off.
+	// Transient means: retry with back-off.
 	Transient Class = iota
-	// Terminal means: the same request will be refused again; wait until the module or the cluster's policy changes.
+	// Terminal means: the same request will be refused again; wait until the module or the policy of the cluster
+	// changes.
 	Terminal
-	// Unreachable means: the whole cluster does not answer or asks for a pause; one probe decides when to go on.
+	// Unreachable means: the whole cluster does not answer or throttles; send one probe before other requests.
 	Unreachable
 	// Unauthorized means: the credential is not accepted; wait for another one.
 	Unauthorized
@@ -162,14 +167,15 @@ func ClassOf(err error) Class {
 	case RuntimeUnauthorized:
 		return Unauthorized
 	default:
-		return Transient // KindUnknown, RuntimeForbidden and AdmissionRefused too: nobody tells when that has changed
+		return Transient // KindUnknown, RuntimeForbidden and AdmissionRefused too: no event reports when that has changed
 	}
 }
 
-// stops reports whether an error is about the cluster as a whole, so that more requests make no sense now.
+// concernsCluster reports whether an error concerns the cluster as a whole, so that no more requests should be sent
+// now.
 func concernsCluster(err error) bool {
 	if _, ok := errors.AsType[*Error](err); !ok {
-		return true // the caller's context has ended
+		return true // the context of the caller has ended
 	}
 	class := ClassOf(err)
 	return class == Unreachable || class == Unauthorized
@@ -181,13 +187,14 @@ func reasonIs(err error, reason string) bool {
 	return ok && e.reason == reason
 }
 
-// failed makes an Error of a request that got no answer, or returns the end of the caller's context as it is.
+// noAnswerError returns the Error of a request that got no answer, or the error of the caller's context if it has
+// ended.
 func (r *request) noAnswerError(ctx context.Context, wait time.Duration, err error) error {
 	if ctx.Err() != nil {
 		return fmt.Errorf("%s %s: %w", r.operation, r.subject(), context.Cause(ctx))
 	}
 	if u, ok := errors.AsType[*url.Error](err); ok {
-		err = u.Err // without method and URL, which say nothing to the reader
+		err = u.Err // without method and URL, which are of no use in a message
 	}
 	message := stableMessage(err)
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -196,7 +203,8 @@ func (r *request) noAnswerError(ctx context.Context, wait time.Duration, err err
 	return &Error{Operation: r.operation, Ref: r.ref, Message: bounded(message), reason: RuntimeUnreachable, err: err}
 }
 
-// plain is what an error of a connection says without our own port, which is another one each time: messages end up in a status.
+// stableMessage returns the message of a connection error without the local port, which differs each time: messages are
+// stored in a status.
 func stableMessage(err error) string {
 	if dns, ok := errors.AsType[*net.DNSError](err); ok {
 		switch {
@@ -218,7 +226,7 @@ func stableMessage(err error) string {
 	return op.Op + " " + op.Net + " " + op.Addr.String() + ": " + cause.Error()
 }
 
-// refused makes an Error of an answer that is not a success.
+// statusError returns the Error of an answer that is not a success.
 func (r *request) statusError(code int, header http.Header, body []byte) *Error {
 	e := &Error{Operation: r.operation, Ref: r.ref, Code: code}
 	if seconds, err := strconv.Atoi(header.Get("Retry-After")); err == nil && seconds >= 0 {
@@ -226,7 +234,7 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 	}
 	var status metav1.Status
 	if json.Unmarshal(body, &status) != nil || status.Kind != "Status" {
-		status = metav1.Status{Message: string(body[:min(len(body), 256)])} // without a kind: not from an API server's own code
+		status = metav1.Status{Message: string(body[:min(len(body), 256)])} // without a kind: not an error of the API server itself
 	}
 	e.Message = bounded(status.Message)
 	if e.Message == "" {
@@ -244,12 +252,12 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 	return e
 }
 
-// classify finds the reason of a refusal. In the order of the cases:
+// classify returns the reason of a refusal. In the order of the cases:
 //
 //	by a webhook or a policy         AdmissionRefused; they choose the code
 //	401                              RuntimeUnauthorized
-//	403 the namespace is going       NamespaceTerminating
-//	403 by authorisation             RuntimeForbidden
+//	403 namespace is terminating     NamespaceTerminating
+//	403 by authorization             RuntimeForbidden
 //	404                              KindUnknown, NamespaceNotFound or ObjectNotFound
 //	409                              ObjectExists for a POST, else ObjectConflict
 //	429, 503 with Retry-After        Throttled
@@ -258,7 +266,7 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 //	500 on a call of a webhook       WebhookFailed
 //	5xx                              ServerFault
 //	422 a stored version is missing  StoredVersionDropped
-//	422 only fields that are fixed   FieldImmutable; of metadata.uid, which we send to mean one object, ObjectConflict
+//	422 only immutable fields        FieldImmutable; ObjectConflict for metadata.uid, which is sent to address one object
 //	other 4xx                        ObjectRefused
 func (r *request) classify(code int, status *metav1.Status, pause bool) string {
 	switch {
@@ -310,31 +318,33 @@ func hasCause(status *metav1.Status, cause metav1.CauseType) bool {
 	return false
 }
 
-// isAuthorization tells a missing right from a refusal by admission. Both are 403 Forbidden with the same details; only the
-// words differ. The authoriser and the check against escalation of rights name the user first, admission does not.
+// isAuthorization distinguishes a missing right from a rejection by admission. Both are 403 Forbidden with the same
+// details; only the messages differ. The authorizer and the check against privilege escalation name the user first,
+// admission does not.
 func isAuthorization(status *metav1.Status) bool {
 	return strings.Contains(status.Message, `forbidden: User "`) || strings.Contains(status.Message, `forbidden: user "`)
 }
 
-// isMalformed recognises an object that does not fit the schema of its kind. The API server answers 500 without a reason,
-// as it does when its storage is slow; only the words differ.
+// isMalformed reports whether an object does not match the schema of its kind. The API server answers 500 without a
+// reason, as it does when its storage is slow; only the messages differ.
 func isMalformed(status *metav1.Status) bool {
 	return status.Reason == metav1.StatusReasonUnknown &&
 		(strings.HasPrefix(status.Message, "failed to create typed patch object") || strings.HasPrefix(status.Message, "failed to convert new object"))
 }
 
-// isAdmission recognises what a webhook or a policy of the cluster has refused by the words that the API server puts first.
+// isAdmission reports whether a webhook or policy of the cluster has rejected the object, by the prefix of the API
+// server's message.
 func isAdmission(status *metav1.Status) bool {
 	return strings.HasPrefix(status.Message, `admission webhook "`) && strings.Contains(status.Message, " denied the request") ||
 		strings.Contains(status.Message, "ValidatingAdmissionPolicy '") && strings.Contains(status.Message, " denied request")
 }
 
-// isWebhook recognises a webhook that could not be called, or has not answered in time.
+// isWebhook reports whether a webhook could not be called or has not answered in time.
 func isWebhook(status *metav1.Status) bool {
 	return strings.Contains(status.Message, "failed calling webhook") || strings.Contains(status.Message, "conversion webhook for ")
 }
 
-// causes returns the causes of a refusal; none if it has none.
+// causes returns the causes of a refusal; nil if there are none.
 func causes(status *metav1.Status) []metav1.StatusCause {
 	if status.Details == nil {
 		return nil
@@ -342,7 +352,8 @@ func causes(status *metav1.Status) []metav1.StatusCause {
 	return status.Details.Causes
 }
 
-// immutableWords are how API servers and rules of CustomResourceDefinitions say that a field is fixed; the answer has no code for it.
+// immutableWords are the words with which API servers and rules of CustomResourceDefinitions report an immutable field;
+// the answer has no code for it.
 var immutableWords = []string{"immutable", "may not change", "may not be changed", "cannot be changed", "cannot change"}
 
 func isImmutableCause(c *metav1.StatusCause) bool {
@@ -350,17 +361,19 @@ func isImmutableCause(c *metav1.StatusCause) bool {
 		slices.ContainsFunc(immutableWords, func(words string) bool { return strings.Contains(c.Message, words) })
 }
 
-// isImmutable reports whether fixed fields, and nothing else, are why an object was refused: created anew it would be accepted.
+// isImmutable reports whether an object was refused only because of immutable fields: if it were created anew, it would
+// be accepted.
 func isImmutable(status *metav1.Status) bool {
 	all := causes(status)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(c metav1.StatusCause) bool { return !isImmutableCause(&c) })
 }
 
-// immutables returns the fields that cannot be changed, and that in words: without values, which may be whole pods.
+// immutableFields returns the immutable fields and a message with the reasons, without values, which may be whole pod
+// templates.
 func immutableFields(status *metav1.Status) (fields []string, message string) {
 	var parts []string
 	for _, c := range causes(status)[:min(len(causes(status)), maxFields)] {
-		words, _, _ := strings.Cut(c.Message, "\n") // below it is a list of differences
+		words, _, _ := strings.Cut(c.Message, "\n") // a list of differences follows
 		if i := strings.LastIndex(words, ": "); i >= 0 {
 			words = words[i+2:]
 		}
@@ -372,8 +385,9 @@ func immutableFields(status *metav1.Status) (fields []string, message string) {
 	return slices.Compact(fields), bounded(strings.Join(slices.Compact(parts), "; "))
 }
 
-// droppedVersions says which stored versions a CustomResourceDefinition lacks; "" if none. The API server checks that before it writes
-// anything, against what it has stored at that moment, so that asking it before would only cost requests.
+// droppedVersions returns a message that names the stored versions that a CustomResourceDefinition lacks; "" if there
+// are none. The API server checks that before it writes anything, so that reading the stored versions before would only
+// cost requests.
 func droppedVersions(status *metav1.Status) string {
 	var versions []string
 	for _, c := range causes(status) {
@@ -390,7 +404,7 @@ func droppedVersions(status *metav1.Status) string {
 	return bounded("the module has dropped version " + strings.Join(versions, ", ") + ", in which objects may still be stored (status.storedVersions)")
 }
 
-// conflicts returns the fields that others own, and those others.
+// conflictingFields returns the fields that other managers own, and those managers.
 func conflictingFields(status *metav1.Status) (fields, managers []string) {
 	for _, c := range causes(status) {
 		rest, ok := strings.CutPrefix(c.Message, "conflict with ")
@@ -406,14 +420,15 @@ func conflictingFields(status *metav1.Status) (fields, managers []string) {
 	return sortedFew(fields), sortedFew(managers)
 }
 
-// firstFew sorts texts and returns each once, at most ten.
+// sortedFew returns the texts sorted, each once, at most ten.
 func sortedFew(texts []string) []string {
 	slices.Sort(texts)
 	texts = slices.Compact(texts)
 	return texts[:min(len(texts), maxFields)]
 }
 
-// notFound tells what is missing. An API server that does not serve a kind answers without naming an object.
+// notFoundReason returns what is missing. An API server that does not serve a kind answers without the name of an
+// object.
 func notFoundReason(status *metav1.Status, ref Ref) string {
 	switch {
 	case status.Details == nil || status.Details.Name == "":

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestPlain: what is said about a connection is the same each time.
-func TestPlain(t *testing.T) {
+// TestStableMessage: what is said about a connection is the same each time.
+func TestStableMessage(t *testing.T) {
 	here, there := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 52756}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 6443}
 	reset := &net.OpError{Op: "write", Net: "tcp", Source: here, Addr: there, Err: os.NewSyscallError("write", syscall.EPIPE)}
 	tests := map[string]struct {

@@ -8,16 +8,17 @@ import (
 	"strings"
 )
 
-// Limits of the text that sums up the failures of many objects. A condition may hold 32,768 bytes, and other texts go into it too.
+// Limits of the text that sums up the failures of many objects. A condition may have 32,768 bytes, and other texts are
+// part of it.
 const (
 	maxFailuresInFull  = 3
 	failureBytesLimit  = 2 << 10 // of each failure in full
 	maxReasonsInErrors = 10
 )
 
-// JoinFailures returns the failures of several objects as one error: nil for none, and the failure itself for one. errors.Is and
-// errors.As find each of them. The text names the first three in full and counts the others by reason, so that it stays below 8 KiB
-// however many objects have failed. It is stable as long as the order of the failures is.
+// JoinFailures returns the failures of several objects as one error: nil for none, and the failure itself for one.
+// errors.Is and errors.As find each of them. The text names the first three in full and counts the others by reason, so
+// that it stays below 8 KiB however many objects have failed. It is stable as long as the order of the failures is.
 func JoinFailures(failed []*Error) error {
 	switch len(failed) {
 	case 0:
@@ -53,7 +54,8 @@ func (f *failures) Error() string {
 	return strings.Join(parts, "; ")
 }
 
-// countByReason returns how many failures have which reason, the most frequent first: "100 RuntimeForbidden, 17 ObjectRefused".
+// countByReason returns how many failures have which reason, the most frequent first: "100 RuntimeForbidden, 17
+// ObjectRefused".
 func countByReason(failed []*Error) string {
 	counts := map[string]int{}
 	for _, e := range failed {

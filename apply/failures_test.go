@@ -45,8 +45,8 @@ func TestJoinFailures(t *testing.T) {
 	}
 }
 
-// TestDriftErrorBounded: a condition holds the error of FindDrift, and the CRDs allow 32,768 bytes.
-func TestDriftErrorBounded(t *testing.T) {
+// TestFindDriftErrorBounded: a condition holds the error of FindDrift, and the CRDs allow 32,768 bytes.
+func TestFindDriftErrorBounded(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})
 	var texts []string

@@ -8,17 +8,17 @@ import (
 	"strings"
 )
 
-// fieldPath leads from the root of an object to one of its fields.
+// fieldPath is a path from the root of an object to one of its fields.
 type fieldPath []step
 
-// step is a member of a map, or an item of a list.
+// step selects a member of a map, or an item of a list.
 type step struct {
-	key     string            // of a member
-	quoted  bool              // written in brackets: it may be an item of a list of plain values as well
-	members map[string]string // of the item, as text; nil for a member
+	key     string            // of the member
+	quoted  bool              // written in brackets: it may also select an item of a list of plain values
+	members map[string]string // keys of the item and their values as text; nil for a member
 }
 
-// splitOutside yields the parts of text between separators that are not in brackets.
+// splitOutsideBrackets yields the parts of text between separators that are not in brackets.
 func splitOutsideBrackets(text string, separator byte) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		start, inside := 0, false
@@ -39,21 +39,21 @@ func splitOutsideBrackets(text string, separator byte) iter.Seq[string] {
 	}
 }
 
-// parsePath reads one path, "spec.template.spec.containers[name=x].image". problem says what is wrong with it.
+// parsePath parses one path, "spec.template.spec.containers[name=x].image". problem states why it is invalid.
 func parsePath(text string) (path fieldPath, problem string) {
 	for part := range splitOutsideBrackets(text, '.') {
 		key, rest, _ := strings.Cut(part, "[")
 		if key == "" || strings.ContainsAny(key, "] \t\n") {
-			return nil, "a key is missing or holds spaces or brackets"
+			return nil, "a key is empty or contains spaces or brackets"
 		}
 		path = append(path, step{key: key})
 		for len(rest) > 0 {
 			inner, after, closed := strings.Cut(rest, "]")
 			switch {
 			case !closed || inner == "" || strings.Contains(inner, "["):
-				return nil, "brackets must hold something and be closed"
+				return nil, "brackets must not be empty and must be closed"
 			case after != "" && after[0] != '[':
-				return nil, "after a bracket comes a dot, another bracket or the end"
+				return nil, "a bracket must be followed by a dot, another bracket or the end"
 			}
 			one, wrong := parseBracket(inner)
 			if wrong != "" {
@@ -61,11 +61,11 @@ func parsePath(text string) (path fieldPath, problem string) {
 			}
 			path, rest = append(path, one), strings.TrimPrefix(after, "[")
 			if after != "" && rest == "" {
-				return nil, "brackets must hold something and be closed"
+				return nil, "brackets must not be empty and must be closed"
 			}
 		}
 		if len(path) > maxSteps {
-			return nil, fmt.Sprintf("it goes deeper than %d fields", maxSteps)
+			return nil, fmt.Sprintf("it has more than %d steps", maxSteps)
 		}
 	}
 	return path, ""
@@ -79,14 +79,14 @@ func parseBracket(inner string) (step, string) {
 	for pair := range strings.SplitSeq(inner, ",") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok || key == "" || value == "" {
-			return step{}, "the keys of a list item are written as [key=value] or [key=value,key=value]"
+			return step{}, "the keys of a list item must be written as [key=value] or [key=value,key=value]"
 		}
 		s.members[key] = value
 	}
 	return s, ""
 }
 
-// fits reports whether an item of a list is the one that the step means.
+// matchesItem reports whether the step selects this item of a list.
 func (s step) matchesItem(item any) bool {
 	m, isMap := item.(map[string]any)
 	if s.members == nil {
@@ -100,7 +100,7 @@ func (s step) matchesItem(item any) bool {
 	return true
 }
 
-// covers reports whether a path is p or below it.
+// covers reports whether other is p or a path below it.
 func (p fieldPath) covers(other fieldPath) bool {
 	if len(other) < len(p) {
 		return false
@@ -119,7 +119,7 @@ func (p fieldPath) covers(other fieldPath) bool {
 	return true
 }
 
-// without takes the field out of a tree and returns what is left of it; the tree itself may be changed.
+// removeFrom removes the field from a tree and returns the tree, which may be changed.
 func (p fieldPath) removeFrom(tree any) any {
 	switch t := tree.(type) {
 	case map[string]any:
@@ -144,8 +144,8 @@ func (p fieldPath) removeFrom(tree any) any {
 	return tree
 }
 
-// childOf returns the name under which own has what the step means, and whether it has. at is the same place in a tree that knows
-// more than the keys of list items; it may be nil.
+// ownedChild returns the name under which own contains what the step selects, and whether it does. at is the same place
+// in a tree with all members of list items; it may be nil.
 func (s step) ownedChild(own owned, at any) (string, bool) {
 	if _, ok := own["f:"+s.key]; ok && s.members == nil {
 		return "f:" + s.key, true
@@ -164,8 +164,8 @@ func (s step) ownedChild(own owned, at any) (string, bool) {
 	return "", false
 }
 
-// disown takes the field out of what is owned. A node that loses its last child does not become a leaf by that: a leaf
-// is owned as a whole.
+// removeFromOwned removes the field from the owned fields. A node that loses its last child does not become a leaf: a
+// leaf is owned as a whole.
 func (p fieldPath) removeFromOwned(own owned, at any) {
 	name, ok := p[0].ownedChild(own, at)
 	switch {
@@ -178,7 +178,8 @@ func (p fieldPath) removeFromOwned(own owned, at any) {
 	}
 }
 
-// leaves yields what is owned as a whole, each with its path. A node that has lost all it had yields nothing.
+// leaves yields the fields that are owned as a whole, each with its path. A node that has lost all its children yields
+// nothing.
 func (own owned) leaves(path string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for name, child := range own {
@@ -201,7 +202,7 @@ func (own owned) leaves(path string) iter.Seq[string] {
 	}
 }
 
-// in returns the child of a tree that the step means, nil if it has none.
+// childIn returns the child of a tree that the step selects, nil if there is none.
 func (s step) childIn(at any) any {
 	switch t := at.(type) {
 	case map[string]any:
@@ -216,8 +217,9 @@ func (s step) childIn(at any) any {
 	return nil
 }
 
-// carry puts into a wanted tree, at the field, what the live tree has there as far as it is ours, and takes the rest out. To leave out
-// a field that is ours would delete it: an API server takes that for our wish. Trees may be changed; the new one is returned.
+// keepOwnedLive sets the field of a desired tree to its live value as far as we own it, and removes the rest. A field
+// that is ours must not be left out: the API server would delete it. Trees may be changed; the resulting tree is
+// returned.
 func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	s := p[0]
 	name, ours := s.ownedChild(own, live)
@@ -226,13 +228,13 @@ func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	}
 	below := s.childIn(wanted)
 	if below == nil && s.members != nil && len(p) > 1 {
-		return wanted // the item has left the list, and what is ignored in it goes with it
+		return wanted // the item was removed from the list, with the ignored field
 	}
 	var value any
 	switch here, child := s.childIn(live), own[name]; {
 	case len(p) == 1:
 		value = addItemKeys(ownedPart(here, child), name)
-	case len(child) == 0: // owned as a whole: every part of it is ours
+	case len(child) == 0: // owned as a whole, with all its parts
 		value = p[1:].copyLive(below, here)
 	default:
 		value = p[1:].keepOwnedLive(below, here, child)
@@ -240,7 +242,7 @@ func (p fieldPath) keepOwnedLive(wanted, live any, own owned) any {
 	return s.setChild(wanted, live, value)
 }
 
-// transplant puts what live has at the field into wanted, or takes it out if live has nothing there.
+// copyLive copies the live value of the field into wanted, or removes the field if it has no live value.
 func (p fieldPath) copyLive(wanted, live any) any {
 	s := p[0]
 	here, below := s.childIn(live), s.childIn(wanted)
@@ -255,7 +257,8 @@ func (p fieldPath) copyLive(wanted, live any) any {
 	return s.setChild(wanted, live, p[1:].copyLive(below, here))
 }
 
-// put makes value the child of a tree that the step means; nil removes it. Where there is no tree yet, one like live is made.
+// setChild sets the child of a tree that the step selects to value; nil removes it. If tree is nil, one of the same
+// kind as live is created.
 func (s step) setChild(tree, live, value any) any {
 	if value == nil {
 		return fieldPath{s}.removeFrom(tree)
@@ -283,7 +286,7 @@ func (s step) setChild(tree, live, value any) any {
 	return tree
 }
 
-// withKeys adds the keys by which an item of a list is known; they cannot be left out.
+// addItemKeys adds the keys of a list item, which cannot be left out.
 func addItemKeys(item any, name string) any {
 	if m, ok := item.(map[string]any); ok {
 		keys, _ := itemKeys(name)
@@ -292,7 +295,7 @@ func addItemKeys(item any, name string) any {
 	return item
 }
 
-// part returns what of a live tree is owned.
+// ownedPart returns the part of a live tree that is owned.
 func ownedPart(live any, own owned) any {
 	if len(own) == 0 {
 		return live

@@ -6,21 +6,21 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// role says what an object is for, which decides when it is applied and when it is deleted.
+// role is the purpose of an object, which decides when it is applied and when it is deleted.
 type role uint8
 
 const (
 	roleCustom        role = iota // everything that is not built in
-	roleNamespace                 // home of other objects
+	roleNamespace                 // contains other objects
 	roleCRD                       // CustomResourceDefinition
-	roleConfiguration             // what workloads read or run as
+	roleConfiguration             // read by workloads, or the identity they run as
 	roleBinding                   // needs the roles of roleConfiguration to exist
-	roleTraffic                   // how workloads are reached; needs none to exist, useless without one
-	roleWorkload                  // runs pods, or steers what does
-	roleAdmission                 // makes the API server call a workload, or judge other objects
+	roleTraffic                   // routes traffic to workloads; does not need them to exist, but is useless without
+	roleWorkload                  // runs pods, or controls what runs pods
+	roleAdmission                 // makes the API server call a workload, or check other objects
 )
 
-// Phases of Apply, in order. One starts when the one before has had its answers.
+// Phases of Apply, in order. A phase starts when all requests of the one before are answered.
 const (
 	phaseFoundation = iota
 	phaseConfiguration
@@ -31,7 +31,7 @@ const (
 	phaseCount
 )
 
-// phase returns when Apply sends objects of this role.
+// phase returns in which phase Apply sends objects of this role.
 func (r role) phase() int {
 	switch r {
 	case roleNamespace, roleCRD:
@@ -49,8 +49,8 @@ func (r role) phase() int {
 	}
 }
 
-// teardown lists the phases of Delete, in order, with the words for what a phase removes. Custom resources go while their
-// operator still runs, webhooks before the workloads they call.
+// deletePhases lists the phases of Delete, in order, each with the name of what it deletes. Custom resources are
+// deleted while their operator still runs, webhooks before the workloads that they call.
 var deletePhases = []struct {
 	name  string
 	roles []role
@@ -105,8 +105,9 @@ const (
 	inNamespace  = true
 )
 
-// builtins are the kinds whose plural, scope and role are known without asking. All versions of a kind share them. Kinds
-// that are not objects of their own (Scale, reviews) and those only the control plane writes (Event, Binding) are left out.
+// builtins are the kinds whose plural, scope and role are known without discovery. All versions of a kind share them.
+// Kinds that are not stored objects (Scale, reviews) and those that only the control plane of the cluster writes
+// (Event, Binding) are left out.
 var builtins = map[schema.GroupKind]builtin{
 	{Kind: "ConfigMap"}:             {resource{"configmaps", inNamespace}, roleConfiguration},
 	{Kind: "Endpoints"}:             {resource{"endpoints", inNamespace}, roleTraffic},
@@ -171,7 +172,7 @@ var builtins = map[schema.GroupKind]builtin{
 	{Group: "storage.k8s.io", Kind: "VolumeAttributesClass"}:  {resource{"volumeattributesclasses", clusterScope}, roleConfiguration},
 }
 
-// roleOf returns the role of a kind; what is not built in is a custom resource.
+// roleOf returns the role of a kind. Kinds that are not built in are custom resources.
 func roleOf(kind schema.GroupKind) role {
 	return builtins[kind].role // the zero role is roleCustom
 }

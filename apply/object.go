@@ -14,7 +14,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// ObjectMetadata is the metadata of an object that List has found.
+// ObjectMetadata is the metadata of a listed object.
 type ObjectMetadata struct {
 	Ref
 	UID string
@@ -26,8 +26,8 @@ type ObjectMetadata struct {
 	annotations map[string]string
 }
 
-// Get reads one object. A Ref of a namespaced kind must have its namespace. Errors have reason ObjectNotFound if there is
-// none, KindUnknown if the cluster does not serve the kind.
+// Get reads one object. The Ref of a namespaced kind must have its namespace. Errors have reason ObjectNotFound if the
+// object does not exist, KindUnknown if the cluster does not serve the kind.
 func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured, error) {
 	if err := validateIdentity(ref); err != nil {
 		return nil, err
@@ -46,17 +46,19 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 	return u, nil
 }
 
-// Create makes an object that is not there yet, for data that belongs to its user from then on. owner is the field manager.
-// An object of a namespaced kind that names no namespace goes to "default". Errors have reason ObjectExists if there is one
-// of that name, KindUnknown if the cluster does not serve the kind yet.
+// Create creates an object that does not exist yet and belongs to its user from then on. owner is the field manager. A
+// namespaced object without a namespace is created in "default". Errors have reason ObjectExists if an object of that
+// name exists, KindUnknown if the cluster does not serve the kind yet.
 //
-// It looks, and then applies without force: an API server holds a POST of a custom resource back for two seconds when its
-// definition is new, but not a PATCH. Somebody who creates the object between the two keeps what he wrote.
+// It reads the object first and then applies it without force: an API server delays a POST of a custom resource by two
+// seconds when its CRD is new, but not a PATCH. Fields of another client that creates the object in between are not
+// overwritten.
 func (c *Cluster) Create(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
 	return c.create(ctx, obj, owner, true)
 }
 
-// CreateWithoutRead is Create without the look, for an object that is most probably not there. If it is, the API server refuses the request.
+// CreateWithoutRead is Create without reading first, for an object that most probably does not exist. If it does, the
+// API server refuses the request.
 func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstructured, owner string) (Ref, error) {
 	return c.create(ctx, obj, owner, false)
 }
@@ -81,10 +83,10 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 	}
 	path := res.path(gvk.GroupVersion(), ref.Namespace, ref.Name)
 	if look {
-		r := request{method: http.MethodGet, path: path, accept: metadataType, operation: "looking for", ref: ref}
+		r := request{method: http.MethodGet, path: path, accept: metadataType, operation: "reading", ref: ref}
 		switch err := c.do(ctx, &r, nil); {
 		case err == nil:
-			return ref, &Error{Operation: "creating", Ref: ref, Message: "it exists already", reason: ObjectExists}
+			return ref, &Error{Operation: "creating", Ref: ref, Message: "it already exists", reason: ObjectExists}
 		case !reasonIs(err, ObjectNotFound) && !reasonIs(err, NamespaceNotFound):
 			c.forgetIfUnknown(gvk, err)
 			return ref, err
@@ -98,13 +100,13 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 		accept: metadataType, contentType: applyType, body: body, operation: "creating", ref: ref}
 	err = c.do(ctx, &r, nil)
 	if reasonIs(err, ObjectConflict) {
-		return ref, &Error{Operation: "creating", Ref: ref, Message: "somebody else has just created it", reason: ObjectExists}
+		return ref, &Error{Operation: "creating", Ref: ref, Message: "another client has just created it", reason: ObjectExists}
 	}
 	c.forgetIfUnknown(gvk, err)
 	return ref, err
 }
 
-// encodeNew encodes an object; with only, so that it can only be created: the resourceVersion of an object that exists is never 1.
+// encodeNew encodes an object. With only, it can only be created: no existing object has resourceVersion 1.
 func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
 	content := obj.Object
 	if only {
@@ -123,8 +125,8 @@ func encodeNew(obj *unstructured.Unstructured, only bool) (*buffer, error) {
 	return body, nil
 }
 
-// List finds the objects of a kind in one namespace, or with "" in all, metadata only, a page of 500 at a time. An error with
-// reason KindUnknown means that there can be none in this version.
+// List returns the metadata of the objects of a kind in one namespace, or with "" in all, in pages of 500. An error
+// with reason KindUnknown means that none can exist in this version.
 func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespace string) ([]ObjectMetadata, error) {
 	res, err := c.resourceOf(ctx, gvk)
 	if err != nil {
@@ -149,7 +151,7 @@ func (c *Cluster) List(ctx context.Context, gvk schema.GroupVersionKind, namespa
 	}
 }
 
-// page reads one page of a list and returns where the next begins.
+// listPage reads one page of a list and returns the continue token of the next, "" for the last.
 func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res resource, namespace, query string) (found []ObjectMetadata, next string, err error) {
 	var list struct {
 		Metadata struct {
@@ -181,7 +183,7 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 	return found, list.Metadata.Continue, nil
 }
 
-// unlearn forgets a kind if err says that the cluster does not serve it.
+// forgetIfUnknown removes a kind from the cache if err means that the cluster does not serve it.
 func (c *Cluster) forgetIfUnknown(gvk schema.GroupVersionKind, err error) {
 	if reasonIs(err, KindUnknown) {
 		c.forgetKind(gvk)

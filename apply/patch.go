@@ -11,8 +11,9 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// Patch changes a part of one object, for data that has more than one writer. With a subresource, such as "status", it changes that.
-// kind is a merge or JSON patch, owner the field manager. It returns the object as the cluster has it now. Errors are those of Get.
+// Patch changes a part of one object, for data that has more than one writer. With a subresource, such as "status", it
+// changes that. kind is a merge or JSON patch, owner the field manager. It returns the object as it is now. Errors are
+// those of Get.
 func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subresource string, patch []byte, owner string) (*unstructured.Unstructured, error) {
 	if err := validateIdentity(ref); err != nil {
 		return nil, err
@@ -39,8 +40,8 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 	return u, nil
 }
 
-// Resource returns how the cluster serves the kind of ref: under which plural name, and whether in namespaces. Built-in kinds
-// and those already learnt cost no request. An error with reason KindUnknown means that it does not serve it.
+// Resource returns how the cluster serves the kind of ref: its plural name, and whether it is namespaced. Built-in and
+// cached kinds cost no request. An error with reason KindUnknown means that the kind is not served.
 func (c *Cluster) Resource(ctx context.Context, ref Ref) (resource schema.GroupVersionResource, namespaced bool, err error) {
 	res, err := c.resourceOf(ctx, ref.GVK())
 	if err != nil {

@@ -9,32 +9,35 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Annotations by which an object of a bundle says how it wants to be treated. What counts is the bundle (and the Overlay, which
-// goes over it), not the live object: what a module may do to a cluster is decided by who makes the module. An unknown value,
-// or a path that cannot be read, makes the object fail with reason ObjectRefused; it stays in the inventory and untouched.
+// Annotations of an object in a bundle that change how it is treated. The annotations of the bundle count (and of the
+// Overlay, which overrides them), not those of the live object: the author of the module decides what it may do to a
+// cluster. With an unknown value or an invalid path the object fails with reason ObjectRefused; it stays in the
+// inventory and is not changed.
 const (
-	// AnnotationApplyPolicy is "enforce" (default: the object is kept as the bundle has it) or "create-only": it is created
-	// if it is missing, never changed after, and nothing but its absence is drift. It is in the inventory like any other
-	// object, and goes with the module unless AnnotationPrune keeps it.
+	// AnnotationApplyPolicy is "enforce" (default: the object is kept as in the bundle) or "create-only": it is created
+	// if it does not exist and never changed afterwards; only its absence is drift. It is in the inventory like any
+	// other object, and deleted with the module unless AnnotationPrune keeps it.
 	AnnotationApplyPolicy = "operator.kyma-project.io/apply-policy"
-	// AnnotationIgnorePaths names fields, with commas between them, that are written when the object is created and left
-	// alone from then on; they are no drift. A path is made of keys with dots between them; brackets hold what cannot
-	// be written so: the keys of a list item, a key with dots, an item of a list of plain values:
+	// AnnotationIgnorePaths lists fields, separated by commas, that are written when the object is created and not
+	// changed after that; they are never drift. A path is a sequence of keys with dots between them. Brackets contain
+	// what cannot be written so: the keys of a list item, a key with dots, an item of a list of plain values:
 	//
 	//	spec.replicas,spec.template.spec.containers[name=manager].image,data[app.yaml],metadata.annotations[example.com/a]
 	//
-	// The keys of a list item are those by which Kubernetes merges the list. At most 32 paths; identity and status cannot be named.
+	// The keys of a list item are those by which Kubernetes merges the list. At most 32 paths; identity and status
+	// cannot be ignored.
 	AnnotationIgnorePaths = "operator.kyma-project.io/ignore-paths"
-	// AnnotationPrune is "delete" (default) or "keep": neither an upgrade that no longer has the object nor the end of the module
-	// deletes it. Its namespace and, for a custom resource, the CustomResourceDefinition are kept with it. See Ref.Keep.
+	// AnnotationPrune is "delete" (default) or "keep": neither an upgrade to a version without the object nor the
+	// removal of the module deletes it. Its namespace and, for a custom resource, the CustomResourceDefinition are kept
+	// with it. See Ref.Keep.
 	AnnotationPrune = "operator.kyma-project.io/prune"
-	// AnnotationOnImmutable is "report" (default) or "recreate": if the API server refuses a change because a field cannot be
-	// changed, the object is deleted, and created again by the next Apply. Objects of others, namespaces and
+	// AnnotationOnImmutable is "report" (default) or "recreate": if the API server refuses a change because a field is
+	// immutable, the object is deleted, and created again by the next Apply. Objects of others, namespaces and
 	// CustomResourceDefinitions are never deleted for that.
 	AnnotationOnImmutable = "operator.kyma-project.io/on-immutable"
 )
 
-// policy is what the annotations of one object say. The zero value is the default.
+// policy contains the values of these annotations of one object. The zero value is the default.
 type policy struct {
 	createOnly bool
 	keep       bool
@@ -42,7 +45,8 @@ type policy struct {
 	ignore     []fieldPath
 }
 
-// policyOf reads the policy of an object. If it cannot be read, problem says why, and the policy is as careful as it can be.
+// policyOf reads the policy of an object. If an annotation is invalid, problem states why, and the policy is the one
+// that changes least.
 func policyOf(o *render.Object, over render.Overlay) (p policy, problem string) {
 	value := func(key string) string { return cmp.Or(over.Annotations[key], o.Annotation(key)) }
 	choose := func(key, off, on string) bool {
@@ -70,13 +74,13 @@ func policyOf(o *render.Object, over render.Overlay) (p policy, problem string) 
 	return p, problem
 }
 
-// maxPaths is how many paths an object may have; maxSteps how deep one may go.
+// maxPaths limits the paths of an object, maxSteps the depth of one.
 const (
 	maxPaths = 32
 	maxSteps = 24
 )
 
-// parsePaths reads the value of AnnotationIgnorePaths. problem names the first path that is wrong.
+// parsePaths parses the value of AnnotationIgnorePaths. problem names the first invalid path.
 func parsePaths(text string) (paths []fieldPath, problem string) {
 	for part := range splitOutsideBrackets(text, ',') {
 		part = strings.TrimSpace(part)
@@ -95,7 +99,7 @@ func parsePaths(text string) (paths []fieldPath, problem string) {
 	return paths, ""
 }
 
-// forbidden says why a path cannot be left to others.
+// whyForbidden returns why a path cannot be ignored; "" if it can.
 func (p fieldPath) whyForbidden() string {
 	first, second := p[0].key, ""
 	if len(p) > 1 {

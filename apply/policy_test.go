@@ -201,7 +201,7 @@ func TestPolicyInvalid(t *testing.T) {
 		"Identity":     {"the name is not to be left to others", map[string]string{AnnotationIgnorePaths: "metadata.name"}, "of metadata only", false},
 		"Metadata":     {"nor all of metadata", map[string]string{AnnotationIgnorePaths: "metadata"}, "of metadata only", false},
 		"Status":       {"it is not ours", map[string]string{AnnotationIgnorePaths: "status.x"}, "status cannot be ignored", false},
-		"Deep":         {"too deep", map[string]string{AnnotationIgnorePaths: strings.Repeat("a.", 30) + "a"}, "deeper than 24", false},
+		"Deep":         {"too deep", map[string]string{AnnotationIgnorePaths: strings.Repeat("a.", 30) + "a"}, "more than 24 steps", false},
 		"Many":         {"too many", map[string]string{AnnotationIgnorePaths: strings.TrimSuffix(strings.Repeat("data.a,", 33), ",")}, "more than 32 paths", false},
 	}
 	for name, tc := range tests {
@@ -274,7 +274,7 @@ func TestOnImmutable(t *testing.T) {
 		s.change(configPath, func(o map[string]any) {
 			o["metadata"].(map[string]any)["managedFields"].([]any)[0].(map[string]any)["manager"] = "helm"
 		})
-		if result, sent := s.apply(c, set, nil); len(sent) != 2 || len(result.Failed) != 1 || !strings.Contains(result.Failed[0].Message, "not made by this module") {
+		if result, sent := s.apply(c, set, nil); len(sent) != 2 || len(result.Failed) != 1 || !strings.Contains(result.Failed[0].Message, "not created by this module") {
 			t.Errorf("what others made is not deleted: got %+v with %v", result, sent)
 		}
 	})

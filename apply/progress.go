@@ -8,42 +8,43 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Progress is what one installation knows of its objects in a cluster: which content was applied and what the API server
-// answered. It makes Apply send each object once per change, and recognises our own writes when the cluster reports them.
-// It lives in memory, about 100 bytes an object; losing it costs repeated PATCHes that change nothing.
+// Progress records, for one installation, which content was applied to the objects of a cluster and what the API server
+// answered. With it, Apply sends each object once per change, and own writes are recognised when the cluster reports
+// them. It lives in memory, about 100 bytes an object. If it is lost, PATCHes that change nothing are sent again.
 //
-// The zero value is ready to use. It is safe for concurrent use, but only one Apply or Drift at a time makes sense.
+// The zero value is ready to use. It is safe for concurrent use, but only one Apply or FindDrift should run with it at
+// a time.
 type Progress struct {
 	mu        sync.Mutex
 	objects   map[uint64]record         // by key; guarded by mu
-	inFlight  map[uint64]inFlightEvents // the same, while a request is under way; guarded by mu
-	comparing map[uint64]bool           // the same, while FindDrift compares it; true once it was forgotten meanwhile; guarded by mu
+	inFlight  map[uint64]inFlightEvents // events about objects while a request for them is in flight, by key; guarded by mu
+	comparing map[uint64]bool           // objects that FindDrift is comparing, by key; true if Forget was called meanwhile; guarded by mu
 }
 
-// record is what is known of one object. Texts are kept as hashes: they are only compared.
+// record is what is known about one object. Texts are stored as hashes: they are only compared.
 type record struct {
-	content    uint64 // of the bytes that were sent; 0 means none
-	fields     uint64 // of the fields that the API server says we own since then
+	content    uint64 // of the content that was applied; 0 if none
+	fields     uint64 // of the fields that the API server then recorded as ours
 	uid        uint64
 	version    uint64 // resourceVersion
 	generation int64
-	// For a CustomResourceDefinition: it is new, so that the API server may not serve its kind yet.
+	// For a CustomResourceDefinition: it was just created, so that the API server may not serve its kind yet.
 	fresh bool
-	// For a CustomResourceDefinition: it was seen to be established, which does not end before it is deleted.
+	// For a CustomResourceDefinition: it was found to be established, which stays so until it is deleted.
 	established bool
 }
 
-// seen is what has been seen of an object while a request is under way.
+// inFlightEvents summarizes the events that arrived about an object while a request for it was in flight.
 type inFlightEvents struct {
 	version    uint64
 	generation int64
-	forgotten  bool // Forget was called for it
+	forgotten  bool // Forget was called meanwhile
 }
 
-// key identifies an object. Fleets are large: of each of their objects, a number is kept and not the name.
+// key identifies an object. Fleets are large, so a hash is stored for each object and not its name.
 func (r Ref) key() uint64 { return maphash.Comparable(seed, r.object()) }
 
-// seed makes hashes that only this process understands.
+// seed makes the hashes differ from those of any other process.
 var seed = maphash.MakeSeed()
 
 func hashText(text string) uint64 {
@@ -54,18 +55,20 @@ func hashBytes(text []byte) uint64 {
 	return max(maphash.Bytes(seed, text), 1)
 }
 
-// number reads a resourceVersion, which grows with every write. 0 means it says nothing.
+// parseResourceVersion returns a resourceVersion as a number, which grows with every write. 0 means that it is missing
+// or not a number.
 func parseResourceVersion(resourceVersion string) uint64 {
 	n, _ := strconv.ParseUint(resourceVersion, 10, 64)
 	return n
 }
 
-// ObserveEvent reports whether an event about an object tells nothing that we do not know: it is our own write, an older one, or a
-// change of status only. An empty uid or resourceVersion and a generation of 0 mean that the event does not say it.
+// ObserveEvent reports whether an event about an object needs no reaction: it is an own write, an older write, or a
+// change of status only. An empty uid or resourceVersion and a generation of 0 mean that the event does not contain it.
 //
-// For kinds with a generation, a change of only labels or annotations counts as ours too, since nothing but Drift can tell
-// it from a change of status. An event that arrives while its object is being applied is compared with the answer when that
-// comes: if somebody else has written in between, Apply names the object in Result.Waiting.
+// For kinds with a generation, a change of only labels or annotations counts as an own write too, because only
+// FindDrift can distinguish it from a change of status. While the object is being applied, the event is recorded and
+// ObserveEvent returns true: the answer is compared with it, and if another client has written in between, Apply lists
+// the object in Result.Waiting.
 func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -87,7 +90,7 @@ func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resour
 	return generation != 0 && generation == r.generation
 }
 
-// ObserveRead notes that an object was read. Events about it that are older tell nothing, see Known.
+// ObserveRead records that an object was read. IsKnownVersion then returns true for older events.
 func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourceVersion string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,17 +100,18 @@ func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourc
 	key := ref.key()
 	r := p.objects[key]
 	switch {
-	case r.content == 0: // somebody else's, or from before this program ran
+	case r.content == 0: // applied by another client, or before this process started
 		r.uid, r.version = hashText(string(uid)), parseResourceVersion(resourceVersion)
 	case r.uid == hashText(string(uid)) && r.generation == generation:
 		r.version = max(r.version, parseResourceVersion(resourceVersion))
 	default:
-		return // changed since it was applied, which its event will tell
+		return // changed since it was applied: its event reports that
 	}
 	p.objects[key] = r
 }
 
-// IsKnownVersion reports whether an event about an object tells of a version that was written or read here already, or of an older one.
+// IsKnownVersion reports whether an event about an object is of the version that was last written or read here, or of
+// an older one.
 func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -115,8 +119,9 @@ func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string
 	return version != 0 && version <= r.version && hashText(string(uid)) == r.uid
 }
 
-// Forget makes the next Apply send these objects again, because another client has changed or deleted them. That also holds for an
-// object that is being applied or compared at this moment: the answer, which may be older than the change, is then not recorded.
+// Forget makes the next Apply send these objects again, because another client has changed or deleted them. That also
+// holds for an object that is being applied or compared at this moment: the answer, which may be older than the change,
+// is then not recorded.
 func (p *Progress) Forget(refs ...Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -133,28 +138,28 @@ func (p *Progress) Forget(refs ...Ref) {
 	}
 }
 
-// IsApplied reports whether the object was applied and, as far as is known, has stayed so.
+// IsApplied reports whether the object was applied and is not known to have changed since.
 func (p *Progress) IsApplied(ref Ref) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.key()].content != 0
 }
 
-// has reports whether this content was applied.
+// hasContent reports whether this content was applied.
 func (p *Progress) hasContent(ref Ref, content uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.key()].content == content
 }
 
-// get returns what is known of an object.
+// recordOf returns what is known about an object.
 func (p *Progress) recordOf(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.objects[ref.key()]
 }
 
-// begin notes that an object is being written, and returns whether it is known to exist.
+// beginWrite records that an object is being written, and returns whether it is known to exist.
 func (p *Progress) beginWrite(ref Ref) (known bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +176,7 @@ func (p *Progress) beginWrite(ref Ref) (known bool) {
 	return r.uid != 0
 }
 
-// failed notes that it is not known what has become of the object.
+// writeFailed records that the state of the object is unknown after a failed request.
 func (p *Progress) writeFailed(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -185,7 +190,7 @@ func (p *Progress) writeFailed(ref Ref) {
 	delete(p.objects, key)
 }
 
-// landedLocked returns what was seen of an object while a request was under way, which has ended. The caller holds mu.
+// endWriteLocked returns the events that arrived about an object during a request that has ended. The caller holds mu.
 func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 	s := p.inFlight[key]
 	if delete(p.inFlight, key); len(p.inFlight) == 0 {
@@ -194,8 +199,8 @@ func (p *Progress) endWriteLocked(key uint64) inFlightEvents {
 	return s
 }
 
-// applied records what the API server answered; fields are those that we own. It returns false, and forgets the object, if another
-// client has written it since, or if Forget was called for it during the request.
+// applied records what the API server answered; fields are those that we own. It returns false, and forgets the object,
+// if another client has written it since, or if Forget was called for it during the request.
 func (p *Progress) recordApplied(ref Ref, content uint64, m *metadata, fields uint64, created bool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -230,7 +235,7 @@ func (p *Progress) recordAppliedLocked(ref Ref, content uint64, m *metadata, fie
 	return true
 }
 
-// beginComparison notes that FindDrift is about to read an object, and returns what is known of it.
+// beginComparison records that FindDrift is about to read an object, and returns what is known about it.
 func (p *Progress) beginComparison(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -242,7 +247,7 @@ func (p *Progress) beginComparison(ref Ref) record {
 	return p.objects[key]
 }
 
-// endComparison notes that the comparison of an object has ended.
+// endComparison records that the comparison of an object has ended.
 func (p *Progress) endComparison(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -251,7 +256,8 @@ func (p *Progress) endComparison(ref Ref) {
 	}
 }
 
-// compared notes that FindDrift has found an object as it should be, unless it was forgotten since beginComparison.
+// recordCompared records that FindDrift has found an object as it should be, unless Forget was called for it since
+// beginComparison.
 func (p *Progress) recordCompared(ref Ref, content uint64, m *metadata, fields uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -260,15 +266,16 @@ func (p *Progress) recordCompared(ref Ref, content uint64, m *metadata, fields u
 	}
 }
 
-// MarkServed notes that a kind is served which this CustomResourceDefinition defines, for instance because an object of it was created. If it was
-// applied, Ready need not ask for it.
+// MarkServed records that the kind of this CustomResourceDefinition is served, for instance because an object of it was
+// created. If the CustomResourceDefinition was applied, CheckReady need not read it.
 func (p *Progress) MarkServed(definition Ref) {
 	if p.IsApplied(definition) {
 		p.setFresh(definition, false)
 	}
 }
 
-// setFresh notes whether the kinds of a CustomResourceDefinition have yet to be served; established is the opposite, seen for sure.
+// setFresh records whether the kinds of a CustomResourceDefinition may not be served yet. With false, they are known to
+// be served.
 func (p *Progress) setFresh(ref Ref, fresh bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestOurs(t *testing.T) {
+func TestObserveEvent(t *testing.T) {
 	withGeneration := &metadata{UID: "u", ResourceVersion: "100", Generation: 3}
 	without := &metadata{UID: "u", ResourceVersion: "100"}
 	tests := map[string]struct {
@@ -52,7 +52,7 @@ func TestOurs(t *testing.T) {
 	}
 }
 
-func TestKnown(t *testing.T) {
+func TestIsKnownVersion(t *testing.T) {
 	ref := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "a", Name: "b"}
 	tests := map[string]struct {
 		reason  string
@@ -93,8 +93,8 @@ func TestKnown(t *testing.T) {
 	}
 }
 
-// TestOursUnderWay: events that come while an object is being applied are judged by the answer.
-func TestOursUnderWay(t *testing.T) {
+// TestObserveEventInFlight: events that come while an object is being applied are judged by the answer.
+func TestObserveEventInFlight(t *testing.T) {
 	deployment := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "default", Name: "d"}
 	config := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "default", Name: "c"}
 	tests := map[string]struct {
@@ -132,7 +132,7 @@ func TestOursUnderWay(t *testing.T) {
 			if err != nil || result.Done() != tc.want || p.IsApplied(tc.ref) != tc.want {
 				t.Fatalf("%s: got %v, %+v", tc.reason, err, result)
 			}
-			if !tc.want && (result.Waiting[0].Reason != ChangedMeanwhile || !strings.Contains(result.Waiting[0].Message, "somebody else")) {
+			if !tc.want && (result.Waiting[0].Reason != ChangedMeanwhile || !strings.Contains(result.Waiting[0].Message, "another client")) {
 				t.Errorf("got %+v, want ChangedMeanwhile", result.Waiting)
 			}
 			s.before = nil
@@ -147,8 +147,8 @@ func TestOursUnderWay(t *testing.T) {
 	}
 }
 
-// TestForgetDuringRequest: an object that was changed by another client while its request was under way is sent again, whatever the
-// answer says.
+// TestForgetDuringRequest: an object that was changed by another client while its request was under way is sent again,
+// whatever the answer says.
 func TestForgetDuringRequest(t *testing.T) {
 	s := newServer(t)
 	c := s.cluster(ClusterOptions{})

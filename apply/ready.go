@@ -22,15 +22,15 @@ import (
 // NotReady is an object that is not ready.
 type NotReady struct {
 	Ref Ref
-	// Failed is true if it will probably not become ready by itself: a container that crashes, an image that cannot be
-	// pulled, a deadline that has passed. Otherwise it just needs time.
+	// Failed is true if it will probably not become ready without a change: a container that crashes, an image that
+	// cannot be pulled, an exceeded deadline. Otherwise it needs time.
 	Failed bool
-	// Message names the object and gives its own reason. It is stable as long as that is: no times, no growing counts.
+	// Message names the object and its own reason. It is stable as long as the reason is: no times, no growing counts.
 	Message string
 }
 
-// judged are the kinds whose readiness means something. Everything else is ready once it is applied; for the state of a module's
-// custom resource see States.
+// readinessKinds are the kinds that have a readiness. All others are ready once they are applied. For custom resources
+// of modules see StateEvaluator.
 var readinessKinds = map[schema.GroupKind]bool{
 	{Kind: "PersistentVolumeClaim"}:      true,
 	{Kind: "Pod"}:                        true,
@@ -42,22 +42,23 @@ var readinessKinds = map[schema.GroupKind]bool{
 	crdKind:                              true,
 }
 
-// CheckReady reads the objects among refs whose readiness means something, one GET each, and returns those that are not ready, in
-// the order of refs. The rules are those of kstatus, but that a Job counts once it is complete. Where a workload is not
-// ready, a look at its newest pods finds the reason.
+// CheckReady reads those of refs that have a readiness, one GET each, and returns those that are not ready, in the
+// order of refs. The rules are those of kstatus, except that a Job is ready once it is complete. For a workload that is
+// not ready, its newest pods are listed to find the reason.
 //
-// p may be nil; with it, a CustomResourceDefinition that was established once is not read again, and it knows the versions that were
-// read. The error says that the cluster as a whole cannot be worked with now.
+// p may be nil. With it, a CustomResourceDefinition that was once found established is not read again, and the versions
+// that were read are recorded. The error means that the cluster as a whole cannot be used now.
 func (c *Cluster) CheckReady(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.checkReady(ctx, refs, p, c.explainNotReady)
 }
 
-// CheckReadyWithoutPods is Ready without the look at pods, which is not worth its two requests right after a workload was created: nothing has failed yet.
+// CheckReadyWithoutPods is CheckReady without listing pods. Right after a workload was created these two requests are
+// of no use: nothing can have failed yet.
 func (c *Cluster) CheckReadyWithoutPods(ctx context.Context, refs []Ref, p *Progress) ([]NotReady, error) {
 	return c.checkReady(ctx, refs, p, func(context.Context, *unstructured.Unstructured) (string, bool, error) { return "", false, nil })
 }
 
-// explainer finds the reason why a workload is not ready.
+// explainer returns the reason why a workload is not ready.
 type explainer func(context.Context, *unstructured.Unstructured) (reason string, failed bool, err error)
 
 func (c *Cluster) checkReady(ctx context.Context, refs []Ref, p *Progress, explain explainer) ([]NotReady, error) {
@@ -92,7 +93,7 @@ func (c *Cluster) checkReady(ctx context.Context, refs []Ref, p *Progress, expla
 	return notReady, nil
 }
 
-// judgeDefinition reads of a CustomResourceDefinition, which may be large, its conditions only.
+// checkCRD reads only the conditions of a CustomResourceDefinition, which may be large.
 func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady, error) {
 	if err := validateIdentity(ref); err != nil {
 		return nil, err
@@ -124,7 +125,7 @@ func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady
 	return answer, nil
 }
 
-// judge reads an object and returns nil if it is ready.
+// checkObject reads an object and returns nil if it is ready.
 func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain explainer) (*NotReady, error) {
 	u, err := c.Get(ctx, ref)
 	if err != nil {
@@ -159,14 +160,14 @@ func (c *Cluster) checkObject(ctx context.Context, ref Ref, p *Progress, explain
 	return answer, nil
 }
 
-// isComplete reports whether a Job has run to its end, or is not meant to run.
+// isJobDone reports whether a Job is complete or suspended.
 func isJobDone(u *unstructured.Unstructured) bool {
 	suspended, _, _ := unstructured.NestedBool(u.Object, "spec", "suspend")
 	_, found := conditionTrue(u, "Complete")
 	return suspended || found
 }
 
-// conditionTrue returns the message of a condition that is true.
+// conditionTrue returns the message of a condition, and whether it is true.
 func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
 	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
 	for _, one := range conditions {
@@ -178,8 +179,8 @@ func conditionTrue(u *unstructured.Unstructured, kind string) (string, bool) {
 	return "", false
 }
 
-// explain looks for the reason why a workload is not ready: its own condition, or the worst of a few of its newest pods. It costs
-// at most two requests. Rights that are missing for that only cost the explanation.
+// explainNotReady returns the reason why a workload is not ready: its own condition, or the worst problem of its newest
+// pods. It costs at most two requests. Without the rights for them, only the reason is missing.
 func (c *Cluster) explainNotReady(ctx context.Context, u *unstructured.Unstructured) (reason string, failed bool, err error) {
 	if message, ok := conditionTrue(u, "ReplicaFailure"); ok {
 		return bounded(message), true, nil
@@ -214,7 +215,7 @@ func clusterErrorOnly(err error) error {
 	return nil
 }
 
-// newestPods returns a label selector for the pods of a workload's newest revision, "" if it has none.
+// newestPodSelector returns a label selector for the pods of a workload's newest revision, "" if it has none.
 func (c *Cluster) newestPodSelector(ctx context.Context, u *unstructured.Unstructured) (string, error) {
 	labels, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "selector")
 	data, err := utiljson.Marshal(labels)
@@ -241,7 +242,7 @@ func (c *Cluster) newestPodSelector(ctx context.Context, u *unstructured.Unstruc
 	return selector, nil
 }
 
-// newestHash returns the label by which the pods of a Deployment's newest ReplicaSet are known.
+// newestTemplateHash returns the pod-template-hash of a Deployment's newest ReplicaSet.
 func (c *Cluster) newestTemplateHash(ctx context.Context, u *unstructured.Unstructured, selector string) (string, error) {
 	sets, _, err := c.listPage(ctx, schema.GroupVersion{Group: "apps", Version: "v1"}, resource{"replicasets", inNamespace}, u.GetNamespace(),
 		"limit=50&labelSelector="+url.QueryEscape(selector))
@@ -258,12 +259,12 @@ func (c *Cluster) newestTemplateHash(ctx context.Context, u *unstructured.Unstru
 	return hash, nil
 }
 
-// hopeless are reasons for which a container waits and which need a change by a person.
+// failedWaitReasons are reasons of waiting containers that need a change by a person.
 var failedWaitReasons = []string{"CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull", "InvalidImageName",
 	"CreateContainerConfigError", "CreateContainerError", "RunContainerError"}
 
-// worst finds what is wrong with pods; a failure goes before something that is just under way. Pods are taken in the order of
-// their names, so that the answer is stable.
+// worstPodProblem returns what is wrong with pods; a failure precedes a wait. Pods are checked in the order of their
+// names, so that the result is stable.
 func worstPodProblem(pods []corev1.Pod) (reason string, failed bool) {
 	slices.SortFunc(pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	for i := range pods {
@@ -278,7 +279,7 @@ func worstPodProblem(pods []corev1.Pod) (reason string, failed bool) {
 	return reason, false
 }
 
-// inPod finds what is wrong with one pod.
+// podProblem returns what is wrong with one pod.
 func podProblem(pod *corev1.Pod) (reason string, failed bool) {
 	for _, list := range [][]corev1.ContainerStatus{pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses} {
 		for i := range list {
@@ -302,8 +303,8 @@ func podProblem(pod *corev1.Pod) (reason string, failed bool) {
 	return reason, false
 }
 
-// inContainer finds what is wrong with one container. Between two crashes it runs for a moment; a container that has ended
-// badly twice and is not ready still counts as failed, so that the state does not flap.
+// containerProblem returns what is wrong with one container. Between two crashes it runs for a short time. A container
+// that has failed at least twice and is not ready still counts as failed, so that the result does not alternate.
 func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 	waiting, last := c.State.Waiting, c.LastTerminationState.Terminated
 	if c.State.Terminated != nil {
@@ -324,13 +325,13 @@ func containerProblem(c *corev1.ContainerStatus) (reason string, failed bool) {
 	case waiting != nil && slices.Contains(failedWaitReasons, waiting.Reason):
 		detail := waiting.Message
 		if waiting.Reason == "CrashLoopBackOff" {
-			detail = ended // its own message holds a time that grows
+			detail = ended // its own message contains a time that grows
 		} else if strings.Contains(waiting.Reason, "Image") {
 			detail = "image " + c.Image
 		}
 		return strings.TrimSuffix(name+": "+waiting.Reason+": "+bounded(detail), ": "), true
 	case !c.Ready && c.RestartCount >= 2 && ended != "":
-		return name + ": CrashLoopBackOff: " + ended, true // the same words as while it waits
+		return name + ": CrashLoopBackOff: " + ended, true // the same text as while it waits
 	case waiting != nil && waiting.Reason != "" && waiting.Reason != "ContainerCreating" && waiting.Reason != "PodInitializing":
 		return name + ": " + waiting.Reason, false
 	default:

@@ -30,7 +30,7 @@ func pod(name, status string) string {
 }
 
 // TestReady judges the Deployment of a module, and what is said about its pods.
-func TestReady(t *testing.T) {
+func TestCheckReady(t *testing.T) {
 	const crash = `{phase: Running, containerStatuses: [{name: manager, restartCount: 3, state: {waiting: {reason: CrashLoopBackOff, message: back-off 40s restarting}}, lastState: {terminated: {exitCode: 1, reason: Error, message: "no  such\nhost"}}}]}`
 	tests := map[string]struct {
 		reason     string
@@ -96,7 +96,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-func TestReadyKinds(t *testing.T) {
+func TestCheckReadyKinds(t *testing.T) {
 	const set = `{kind: StatefulSet, apiVersion: apps/v1, metadata: {name: x, namespace: mod, generation: 1}, spec: {replicas: 1, selector: {matchLabels: {a: b}}}, status: {observedGeneration: 1, updateRevision: x-2, `
 	const job = `{kind: Job, apiVersion: batch/v1, metadata: {name: x, namespace: mod}, spec: {}, status: `
 	tests := map[string]struct {
@@ -138,7 +138,7 @@ func TestReadyKinds(t *testing.T) {
 	}
 }
 
-func TestReadyDefinitionOnce(t *testing.T) {
+func TestCheckReadyCRDOnce(t *testing.T) {
 	s := newServer(t)
 	s.put(t, definitionPath, `{status: {conditions: [{type: Established, status: "True"}]}}`)
 	ref := Ref{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "things.example.com"}
@@ -154,7 +154,7 @@ func TestReadyDefinitionOnce(t *testing.T) {
 	}
 }
 
-func TestReadyErrors(t *testing.T) {
+func TestCheckReadyErrors(t *testing.T) {
 	s := newServer(t)
 	ref := Ref{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "mod", Name: "manager"}
 	c := s.cluster(ClusterOptions{})

@@ -12,18 +12,18 @@ import (
 type Ref struct {
 	// Group is "" for the core group.
 	Group string
-	// Version the object was applied in. It is not part of the identity: see SameObject.
+	// Version is the API version that the object was applied in. It is not part of the identity: see SameObject.
 	Version string
 	Kind    string
 	// Namespace is "" for objects of cluster scope.
 	Namespace string
 	Name      string
-	// Keep says that the object is never deleted, since it had AnnotationPrune when its bundle was resolved. It is not part of the
-	// identity. Write it down with the inventory: Delete goes by that and does not ask the cluster.
+	// Keep says that the object is never deleted, because of AnnotationPrune when its bundle was resolved. It is not
+	// part of the identity. Record it in the inventory: Delete uses it and does not read the object.
 	Keep bool
 }
 
-// SameObject reports whether both name one object, in whatever API version.
+// SameObject reports whether both are one object, in any API version.
 func (r Ref) SameObject(other Ref) bool { return r.object() == other.object() }
 
 // GVK returns group, version and kind.
@@ -31,7 +31,7 @@ func (r Ref) GVK() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: r.Group, Version: r.Version, Kind: r.Kind}
 }
 
-// String names the object as a person would: "Deployment.apps kyma-system/keda-manager".
+// String returns kind, group, namespace and name: "Deployment.apps kyma-system/keda-manager".
 func (r Ref) String() string {
 	var b strings.Builder
 	b.WriteString(r.Kind)
@@ -46,7 +46,7 @@ func (r Ref) String() string {
 	return b.String()
 }
 
-// object is the identity: the Ref without its version and what is known beyond.
+// object returns the identity: the Ref without Version and Keep.
 func (r Ref) object() Ref {
 	r.Version, r.Keep = "", false
 	return r
@@ -55,9 +55,9 @@ func (r Ref) object() Ref {
 // groupKind returns group and kind.
 func (r Ref) groupKind() schema.GroupKind { return schema.GroupKind{Group: r.Group, Kind: r.Kind} }
 
-// Removed returns the objects of old that updated does not have, in the order of old: what an upgrade prunes. An object
-// that only changed its API version is not among them. Objects to be kept are: Delete tells them in Teardown.Kept, and as long as
-// they stay in the inventory, their namespaces and definitions are kept too.
+// Removed returns the objects of old that updated does not have, in the order of old: those that an upgrade deletes. An
+// object of which only the API version has changed is not among them. Objects with Keep are: Delete lists them in
+// Teardown.Kept, and as long as they stay in the inventory, their namespaces and CRDs are kept too.
 func Removed(old, updated []Ref) []Ref {
 	keep := make(map[Ref]bool, len(updated))
 	for _, r := range updated {
@@ -72,13 +72,13 @@ func Removed(old, updated []Ref) []Ref {
 	return removed
 }
 
-// Set is what one installation wants to have in a cluster.
+// Set is the desired state of one installation in a cluster.
 type Set struct {
 	// Bundle holds the objects. It is shared with other installations and never changed.
 	Bundle *render.Bundle
-	// Overlay goes over labels and annotations of every object.
+	// Overlay has labels and annotations that override those of every object.
 	Overlay render.Overlay
-	// Namespace for namespaced objects that name none; "" means "default".
+	// Namespace is that of namespaced objects without a namespace; "" means "default".
 	Namespace string
 	// Owner is the field manager; "" means DefaultOwner.
 	Owner string

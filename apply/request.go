@@ -18,8 +18,8 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 )
 
-// Media types. Metadata alone is asked for wherever it is enough: the API server then leaves out spec and status, which for
-// a CustomResourceDefinition is hundreds of kilobytes.
+// Media types. Metadata alone is requested wherever it is enough: the API server then leaves out spec and status, which
+// for a CustomResourceDefinition are hundreds of kilobytes.
 const (
 	jsonType     = "application/json"
 	metadataType = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
@@ -27,14 +27,14 @@ const (
 	applyType    = "application/apply-patch+yaml" // JSON is YAML
 )
 
-// maxAnswer is the most an answer may hold, in bytes. An object in etcd is at most 1.5 MiB.
+// maxAnswerBytes is the size limit of an answer. An object in etcd is at most 1.5 MiB.
 const maxAnswerBytes = 32 << 20
 
 // request is one request to an API server.
 type request struct {
 	method, path, query string
 	accept, contentType string
-	body                *buffer // nil for none; do releases it
+	body                *buffer // nil if there is none; do releases it
 
 	operation string // for errors: "applying"
 	ref       Ref    // for errors; may be zero
@@ -47,10 +47,10 @@ func (r *request) subject() string {
 	return r.ref.String()
 }
 
-// do sends r once the cluster's limit lets it and gives the answer to read, which must not keep the bytes. Errors are of
-// type *Error, or the cause why ctx has ended. It repeats nothing, with one exception: a request that may be sent twice without
-// harm is sent once more if its connection is cut before an answer, since connections are kept and an API server may
-// close one (idle, or restarting behind a load balancer) at the moment it is used.
+// do sends r as soon as the request limit of the cluster allows, and passes the answer to read, which must not keep the
+// bytes. Errors are of type *Error, or the cause why ctx has ended. It retries nothing, with one exception: an
+// idempotent request whose connection is cut before an answer is sent once more. Connections are kept open, and an API
+// server may close one (idle, or during a restart behind a load balancer) at the moment it is used.
 func (c *Cluster) do(ctx context.Context, r *request, read func(code int, body []byte) error) error {
 	if r.body != nil {
 		defer r.body.release()
@@ -94,22 +94,23 @@ func (c *Cluster) do(ctx context.Context, r *request, read func(code int, body [
 		return nil
 	}
 	if err := read(res.StatusCode, answer.data); err != nil {
-		return r.noAnswerError(ctx, wait, fmt.Errorf("the answer is not that of an API server: %w", err))
+		return r.noAnswerError(ctx, wait, fmt.Errorf("the answer is not valid for a Kubernetes API server: %w", err))
 	}
 	return nil
 }
 
-// repeatable reports whether sending r twice does the same as sending it once.
+// isIdempotent reports whether sending r twice has the same effect as sending it once.
 func (r *request) isIdempotent() bool {
 	return r.method != http.MethodPost && r.contentType != string(types.JSONPatchType)
 }
 
-// isCut reports whether a connection that existed has ended. A cluster that cannot be reached at all is not meant.
+// isConnectionCut reports whether an established connection has ended. An address that cannot be reached at all does
+// not count.
 func isConnectionCut(err error) bool {
 	return utilnet.IsConnectionReset(err) || utilnet.IsProbableEOF(err) || utilnet.IsHTTP2ConnectionLost(err) || errors.Is(err, syscall.EPIPE)
 }
 
-// build makes the HTTP request.
+// httpRequest returns r as a request of net/http.
 func (c *Cluster) httpRequest(ctx context.Context, r *request) *http.Request {
 	query := c.query
 	if r.query != "" {
@@ -125,7 +126,7 @@ func (c *Cluster) httpRequest(ctx context.Context, r *request) *http.Request {
 		Header: http.Header{"Accept": {accept}},
 	}).WithContext(ctx)
 	if r.isIdempotent() {
-		req.Header["Idempotency-Key"] = nil // tells net/http that it may send it again; not sent itself
+		req.Header["Idempotency-Key"] = nil // lets net/http send it again; the header itself is not sent
 	}
 	if r.body != nil {
 		req.Header["Content-Type"] = []string{r.contentType}
@@ -136,8 +137,8 @@ func (c *Cluster) httpRequest(ctx context.Context, r *request) *http.Request {
 	return req
 }
 
-// buffer is pooled memory for a body. A transport may go on reading a request's body after the answer has come, so that
-// memory goes back to the pool only when everybody who has opened it has closed it.
+// buffer is pooled memory for a body. A transport may read the body of a request after the answer has arrived, so the
+// memory returns to the pool only when every reader that was opened is closed.
 type buffer struct {
 	data  []byte
 	users atomic.Int32
@@ -145,7 +146,8 @@ type buffer struct {
 
 var buffers = sync.Pool{New: func() any { return new(buffer) }}
 
-// maxPooled keeps a rare giant from staying in memory.
+// maxPooledBytes is the size of the largest buffer that returns to the pool, so that a rare large one does not stay in
+// memory.
 const maxPooledBytes = 1 << 20
 
 func newBuffer() *buffer {
@@ -161,13 +163,13 @@ func (b *buffer) release() {
 	}
 }
 
-// open returns a reader of the bytes. It is only called before release.
+// open returns a reader of the bytes. It must be called before release.
 func (b *buffer) open() io.ReadCloser {
 	b.users.Add(1)
 	return &bufferReader{from: b, rest: b.data}
 }
 
-// fill reads r to its end, at most maxAnswer bytes.
+// readFrom reads r to its end, at most maxAnswerBytes.
 func (b *buffer) readFrom(r io.Reader) error {
 	if cap(b.data) == 0 {
 		b.data = make([]byte, 0, 4096)
@@ -190,8 +192,8 @@ func (b *buffer) readFrom(r io.Reader) error {
 	}
 }
 
-// bufferReader reads a buffer. Transports may close a body while they read it (HTTP/2 does when a stream is reset), hence the
-// lock: after Close, when the memory may already hold another cluster's object, nothing is read any more.
+// bufferReader reads a buffer. Transports may close a body while they read it (HTTP/2 does when a stream is reset),
+// hence the lock: after Close, when the memory may already hold an object of another cluster, nothing is read any more.
 type bufferReader struct {
 	mu   sync.Mutex
 	from *buffer // nil once closed; guarded by mu
@@ -219,7 +221,7 @@ func (r *bufferReader) Close() error {
 	return nil
 }
 
-// object is what is read of the metadata of an answer.
+// partialObject is the part of an object in an answer that is read: kind and metadata.
 type partialObject struct {
 	Kind     string   `json:"kind"`
 	Metadata metadata `json:"metadata"`
@@ -241,7 +243,8 @@ type managedFields struct {
 	FieldsV1    json.RawMessage `json:"fieldsV1"`
 }
 
-// fieldsOf returns the fields that manager has applied, nil if none.
+// fieldsOwnedBy returns the fields that manager has applied as the API server records them (FieldsV1), nil if there are
+// none.
 func (m *metadata) fieldsOwnedBy(manager string) json.RawMessage {
 	for _, f := range m.ManagedFields {
 		if f.Manager == manager && f.Operation == "Apply" && f.Subresource == "" {

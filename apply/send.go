@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// send applies one object. It returns an error only for the sake of each: results are recorded here.
+// applyObject applies one object and records the result. It returns an error only if it concerns the whole cluster.
 func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	known := a.done.beginWrite(it.ref)
 	var (
@@ -38,7 +38,7 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 		a.done.writeFailed(it.ref)
 		return a.recordTerminating(ctx, it, &w.metadata)
 	case !a.done.recordApplied(it.ref, it.content, &w.metadata, it.ownedFieldsHash(&w.metadata, a.set.owner()), w.created):
-		a.recordWaiting(it, Waiting{Ref: it.ref, Reason: ChangedMeanwhile, Message: "was changed by somebody else right after it was applied"})
+		a.recordWaiting(it, Waiting{Ref: it.ref, Reason: ChangedMeanwhile, Message: "was changed by another client right after it was applied"})
 		return nil
 	}
 	a.mu.Lock()
@@ -54,17 +54,18 @@ func (a *applyCall) applyObject(ctx context.Context, it *item) error {
 	return nil
 }
 
-// written is what the API server has after an object was sent.
+// writeResult is what the API server answered after an object was sent.
 type writeResult struct {
 	metadata
 	created   bool
-	unchanged bool     // it was there, and nothing was written
-	taken     []string // fields taken from others
-	from      []string // their managers
+	unchanged bool     // it existed, and nothing was written
+	taken     []string // fields taken over from other field managers
+	from      []string // these managers
 }
 
-// put makes the object what the bundle says. The first PATCH is without force, which costs nothing while nobody else has a
-// field of ours; if somebody has, the API server names fields and managers, and the second takes them.
+// applyWithTakeover applies the object with all its fields. The first PATCH is without force, which costs nothing while
+// no other field manager has these fields. In a conflict, the API server names fields and managers, and the second
+// PATCH takes the fields over.
 func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResult, error) {
 	w, err := a.patch(ctx, it, a.encode(it), "")
 	conflict, ok := conflictOf(err)
@@ -76,13 +77,13 @@ func (a *applyCall) applyWithTakeover(ctx context.Context, it *item) (writeResul
 	return w, err
 }
 
-// conflictOf returns the refusal of a PATCH because others have fields that it sets.
+// conflictOf returns the error of a PATCH that sets fields of other field managers.
 func conflictOf(err error) (*Error, bool) {
 	e, ok := errors.AsType[*Error](err)
 	return e, ok && e.reason == ObjectConflict && len(e.managers) > 0
 }
 
-// encode returns the object as it is sent.
+// encode returns the object as JSON as it is sent.
 func (a *applyCall) encode(it *item) *buffer {
 	body := newBuffer()
 	body.data = it.object.AppendJSON(body.data, it.namespace(), a.set.Overlay)
@@ -109,17 +110,17 @@ func (i *item) path() string {
 	return i.resource.path(i.ref.GVK().GroupVersion(), i.ref.Namespace, i.ref.Name)
 }
 
-// create sends the object so that it can only be created. The resourceVersion of an object that exists is never 1, so that the API
-// server refuses the PATCH then. found says that the object is there.
+// tryCreate sends the object so that it can only be created: no existing object has resourceVersion 1, so the API
+// server refuses the PATCH if the object exists. Then found is true.
 func (a *applyCall) tryCreate(ctx context.Context, it *item) (w writeResult, found bool, err error) {
 	body := a.encode(it)
-	// An object begins with apiVersion and kind, so that the first place that looks like this is its metadata.
+	// An object begins with apiVersion and kind, so the first match is its metadata.
 	body.data = bytes.Replace(body.data, []byte(`"metadata":{`), []byte(`"metadata":{"resourceVersion":"1",`), 1)
 	w, err = a.patch(ctx, it, body, "")
 	return w, reasonIs(err, ObjectConflict), err
 }
 
-// createOnly creates the object if it is missing and changes nothing if it is there: one request, or two.
+// createOnly creates the object if it does not exist, and changes nothing if it does: one request, or two.
 func (a *applyCall) createOnly(ctx context.Context, it *item) (writeResult, error) {
 	w, found, err := a.tryCreate(ctx, it)
 	if !found {
@@ -133,17 +134,19 @@ func (a *applyCall) createOnly(ctx context.Context, it *item) (writeResult, erro
 	return writeResult{metadata: answer.Metadata, unchanged: true}, nil
 }
 
-// gone says of an object that was there and is not any more that it is tried again.
+// deletedMeanwhile turns the error that an object does not exist, after it has existed a moment ago, into a conflict,
+// which is retried.
 func deletedMeanwhile(err error, it *item) error {
 	if !reasonIs(err, ObjectNotFound) {
 		return err
 	}
-	return &Error{Operation: "applying", Ref: it.ref, Message: "it was deleted at the same moment", reason: ObjectConflict}
+	return &Error{Operation: "applying", Ref: it.ref, Message: "it was deleted at the same time", reason: ObjectConflict}
 }
 
-// putAround makes the object what the bundle says, but for the fields that it leaves to others once it exists. Those are written when it
-// is created: one request. When it exists, it is read first: what is ignored and still ours is sent as it is, since an API server
-// deletes a field that its only owner no longer sends; what others have set is left out.
+// applyExceptIgnored applies the object without changing its ignored paths once it exists. They are written when it is
+// created: one request. If it exists, it is read first. Ignored fields that are still ours are sent with their live
+// values, since an API server deletes a field whose only owner no longer sends it. Ignored fields of others are left
+// out.
 func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool) (writeResult, error) {
 	if !known {
 		if w, found, err := a.tryCreate(ctx, it); !found {
@@ -155,7 +158,8 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool
 		force       string
 	)
 	for try := 1; ; try++ {
-		// To take fields from others must not take an ignored one that somebody sets at this moment: hence of what was read, or not at all.
+		// A PATCH with force must not take over an ignored field that another client sets at this moment, so it is
+		// bound to the resourceVersion that was read.
 		body, live, err := a.encodeWithIgnored(ctx, it, force != "")
 		switch {
 		case reasonIs(err, ObjectNotFound) && known:
@@ -180,10 +184,11 @@ func (a *applyCall) applyExceptIgnored(ctx context.Context, it *item, known bool
 	}
 }
 
-// busy is how often an object that changes all the time (its status does, too) is read and written before that is told as a conflict.
+// maxForceTries limits how often an object that changes all the time (also in its status) is read and written before a
+// conflict is returned.
 const maxForceTries = 4
 
-// enforced drops the fields that the object leaves to others.
+// withoutIgnored returns fields without those at ignored paths.
 func (i *item) withoutIgnored(fields []string) []string {
 	return slices.DeleteFunc(fields, func(field string) bool {
 		path, problem := parsePath(field)
@@ -191,8 +196,9 @@ func (i *item) withoutIgnored(fields []string) []string {
 	})
 }
 
-// readAround reads the object and returns what to send: the bundle's content with the ignored fields as they are, if they are ours, or without
-// them. The UID, and if asked for the version, of what was read go with it: another object or version is refused.
+// encodeWithIgnored reads the object and returns what to send: the content of the bundle, with ignored fields at their
+// live values if they are ours, else without them. The body contains the UID, and with sameVersion the resourceVersion,
+// of what was read, so that another object or version is refused.
 func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion bool) (*buffer, metadata, error) {
 	var (
 		live   map[string]any
@@ -215,7 +221,7 @@ func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion
 	}
 	if fields := m.fieldsOwnedBy(a.set.owner()); fields != nil {
 		if err := json.Unmarshal(fields, &own); err != nil {
-			return nil, metadata{}, fmt.Errorf("reading who owns which fields of %s: %w", it.ref, err)
+			return nil, metadata{}, fmt.Errorf("reading the managed fields of %s: %w", it.ref, err)
 		}
 	}
 	for _, path := range it.policy.ignore {
@@ -236,7 +242,8 @@ func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion
 	return body, *m, nil
 }
 
-// fields identifies what the API server says that we own of the object, but for what the object leaves to others.
+// ownedFieldsHash returns a hash of the fields of the object that the API server records as ours, without those at
+// ignored paths.
 func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 	raw := m.fieldsOwnedBy(owner)
 	var own owned
@@ -244,14 +251,15 @@ func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 		return hashBytes(raw)
 	}
 	var wanted any
-	_ = utiljson.Unmarshal(i.object.AppendJSON(nil, "", render.Overlay{}), &wanted) // only to find list items by more than their keys
+	_ = utiljson.Unmarshal(i.object.AppendJSON(nil, "", render.Overlay{}), &wanted) // only to find list items by other members than their keys
 	for _, path := range i.policy.ignore {
 		path.removeFromOwned(own, wanted)
 	}
 	return hashText(strings.Join(slices.Sorted(own.leaves("")), "\n"))
 }
 
-// fail records why an object could not be applied.
+// handleFailure records why an object could not be applied, or deletes it to be created again if its annotation allows
+// that.
 func (a *applyCall) handleFailure(ctx context.Context, it *item, err error) error {
 	e, ok := errors.AsType[*Error](err)
 	if !ok || concernsCluster(err) {
@@ -273,7 +281,7 @@ func (a *applyCall) handleFailure(ctx context.Context, it *item, err error) erro
 	return nil
 }
 
-// failed records a failure.
+// recordFailure records a failure, and that other objects cannot depend on this one.
 func (a *applyCall) recordFailure(it *item, e *Error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -281,16 +289,16 @@ func (a *applyCall) recordFailure(it *item, e *Error) {
 	a.markUnavailableLocked(it.ref)
 }
 
-// refuse records an object whose policy cannot be read. It is not sent.
+// recordInvalidPolicy records that the annotations of an object are invalid. It is not sent.
 func (a *applyCall) recordInvalidPolicy(it *item) {
 	a.recordFailure(it, &Error{Operation: "applying", Ref: it.ref, Message: it.problem, reason: ObjectRefused})
 }
 
-// recreate deletes an object of which a field cannot be changed, so that the next Apply creates it. It makes sure that it
-// is ours, and the API server that it is the one that was looked at.
+// deleteToRecreate deletes an object with an immutable field, so that the next Apply creates it. It deletes only an
+// object that this owner has applied, by the UID that was read.
 func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Error) error {
 	if !canRecreate(it.ref) {
-		refusal.Message += " (a " + it.ref.Kind + " is never deleted to be created again: others have objects that would go with it)"
+		refusal.Message += " (a " + it.ref.Kind + " is never deleted to be created again: objects of others would be deleted with it)"
 		a.recordFailure(it, refusal)
 		return nil
 	}
@@ -302,7 +310,7 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 	case err == nil && m.DeletionTimestamp != nil:
 		return a.recordTerminating(ctx, it, m)
 	case err == nil && m.fieldsOwnedBy(a.set.owner()) == nil:
-		refusal.Message += " (it is not deleted to be created again: it was not made by this module)"
+		refusal.Message += " (it is not deleted to be created again: it was not created by this module)"
 		a.recordFailure(it, refusal)
 		return nil
 	case err == nil:
@@ -320,12 +328,13 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 	return nil
 }
 
-// canRecreate says of namespaces and definitions no: objects of others would go with them.
+// canRecreate reports whether an object may be deleted to be created again. Namespaces and CRDs may not: objects of
+// others would be deleted with them.
 func canRecreate(ref Ref) bool {
 	return ref.groupKind() != namespaceKind && ref.groupKind() != crdKind
 }
 
-// deleteAs deletes the object with this UID and no other.
+// deleteByUID deletes the object with this UID and no other.
 func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error {
 	body := newBuffer()
 	body.data = fmt.Appendf(body.data, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background","preconditions":{"uid":%q}}`, uid)
@@ -333,8 +342,8 @@ func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error
 	return a.do(ctx, &r, nil)
 }
 
-// waitForEnd records that an object is being deleted and has to go first. A namespace is asked what is left in it: that is the
-// question of everybody who waits for one.
+// recordTerminating records that an object is being deleted, which has to end first. A namespace is read once more,
+// because its status contains what is left in it.
 func (a *applyCall) recordTerminating(ctx context.Context, it *item, m *metadata) error {
 	message := deletionMessage(m)
 	if it.role == roleNamespace {

@@ -18,7 +18,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// server is an API server small enough to read: it stores what is applied, records every request, and misbehaves on demand.
+// server is an API server small enough to read: it stores what is applied, records every request, and misbehaves on
+// demand.
 type server struct {
 	*httptest.Server
 	t testing.TB
@@ -32,7 +33,8 @@ type server struct {
 	version  int
 	accepts  map[string]string // last Accept header by request line
 	bodies   map[string]string // last body by request line
-	// held says which fields others have, by path and field (".spec.replicas"): a PATCH without force that has such a path is refused.
+	// held says which fields others have, by path and field (".spec.replicas"): a PATCH without force that has such a
+	// path is refused.
 	held map[string]map[string]string
 }
 
@@ -240,7 +242,8 @@ func (s *server) patch(w http.ResponseWriter, r *http.Request, body []byte) {
 	s.answer(w, code, r, s.stored[r.URL.Path])
 }
 
-// allowed holds a PATCH against what it says of the object that it means, and against the fields of others. It answers if it refuses.
+// allowed holds a PATCH against what it says of the object that it means, and against the fields of others. It answers
+// if it refuses.
 func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]any) bool {
 	m, old := o["metadata"].(map[string]any), s.stored[r.URL.Path]
 	version, uid := m["resourceVersion"], m["uid"]

@@ -8,17 +8,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Kinds is what the definitions in bundles say about the kinds that they define: the same for all clusters that get them, so that it is known
-// once and not by each Cluster. What a cluster says itself is never in it: one cluster must not decide where requests to another one go. A
-// cluster that serves a kind otherwise, or not at all, answers that the path is not there, and is asked from then on.
+// Kinds stores the kinds that CustomResourceDefinitions in bundles define. They are the same for all clusters, so they
+// are stored once and not in each Cluster. Results of discovery are never stored here: one cluster must not decide
+// where requests to another one are sent. A cluster that serves a kind differently, or not at all, answers 404, and its
+// own discovery is used from then on.
 //
-// The zero value is ready to use. It is safe for concurrent use, and grows with the number of kinds only.
+// The zero value is ready to use. It is safe for concurrent use, and grows only with the number of kinds.
 type Kinds struct {
 	mu    sync.RWMutex
 	known map[schema.GroupVersionKind]resource // guarded by mu
 }
 
-// AddBundle adds what the definitions in a bundle define.
+// AddBundle adds the kinds that the CustomResourceDefinitions of a bundle define.
 func (k *Kinds) AddBundle(b *render.Bundle) {
 	for _, o := range b.Objects {
 		if crd, ok := o.CRD(); ok {
@@ -38,7 +39,8 @@ func (k *Kinds) learn(crd render.CRD) {
 	}
 }
 
-// Resource returns the resource of an object's kind, if that is built into Kubernetes or defined by a bundle; no cluster is asked.
+// Resource returns the resource of an object's kind if the kind is built into Kubernetes or defined by a bundle. It
+// sends no request.
 func (k *Kinds) Resource(ref Ref) (schema.GroupVersionResource, bool) {
 	res, ok := k.find(ref.GVK())
 	if b, isBuiltin := builtins[ref.GVK().GroupKind()]; isBuiltin {
@@ -47,7 +49,7 @@ func (k *Kinds) Resource(ref Ref) (schema.GroupVersionResource, bool) {
 	return ref.GVK().GroupVersion().WithResource(res.plural), ok
 }
 
-// find returns how a kind is served where it is served as a bundle says.
+// find returns the resource of a kind as a bundle defines it.
 func (k *Kinds) find(gvk schema.GroupVersionKind) (resource, bool) {
 	if k == nil {
 		return resource{}, false

@@ -16,36 +16,38 @@ import (
 	"k8s.io/client-go/util/jsonpath"
 )
 
-// State is what a custom resource says about the module behind it.
+// State is the state of a module as its custom resource reports it.
 type State string
 
-// The states, in the words of custom resources.
+// The states that a custom resource can report.
 const (
 	StateReady      State = "Ready"
 	StateProcessing State = "Processing"
 	StateWarning    State = "Warning"
 	StateError      State = "Error"
-	// StateDeleting is only a word that a custom resource can use: a Verdict then says Processing, because it will come back, or block.
+	// StateDeleting can be reported by a custom resource only: its StateResult is Processing, because the custom
+	// resource is about to be created again, or blocks.
 	StateDeleting State = "Deleting"
 )
 
-// StateRules say how the state of a custom resource is read. The zero value reads its .status.state.
+// StateRules define how the state of a custom resource is read. The zero value reads its .status.state.
 type StateRules struct {
-	// Expression in CEL over "self", the custom resource. It gives a bool (true is Ready, false Processing) or one of the words
-	// of State. A field that is not there counts as "not yet", which is Processing. "" means that Rules decide.
+	// Expression in CEL over "self", the custom resource. It returns a bool (true is Ready, false Processing) or one of
+	// the values of State. A missing field results in Processing. "" means that Rules are used.
 	Expression string
-	// Rules are looked at in order: the first that matches decides, and if none does, the state is Processing.
+	// Rules are evaluated in order: the first that matches decides. If none matches, the state is Processing.
 	Rules []StateRule
 }
 
 // StateRule maps a value in a custom resource to a state.
 type StateRule struct {
-	// JSONPath leads to the value, as kubectl understands it: "status.health", ".status.conditions[?(@.type=="Ready")].status".
-	// If it finds several values, one that equals is enough.
+	// JSONPath selects the value, in the syntax of kubectl: "status.health",
+	// ".status.conditions[?(@.type=="Ready")].status". If it selects several values, one that is equal to Value is
+	// enough.
 	JSONPath string
-	// Value is compared with the value's text: "green", "true", "3".
+	// Value is compared with the text of the selected value: "green", "true", "3".
 	Value string
-	// State that the value stands for.
+	// State that the value means.
 	State State
 }
 
@@ -53,21 +55,22 @@ type StateRule struct {
 type StateResult struct {
 	// State is Ready, Processing, Warning or Error.
 	State State
-	// Message names the object and what it says of itself, at most some 2 KiB on one line. It is "" for Ready, and stable as
-	// long as the object says the same.
+	// Message names the object and contains its own message, at most about 2 KiB on one line. It is "" for Ready, and
+	// stable as long as the object reports the same.
 	Message string
 }
 
-// StateEvaluator judges custom resources. It compiles rules once and keeps them, at most 512. The zero value is ready to use, by many
-// goroutines; one is enough for a process.
+// StateEvaluator determines the states of custom resources. It compiles rules once and caches them, at most 512. The
+// zero value is ready to use and safe for concurrent use; one is enough for a process.
 type StateEvaluator struct {
 	mu       sync.Mutex
-	env      *cel.Env                 // of all expressions, made when there is the first; guarded by mu
+	env      *cel.Env                 // for all expressions, created with the first; guarded by mu
 	programs map[string]*stateProgram // by key; guarded by mu
 	order    []string                 // of known, oldest first; guarded by mu
 }
 
-// Limits of rules. The cost is CEL's own measure: looking through a hundred conditions costs about a thousand, all of it some 50 ms.
+// Limits of rules. The cost is in the unit of CEL: evaluating a hundred conditions costs about a thousand, and maxCost
+// takes some 50 ms.
 const (
 	maxPrograms   = 512
 	maxExpression = 8 << 10
@@ -75,7 +78,8 @@ const (
 	maxCost       = 100_000
 )
 
-// Validate reports whether rules can be used: an error has reason StateRuleInvalid and names the expression, path or state that is wrong.
+// Validate returns an error if rules cannot be used. It has reason StateRuleInvalid and names the invalid expression,
+// path or state.
 func (s *StateEvaluator) Validate(rules StateRules) error {
 	_, err := s.compiled(rules)
 	return err
@@ -88,10 +92,10 @@ func (s *StateEvaluator) Validate(rules StateRules) error {
 //	Rules                          that of the first that matches, else Processing
 //	.status.state Ready … Error    the same
 //	.status.state Deleting         Processing
-//	.status.state is missing       Processing, because nobody has looked at it
-//	any other .status.state        Warning, because it breaks the contract of states
+//	.status.state is missing       Processing, because its operator has not reconciled it yet
+//	any other .status.state        Warning, because it is not one of the states
 //
-// An error means that the rules are wrong, not the object. It has reason StateRuleInvalid.
+// An error means that the rules are invalid, not the object. It has reason StateRuleInvalid.
 func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules StateRules) (StateResult, error) {
 	program, err := s.compiled(rules)
 	if err != nil {
@@ -108,12 +112,12 @@ func (s *StateEvaluator) Evaluate(ref Ref, cr *unstructured.Unstructured, rules 
 	}
 	state, _, _ := unstructured.NestedString(cr.Object, "status", "state")
 	if state == "" {
-		return StateResult{StateProcessing, ref.String() + " has no state yet: its operator has not looked at it"}, nil
+		return StateResult{StateProcessing, ref.String() + " has no state yet: its operator has not reconciled it"}, nil
 	}
 	return resultForWord(ref, cr, state), nil
 }
 
-// verdict is what a word of a custom resource means.
+// resultForWord returns the result for a state that a custom resource reports.
 func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateResult {
 	switch state := State(word); state {
 	case StateReady:
@@ -127,7 +131,8 @@ func resultForWord(ref Ref, cr *unstructured.Unstructured, word string) StateRes
 	}
 }
 
-// inOwnWords returns what a custom resource says about itself: its first condition that is not True, else its description.
+// statusMessage returns the message in the status of a custom resource: that of its first condition that is not True,
+// else its description.
 func statusMessage(cr *unstructured.Unstructured) string {
 	conditions, _, _ := unstructured.NestedFieldNoCopy(cr.Object, "status", "conditions")
 	list, _ := conditions.([]any)
@@ -143,18 +148,18 @@ func statusMessage(cr *unstructured.Unstructured) string {
 	return ""
 }
 
-// stateProgram are rules, compiled.
+// stateProgram is a compiled StateRules.
 type stateProgram struct {
 	expression cel.Program
 	source     string
 	rules      []StateRule
-	problem    string // why they cannot be used
+	problem    string // why the rules are invalid
 
 	mu    sync.Mutex
-	paths []*jsonpath.JSONPath // of rules; they remember where they are, hence guarded by mu
+	paths []*jsonpath.JSONPath // compiled paths of rules; they have state while they are evaluated; guarded by mu
 }
 
-// program returns rules compiled, from memory if it can.
+// compiled returns the compiled rules, from the cache if they are in it.
 func (s *StateEvaluator) compiled(rules StateRules) (*stateProgram, error) {
 	key := rules.key()
 	s.mu.Lock()
@@ -186,7 +191,7 @@ func ruleError(ref Ref, problem string) *Error {
 	return &Error{Operation: "reading the state of the custom resource", Ref: ref, Message: bounded(problem), reason: StateRuleInvalid}
 }
 
-// key identifies rules.
+// key identifies rules in the cache.
 func (r StateRules) key() string {
 	var b strings.Builder
 	b.WriteString(strconv.Quote(r.Expression))
@@ -196,7 +201,7 @@ func (r StateRules) key() string {
 	return b.String()
 }
 
-// compile reads rules. What is wrong with them is a part of the result, so that it is found out once too.
+// compile compiles rules. If they are invalid, the result contains the problem, so that this is cached too.
 func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 	p := &stateProgram{source: rules.Expression}
 	if rules.Expression != "" {
@@ -204,7 +209,7 @@ func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 		return p
 	}
 	if len(rules.Rules) > maxRules {
-		return &stateProgram{problem: fmt.Sprintf("there are %d rules, at most %d are read", len(rules.Rules), maxRules)}
+		return &stateProgram{problem: fmt.Sprintf("there are %d rules, at most %d are allowed", len(rules.Rules), maxRules)}
 	}
 	for i, rule := range rules.Rules {
 		path, problem := compilePath(rule.JSONPath)
@@ -222,7 +227,7 @@ func (s *StateEvaluator) compile(rules StateRules) *stateProgram {
 
 var allStates = []State{StateReady, StateProcessing, StateWarning, StateError, StateDeleting}
 
-// environment is CEL with "self", the strings, lists and sets of its library, and optional fields.
+// environment returns the CEL environment with "self", the libraries for strings, lists and sets, and optional fields.
 func (s *StateEvaluator) environment() (*cel.Env, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -235,10 +240,10 @@ func (s *StateEvaluator) environment() (*cel.Env, error) {
 	return s.env, err
 }
 
-// compileExpression compiles CEL. problem says why it cannot.
+// compileExpression compiles a CEL expression. problem says why it is invalid.
 func (s *StateEvaluator) compileExpression(text string) (program cel.Program, problem string) {
 	if len(text) > maxExpression {
-		return nil, fmt.Sprintf("the expression has %d bytes, at most %d are read", len(text), maxExpression)
+		return nil, fmt.Sprintf("the expression has %d bytes, at most %d are allowed", len(text), maxExpression)
 	}
 	env, err := s.environment()
 	if err != nil {
@@ -253,7 +258,7 @@ func (s *StateEvaluator) compileExpression(text string) (program cel.Program, pr
 		return nil, fmt.Sprintf("expression %q: %s", bounded(text), strings.Join(parts, "; "))
 	}
 	if kind := ast.OutputType(); !kind.IsAssignableType(cel.BoolType) && !kind.IsAssignableType(cel.StringType) {
-		return nil, fmt.Sprintf("expression %q gives %s, want bool or string", bounded(text), kind)
+		return nil, fmt.Sprintf("expression %q returns %s, want bool or string", bounded(text), kind)
 	}
 	program, err = env.Program(ast, cel.CostLimit(maxCost), cel.InterruptCheckFrequency(1000))
 	if err != nil {
@@ -262,12 +267,12 @@ func (s *StateEvaluator) compileExpression(text string) (program cel.Program, pr
 	return program, ""
 }
 
-// evaluate asks the expression.
+// evaluateExpression returns the result of the CEL expression.
 func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructured) (StateResult, error) {
 	out, _, err := p.expression.Eval(map[string]any{"self": cr.Object})
 	if err != nil {
 		if missing := missingField(err, out); missing != "" {
-			return StateResult{StateProcessing, object.String() + " has no " + missing + " yet, which its state is read from" + statusMessage(cr)}, nil
+			return StateResult{StateProcessing, object.String() + " has no " + missing + " yet, from which its state is read" + statusMessage(cr)}, nil
 		}
 		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q: %s", bounded(p.source), err))
 	}
@@ -276,21 +281,21 @@ func (p *stateProgram) evaluateExpression(object Ref, cr *unstructured.Unstructu
 		if result {
 			return StateResult{State: StateReady}, nil
 		}
-		return StateResult{StateProcessing, fmt.Sprintf("%s does not fulfil %q yet%s", object, bounded(p.source), statusMessage(cr))}, nil
+		return StateResult{StateProcessing, fmt.Sprintf("%s: %q is not true yet%s", object, bounded(p.source), statusMessage(cr))}, nil
 	case string:
 		if !slices.Contains(allStates, State(result)) {
-			return StateResult{}, ruleError(object, fmt.Sprintf("expression %q gives %q, want one of %v", bounded(p.source), bounded(result), allStates))
+			return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %q, want one of %v", bounded(p.source), bounded(result), allStates))
 		}
 		return resultForWord(object, cr, result), nil
 	default:
-		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q gives %s, want bool or string", bounded(p.source), out.Type().TypeName()))
+		return StateResult{}, ruleError(object, fmt.Sprintf("expression %q returns %s, want bool or string", bounded(p.source), out.Type().TypeName()))
 	}
 }
 
-// missingKey is how CEL says that a field is not there.
+// noSuchKeyPattern matches the error of CEL for a field that does not exist.
 var noSuchKeyPattern = regexp.MustCompile(`^no such key: (\S+)$`)
 
-// noSuchKey returns the field that an expression has not found; "" if something else was wrong.
+// missingField returns the name of the field that an expression did not find; "" if the error has another cause.
 func missingField(err error, out ref.Val) string {
 	text := err.Error()
 	if e, ok := out.(*types.Err); ok && e != nil {
@@ -302,7 +307,7 @@ func missingField(err error, out ref.Val) string {
 	return ""
 }
 
-// compilePath compiles a path for JSON, with or without the braces and the first dot.
+// compilePath compiles a JSONPath, with or without braces and leading dot.
 func compilePath(text string) (*jsonpath.JSONPath, string) {
 	inner := strings.TrimSpace(text)
 	if strings.HasPrefix(inner, "{") && strings.HasSuffix(inner, "}") {
@@ -317,7 +322,7 @@ func compilePath(text string) (*jsonpath.JSONPath, string) {
 		inner = "." + inner
 	}
 	if strings.ContainsAny(inner, "{}") {
-		return nil, "jsonPath " + strconv.Quote(inner) + " holds braces"
+		return nil, "jsonPath " + strconv.Quote(inner) + " contains braces"
 	}
 	path := jsonpath.New("state").AllowMissingKeys(true)
 	if err := parseJSONPath(path, "{"+inner+"}"); err != nil {
@@ -326,17 +331,17 @@ func compilePath(text string) (*jsonpath.JSONPath, string) {
 	return path, ""
 }
 
-// parseJSONPath keeps a panic of the parser, which is not ours, to the path that caused it.
+// parseJSONPath turns a panic of the parser, which is a dependency, into an error about this path.
 func parseJSONPath(path *jsonpath.JSONPath, text string) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("it cannot be read: %v", r)
+			err = fmt.Errorf("it cannot be parsed: %v", r)
 		}
 	}()
 	return path.Parse(text)
 }
 
-// match looks for the first rule that matches.
+// evaluateRules returns the result of the first rule that matches.
 func (p *stateProgram) evaluateRules(object Ref, cr *unstructured.Unstructured) (StateResult, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -357,14 +362,14 @@ func (p *stateProgram) evaluateRules(object Ref, cr *unstructured.Unstructured) 
 			seen = append(seen, text)
 		}
 	}
-	return StateResult{StateProcessing, object.String() + " matches none of the rules for its state yet: " + bounded(strings.Join(seen, ", ")) + statusMessage(cr)}, nil
+	return StateResult{StateProcessing, object.String() + " matches none of the state rules yet: " + bounded(strings.Join(seen, ", ")) + statusMessage(cr)}, nil
 }
 
-// find returns the texts of what a path leads to.
+// findValues returns the texts of the values that a path selects.
 func findValues(path *jsonpath.JSONPath, tree map[string]any) (values []string, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("it does not fit the object: %v", r)
+			err = fmt.Errorf("it cannot be evaluated on the object: %v", r)
 		}
 	}()
 	results, err := path.FindResults(tree)
