@@ -4,8 +4,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
@@ -105,4 +108,77 @@ func TestListAndEventsInAnyOrder(t *testing.T) {
 
 func interestOf(ref apply.Ref) runtimes.Interest {
 	return runtimes.Interest{Resource: ref.GVK().GroupVersion().WithResource("kedas"), Kind: ref.Kind}
+}
+
+// TestRestoreChanges: changes that a reconcile did not complete are taken again by the next one, and newer events win.
+func TestRestoreChanges(t *testing.T) {
+	a, b := apply.Ref{Kind: "ConfigMap", Name: "a"}, apply.Ref{Kind: "ConfigMap", Name: "b"}
+	m := &memory{}
+	m.changes = changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "1"}, b: {resourceVersion: "1"}}, missed: true}
+	taken := m.takeChanges()
+	if again := m.takeChanges(); len(again.objects) > 0 || again.missed || again.readiness {
+		t.Errorf("changes are taken twice: %+v", again)
+	}
+	m.changes = changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "2"}}, readiness: true}
+	m.restoreChanges(taken)
+	want := changes{objects: map[apply.Ref]objectEvent{a: {resourceVersion: "2"}, b: {resourceVersion: "1"}}, readiness: true, missed: true}
+	if diff := cmp.Diff(want, m.takeChanges(), cmp.AllowUnexported(changes{}, objectEvent{}), cmpopts.EquateEmpty()); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestDrifted: own writes and changes of status are no drift.
+func TestDrifted(t *testing.T) {
+	ref := func(name string) apply.Ref { return apply.Ref{Version: "v1", Kind: "ConfigMap", Name: name} }
+	m := &memory{}
+	got := m.drifted(map[apply.Ref]objectEvent{
+		ref("unknown"):  {uid: "u", resourceVersion: "1"},
+		ref("others"):   {uid: "u", resourceVersion: "1", byOthers: true},
+		ref("deleted"):  {deleted: true},
+		ref("deleted2"): {deleted: true, byOthers: true},
+	})
+	if diff := cmp.Diff([]apply.Ref{ref("deleted"), ref("deleted2"), ref("others")}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+}
+
+// TestMemoryOf: a Manifest that was deleted and created again under the same name has a new memory.
+func TestMemoryOf(t *testing.T) {
+	r := &Reconciler{}
+	key := types.NamespacedName{Namespace: "kcp-system", Name: "m"}
+	first := r.memoryOf(key, "1")
+	first.released = true
+	if r.memoryOf(key, "1") != first {
+		t.Error("the memory of a Manifest is lost")
+	}
+	if second := r.memoryOf(key, "2"); second == first || second.released || second.audited.IsZero() {
+		t.Errorf("another Manifest of the name has the memory of the first: %+v", second)
+	}
+	r.forget(key)
+	if r.memories.Len() != 0 {
+		t.Error("a forgotten Manifest is remembered")
+	}
+}
+
+// TestMissedEvents: missed events concern a Manifest if its objects or its custom resource are of that kind.
+func TestMissedEvents(t *testing.T) {
+	object := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
+	cr := apply.Ref{Group: "x.io", Version: "v1", Kind: "Keda", Namespace: "n", Name: "default"}
+	cases := map[string]struct {
+		reason string
+		in     runtimes.Interest
+		want   changes
+	}{
+		"All":      {"no kind means all", runtimes.Interest{}, changes{readiness: true, missed: true}},
+		"Object":   {"the kind of an object", runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1"}, Kind: "ConfigMap"}, changes{readiness: true, missed: true}},
+		"Resource": {"the kind of the custom resource", interestOf(cr), changes{readiness: true}},
+		"Other":    {"another kind", runtimes.Interest{Kind: "Secret"}, changes{}},
+	}
+	for name, c := range cases {
+		m := &memory{expected: []apply.Ref{object}}
+		concerned := m.addEvent(runtimes.Event{Missed: true, Interest: c.in}, "kcp-system/m", cr)
+		if diff := cmp.Diff(c.want, m.changes, cmp.AllowUnexported(changes{})); diff != "" || concerned != c.want.readiness {
+			t.Errorf("%s: %s: concerned %t, -want +got:\n%s", name, c.reason, concerned, diff)
+		}
+	}
 }

@@ -14,8 +14,8 @@ import (
 const (
 	// firstPollDelay is the delay before a workload that was just applied is asked for the first time.
 	firstPollDelay = 200 * time.Millisecond
-	// briefReadPeriod is how long after the start of an installation readiness is read in the brief way, see apply.Cluster.ReadyBriefly.
-	briefReadPeriod = 2 * time.Second
+	// noPodsPeriod is how long after the start of an installation readiness is read without pods, which would be new anyway.
+	noPodsPeriod = 2 * time.Second
 )
 
 // observe reads whether the applied objects work: workloads first, then the module's custom resource.
@@ -32,7 +32,7 @@ func (n *run) observe(ctx context.Context) error {
 		return loop.RecheckAfter(firstPollDelay)
 	}
 	read := n.runtime.CheckReady
-	if n.manifest.Status.State == v1beta2.StateProcessing && time.Since(n.notReadySince()) < briefReadPeriod {
+	if n.manifest.Status.State == v1beta2.StateProcessing && time.Since(n.notReadySince()) < noPodsPeriod {
 		read = n.runtime.CheckReadyWithoutPods
 	}
 	waiting, err := read(ctx, readinessRefs(n.refs, n.manifest.Spec.Manager), &n.memory.progress)

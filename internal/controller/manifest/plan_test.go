@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -205,6 +206,55 @@ func TestSumStaysTheSame(t *testing.T) {
 			p, err := planFor(t, manifestWith(c.edit), history{})
 			if err != nil || p.digest != c.want {
 				t.Errorf("got %s, %v, want %s", p.digest, err, c.want)
+			}
+		})
+	}
+}
+
+// TestNewPlan: what a reconcile has to apply or to compare.
+func TestNewPlan(t *testing.T) {
+	const interval = time.Hour
+	quiet := history{sinceCompared: 30 * time.Minute, sinceAudit: 30 * time.Minute, auditInterval: interval}
+	type work struct{ ApplyAll, CompareAll, HasWork bool }
+	cases := map[string]struct {
+		reason string
+		edit   func(*v1beta2.Manifest, *history)
+		want   work
+	}{
+		"Nothing": {"the digest is applied and nothing happened", func(*v1beta2.Manifest, *history) {}, work{}},
+		"New":     {"the digest was never applied", func(m *v1beta2.Manifest, _ *history) { m.Status.AppliedDigest = "" }, work{ApplyAll: true, HasWork: true}},
+		"Unsaved": {"it was applied, and the status does not have it yet", func(m *v1beta2.Manifest, h *history) {
+			h.unsaved, m.Status.AppliedDigest, m.ResourceVersion = unsaved{m.Status.AppliedDigest, "7"}, "", "7"
+		}, work{}},
+		"Drifted": {"others changed an object", func(_ *v1beta2.Manifest, h *history) { h.drifted = []apply.Ref{{Name: "a"}} }, work{HasWork: true}},
+		"Audit":   {"the interval is nearly over", func(_ *v1beta2.Manifest, h *history) { h.sinceAudit = interval * 7 / 8 }, work{CompareAll: true, HasWork: true}},
+		"Missed":  {"events were missed", func(_ *v1beta2.Manifest, h *history) { h.missed = true }, work{CompareAll: true, HasWork: true}},
+		"Recent": {"events were missed, but all was compared a short time ago", func(_ *v1beta2.Manifest, h *history) {
+			h.missed, h.sinceCompared = true, recentComparisonPeriod
+		}, work{}},
+		"Reported": {"the annotation was removed", func(_ *v1beta2.Manifest, h *history) { h.driftReported = true }, work{CompareAll: true, HasWork: true}},
+		"Reports": {"reported drift is not compared again and again", func(m *v1beta2.Manifest, h *history) {
+			m.Annotations, h.driftReported = map[string]string{v1beta2.AnnotationDrift: v1beta2.DriftReport}, true
+		}, work{}},
+		"Restart": {"what was reported before a restart is found again", func(m *v1beta2.Manifest, h *history) {
+			m.Annotations, h.neverCompared = map[string]string{v1beta2.AnnotationDrift: v1beta2.DriftReport}, true
+		}, work{CompareAll: true, HasWork: true}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			m, h := manifestWith(nil), quiet
+			applied, err := planFor(t, m, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Status.AppliedDigest = applied.digest
+			c.edit(m, &h)
+			p, err := planFor(t, m, h)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(c.want, work{p.applyAll, p.compareAll, p.hasWork()}); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
 			}
 		})
 	}

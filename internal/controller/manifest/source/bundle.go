@@ -23,30 +23,30 @@ type Renderer struct {
 	// Bundles is the cache. Its size must be set before the first use.
 	Bundles render.Cache
 
-	loads     singleflight.Group
-	mu        sync.Mutex
-	questions map[string][]string // guarded by mu; what an artefact asks about the cluster, by digest of the source
+	loads   singleflight.Group
+	mu      sync.Mutex
+	queries map[string][]string // guarded by mu; the capabilities that an artefact depends on, by digest of the source
 }
 
-// Bundle renders a source with options, whose Digest it sets. A chart may ask about the cluster, for example for its version:
-// capabilities is called with these questions, and runtimes with equal answers share one bundle.
+// Bundle renders a source with options, whose Digest it sets. A chart may depend on capabilities of the cluster, for example its version:
+// capabilities is called with these queries, and runtimes with equal results share one bundle.
 func (r *Renderer) Bundle(
 	ctx context.Context, s Source, options render.Options,
-	capabilities func(ctx context.Context, questions []string) (render.Capabilities, error),
+	capabilities func(ctx context.Context, queries []string) (render.Capabilities, error),
 ) (*render.Bundle, error) {
 	ctx, cancel := context.WithTimeout(ctx, renderTimeout)
 	defer cancel()
-	questions, err := r.questionsOf(ctx, s)
+	queries, err := r.queriesOf(ctx, s)
 	if err != nil {
 		return nil, err
 	}
 	settings := s.Settings
-	if settings.Capabilities, err = capabilities(ctx, questions); err != nil {
+	if settings.Capabilities, err = capabilities(ctx, queries); err != nil {
 		return nil, err
 	}
 	options.Digest = s.Digest()
-	if len(questions) > 0 {
-		options.Digest = settings.Digest(options.Digest, questions)
+	if len(queries) > 0 {
+		options.Digest = settings.Digest(options.Digest, queries)
 	}
 	return r.Bundles.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
 		content, err := s.load(ctx)
@@ -60,15 +60,15 @@ func (r *Renderer) Bundle(
 	})
 }
 
-// questionsOf returns what a source asks about the cluster. For that its artefact is loaded, once for all callers. Loading goes on
+// queriesOf returns the capabilities that a source depends on. For that its artefact is loaded, once for all callers. Loading goes on
 // when the caller that started it is cancelled, because the others wait for it.
-func (r *Renderer) questionsOf(ctx context.Context, s Source) ([]string, error) {
+func (r *Renderer) queriesOf(ctx context.Context, s Source) ([]string, error) {
 	key := s.Digest()
 	r.mu.Lock()
-	questions, known := r.questions[key]
+	queries, known := r.queries[key]
 	r.mu.Unlock()
 	if known {
-		return questions, nil
+		return queries, nil
 	}
 	answers := r.loads.DoChan(key, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), renderTimeout)
@@ -77,11 +77,11 @@ func (r *Renderer) questionsOf(ctx context.Context, s Source) ([]string, error) 
 		if err != nil {
 			return nil, err
 		}
-		questions := content.CapabilityQueries(s.Settings)
+		queries := content.CapabilityQueries(s.Settings)
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		put(&r.questions, key, questions)
-		return questions, nil
+		put(&r.queries, key, queries)
+		return queries, nil
 	})
 	select {
 	case answer := <-answers:

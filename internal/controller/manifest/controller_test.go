@@ -1,0 +1,248 @@
+package manifest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+const configMaps = "/api/v1/namespaces/default/configmaps/"
+
+// patches returns the PATCH requests for ConfigMaps.
+func patches(names ...string) []string {
+	lines := []string{}
+	for _, name := range names {
+		lines = append(lines, "PATCH "+configMaps+name)
+	}
+	return lines
+}
+
+// names returns the names of the objects in the inventory.
+func names(m *v1beta2.Manifest) []string {
+	all := []string{}
+	for _, r := range m.Status.Synced {
+		all = append(all, r.Name)
+	}
+	return all
+}
+
+// readyMessage returns reason and message of the condition Ready.
+func readyMessage(t *testing.T, m *v1beta2.Manifest) (reason, message string) {
+	t.Helper()
+	c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady)
+	if c == nil {
+		t.Fatalf("there is no condition Ready: %+v", m.Status)
+	}
+	return c.Reason, c.Message
+}
+
+// TestInstall: each object is sent once, the status is written twice, and an unchanged Manifest costs nothing.
+func TestInstall(t *testing.T) {
+	b := newBench(t, moduleOf(nil))
+	b.write("sample", configMap("a", "1"), configMap("b", "1"))
+	got := slices.Sorted(slices.Values(b.settle(v1beta2.StateReady)))
+	if diff := cmp.Diff(patches("a", "b"), got); diff != "" {
+		t.Errorf("requests of an installation, -want +got:\n%s", diff)
+	}
+	steps := []string{"adopt", "connect", "decide", "reach", "render", "record", "apply", "resource", "prune", "observe", "audit", "publish"}
+	if diff := cmp.Diff(steps, b.steps); diff != "" {
+		t.Errorf("steps, -want +got:\n%s", diff)
+	}
+	m := b.manifest()
+	if diff := cmp.Diff([]string{"a", "b"}, names(m)); diff != "" || m.Status.Version != "1.0.0" || b.statusWrites != 2 {
+		t.Errorf("version %s after %d writes of the status; inventory, -want +got:\n%s", m.Status.Version, b.statusWrites, diff)
+	}
+	result, err := b.reconcile()
+	if err != nil || len(b.runtime.take()) != 0 || b.statusWrites != 2 {
+		t.Errorf("an unchanged Manifest: %v, requests %v, %d writes of the status", err, b.runtime.take(), b.statusWrites)
+	}
+	if least, most := time.Hour*7/8, time.Hour*9/8; result.RequeueAfter < least || result.RequeueAfter > most {
+		t.Errorf("the next audit is in %s, want %s to %s", result.RequeueAfter, least, most)
+	}
+}
+
+// TestUpgrade: new objects are applied before the objects of the former version are deleted, and both are in the inventory meanwhile.
+func TestUpgrade(t *testing.T) {
+	b := newBench(t, moduleOf(nil))
+	b.write("sample", configMap("a", "1"), configMap("b", "1"))
+	b.settle(v1beta2.StateReady)
+
+	b.write("sample", configMap("a", "1"), configMap("c", "1"))
+	b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
+	b.runtime.failWith(func(line string) (int, string) {
+		if strings.HasPrefix(line, "PATCH") && strings.HasSuffix(line, "/c") {
+			return 403, "Forbidden"
+		}
+		return 0, ""
+	})
+	b.runtime.take()
+	_, err := b.reconcile()
+	m := b.manifest()
+	if diff := cmp.Diff([]string{"a", "c", "b"}, names(m)); diff != "" || m.Status.Version != "1.0.0" || err == nil {
+		t.Errorf("before all is applied: %v, version %s, inventory -want +got:\n%s", err, m.Status.Version, diff)
+	}
+	if reason, message := readyMessage(t, m); m.Status.State != v1beta2.StateError || reason != apply.ObjectRefused || !strings.Contains(message, "c") {
+		t.Errorf("a refused object: %s, %s: %s", m.Status.State, reason, message)
+	}
+	if slices.ContainsFunc(b.runtime.take(), func(line string) bool { return strings.HasPrefix(line, "DELETE") }) {
+		t.Error("an object of the former version was deleted before the new ones exist")
+	}
+
+	b.runtime.failWith(nil)
+	got := b.settle(v1beta2.StateReady)
+	first := slices.Index(got, "PATCH "+configMaps+"c")
+	last := slices.Index(got, "DELETE "+configMaps+"b")
+	if first < 0 || last < first {
+		t.Errorf("requests are %v, want c to be applied before b is deleted", got)
+	}
+	m = b.manifest()
+	if diff := cmp.Diff([]string{"a", "c"}, names(m)); diff != "" || m.Status.Version != "2.0.0" {
+		t.Errorf("after it: version %s, inventory -want +got:\n%s", m.Status.Version, diff)
+	}
+}
+
+// TestEmptySource: a source without objects is an error, and nothing that was installed is deleted.
+func TestEmptySource(t *testing.T) {
+	b := newBench(t, moduleOf(nil))
+	b.write("sample", configMap("a", "1"))
+	b.settle(v1beta2.StateReady)
+	b.write("sample", "# nothing\n")
+	b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
+	if _, err := b.reconcile(); err == nil {
+		t.Error("a source without objects is no error")
+	}
+	if diff := cmp.Diff([]string{configMaps + "a"}, b.runtime.paths()); diff != "" || b.manifest().Status.State != v1beta2.StateError {
+		t.Errorf("state %s, objects -want +got:\n%s", b.manifest().Status.State, diff)
+	}
+}
+
+// TestDuplicateObject: two sources may contain the same object only with equal content.
+func TestDuplicateObject(t *testing.T) {
+	for second, want := range map[string]v1beta2.State{"1": v1beta2.StateReady, "2": v1beta2.StateError} {
+		b := newBench(t, moduleOf(func(m *v1beta2.Manifest) {
+			other := m.Spec.Installs[0]
+			other.Name, other.Source.Raw = "other", []byte(`{"path":"other","type":"kustomize"}`)
+			m.Spec.Installs = append(m.Spec.Installs, other)
+		}))
+		b.write("sample", configMap("a", "1"))
+		b.write("other", configMap("a", second), configMap("b", "1"))
+		_, err := b.reconcile()
+		m := b.manifest()
+		if m.Status.State != want || (want == v1beta2.StateError) != (loop.Reason(err) == v1beta2.ReasonDuplicateObject) {
+			t.Errorf("value 1 and value %s: %s, %v", second, m.Status.State, err)
+		}
+		if want == v1beta2.StateError && len(b.runtime.paths()) > 0 {
+			t.Errorf("something was applied: %v", b.runtime.paths())
+		}
+	}
+}
+
+// TestDrift: an object that another field manager changed or deleted is corrected; with the annotation it is only reported.
+func TestDrift(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		report  bool
+		deleted bool
+		want    v1beta2.State
+		sent    bool
+	}{
+		"Changed":        {"a changed object is applied again", false, false, v1beta2.StateReady, true},
+		"Deleted":        {"a deleted object is created again", false, true, v1beta2.StateReady, true},
+		"ReportOnly":     {"a changed object is reported", true, false, v1beta2.StateWarning, false},
+		"ReportDeletion": {"a deleted object is reported", true, true, v1beta2.StateWarning, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, moduleOf(func(m *v1beta2.Manifest) {
+				if c.report {
+					m.Annotations = map[string]string{v1beta2.AnnotationDrift: v1beta2.DriftReport}
+				}
+			}))
+			b.write("sample", configMap("a", "1"), configMap("b", "1"))
+			b.settle(v1beta2.StateReady)
+			if c.deleted {
+				b.runtime.drop(configMaps + "a")
+			} else {
+				b.runtime.change(configMaps+"a", func(o map[string]any) { o["data"] = map[string]any{"key": "other"} })
+			}
+			memory := b.r.memoryOf(client.ObjectKeyFromObject(b.manifest()), "m-1")
+			memory.audited = time.Now().Add(-2 * time.Hour)
+			b.settle(c.want)
+			value := b.runtime.object(configMaps + "a")
+			if corrected := fmt.Sprint(value["data"]) == "map[key:1]"; corrected != c.sent {
+				t.Errorf("%s: the object is %v", c.reason, value)
+			}
+			if reason, message := readyMessage(t, b.manifest()); c.report && (reason != v1beta2.ReasonDriftDetected || !strings.Contains(message, "default/a")) {
+				t.Errorf("%s: %s: %s", c.reason, reason, message)
+			}
+		})
+	}
+}
+
+// TestLongErrorIsReported: 120 objects that the runtime refuses to show give an error that is longer than a condition may be. It is
+// reported nevertheless, so the Manifest does not stay Ready.
+func TestLongErrorIsReported(t *testing.T) {
+	b := newBench(t, moduleOf(nil))
+	var all []string
+	for i := range 120 {
+		all = append(all, configMap(fmt.Sprintf("a-config-map-with-quite-a-long-name-so-that-its-error-is-long-too-%03d", i), "1"))
+	}
+	b.write("sample", all...)
+	b.settle(v1beta2.StateReady)
+	b.runtime.failWith(func(line string) (int, string) { return 403, strings.Repeat("Forbidden", 40) })
+	memory := b.r.memoryOf(client.ObjectKeyFromObject(b.manifest()), "m-1")
+	memory.audited = time.Now().Add(-2 * time.Hour)
+	_, err := b.reconcile()
+	if err == nil {
+		t.Fatal("the audit found nothing")
+	}
+	m := b.manifest()
+	reason, message := readyMessage(t, m)
+	if m.Status.State != v1beta2.StateError || len(message) == 0 || len(message) > loop.SummaryLimit || len(m.Status.LastOperation.Operation) > loop.SummaryLimit {
+		t.Errorf("after an error of %d bytes the state is %s, %s with %d bytes", len(err.Error()), m.Status.State, reason, len(message))
+	}
+}
+
+// TestFinalizersOfOthers: a finalizer that somebody else adds while this controller changes its own is not lost.
+func TestFinalizersOfOthers(t *testing.T) {
+	const other = "example.com/other"
+	addOther := func(b *bench) func() {
+		return func() { b.edit(func(m *v1beta2.Manifest) { m.Finalizers = append(m.Finalizers, other) }) }
+	}
+	for _, deleting := range []bool{false, true} {
+		b := newBench(t, moduleOf(nil))
+		b.write("sample", configMap("a", "1"))
+		if deleting {
+			b.settle(v1beta2.StateReady)
+			b.delete()
+		}
+		b.beforePatch = addOther(b)
+		result, err := b.reconcile()
+		if err != nil || result.RequeueAfter == 0 || result.RequeueAfter > time.Second {
+			t.Errorf("deleting %t: a conflict gives %v, again after %s; want a retry soon", deleting, err, result.RequeueAfter)
+		}
+		if m := b.manifest(); m == nil || !slices.Contains(m.Finalizers, other) {
+			t.Fatalf("deleting %t: the finalizer of others was lost: %v", deleting, m)
+		}
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+		want := []string{other, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval}
+		if deleting {
+			want = []string{other}
+		}
+		if diff := cmp.Diff(want, b.manifest().Finalizers); diff != "" {
+			t.Errorf("deleting %t: finalizers -want +got:\n%s", deleting, diff)
+		}
+	}
+}

@@ -1,0 +1,246 @@
+package manifest
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+)
+
+const samplePath = "/apis/example.com/v1/namespaces/default/samples/"
+
+// sampleResource returns a custom resource of kind Sample.
+func sampleResource(name string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Sample", "metadata": map[string]any{"namespace": "default", "name": name},
+	}}
+}
+
+// newSampleBench returns a bench whose runtime serves the kind Sample, with a Manifest that has a custom resource of it.
+func newSampleBench(t *testing.T, policy v1beta2.CustomResourcePolicy) *bench {
+	b := newBench(t, moduleOf(func(m *v1beta2.Manifest) {
+		m.Spec.Resource, m.Spec.CustomResourcePolicy = sampleResource("own"), policy
+	}))
+	b.runtime.kinds["example.com/v1/samples"] = "Sample"
+	b.write("sample", configMap("a", "1"))
+	return b
+}
+
+// TestResourcePolicy: the custom resource is created once, and only if the policy says so; an existing one is not changed.
+func TestResourcePolicy(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		policy  v1beta2.CustomResourcePolicy
+		exists  bool
+		creates bool
+	}{
+		"Create": {"it does not exist", v1beta2.CreateAndDelete, false, true},
+		"Exists": {"it belongs to the user", v1beta2.CreateAndDelete, true, false},
+		"Ignore": {"it is left to the user", v1beta2.Ignore, false, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newSampleBench(t, c.policy)
+			if c.exists {
+				b.runtime.put(samplePath+"own", map[string]any{"kind": "Sample", "spec": "of the user", "metadata": map[string]any{"name": "own", "namespace": "default"}})
+			}
+			b.settle(v1beta2.StateReady)
+			o := b.runtime.object(samplePath + "own")
+			if created := o != nil && o["spec"] == nil; created != c.creates {
+				t.Errorf("%s: the custom resource is %v", c.reason, o)
+			}
+			condition := slices.ContainsFunc(b.manifest().Status.Conditions, func(c metav1.Condition) bool { return c.Type == v1beta2.ConditionModuleCR })
+			if condition == (c.policy == v1beta2.Ignore) {
+				t.Errorf("%s: condition ModuleCR exists: %t", c.reason, condition)
+			}
+		})
+	}
+}
+
+// TestDelete: the custom resource is deleted first, and everything else after its operator has removed its finalizer.
+func TestDelete(t *testing.T) {
+	b := newSampleBench(t, v1beta2.CreateAndDelete)
+	b.settle(v1beta2.StateReady)
+	b.runtime.change(samplePath+"own", func(o map[string]any) { o["metadata"].(map[string]any)["finalizers"] = []any{"example.com/operator"} })
+	b.delete()
+	got := b.settle(v1beta2.StateDeleting)
+	reason, message := readyMessage(t, b.manifest())
+	if reason != v1beta2.ReasonObjectsRemaining || !strings.Contains(message, "example.com/operator") {
+		t.Errorf("while the operator works: %s: %s", reason, message)
+	}
+	deletes := slices.DeleteFunc(got, func(line string) bool { return !strings.HasPrefix(line, "DELETE") })
+	if diff := cmp.Diff([]string{"DELETE " + samplePath + "own"}, deletes); diff != "" {
+		t.Errorf("while the operator works, deletions are -want +got:\n%s", diff)
+	}
+	if steps := []string{"connect", "blockers", "resource"}; !slices.Equal(b.steps, steps) {
+		t.Errorf("steps are %v, want %v", b.steps, steps)
+	}
+
+	b.runtime.drop(samplePath + "own")
+	for range 5 {
+		if b.manifest() == nil {
+			break
+		}
+		if _, err := b.reconcile(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if m, left := b.manifest(), b.runtime.paths(); m != nil || len(left) > 0 {
+		t.Errorf("after the deletion there are %v, and the Manifest %v", left, m)
+	}
+	if steps := []string{"connect", "blockers", "resource", "teardown", "release"}; !slices.Equal(b.steps, steps) {
+		t.Errorf("steps are %v, want %v", b.steps, steps)
+	}
+	if _, err := b.reconcile(); err != nil || b.r.memories.Len() != 0 {
+		t.Errorf("a Manifest that does not exist: %v, %d are remembered", err, b.r.memories.Len())
+	}
+}
+
+// TestDeleteWaitsForUsers: custom resources of users block the deletion, those of other Manifests do not.
+func TestDeleteWaitsForUsers(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		other   string // the name of another custom resource of the kind
+		policy  v1beta2.CustomResourcePolicy
+		blocked bool
+	}{
+		"Users":      {"a user made it", "users", v1beta2.CreateAndDelete, true},
+		"OthersOwn":  {"another Manifest deletes it", "others", v1beta2.CreateAndDelete, false},
+		"UsersOwn":   {"with the policy Ignore all belong to users", "", v1beta2.Ignore, true},
+		"NothingToo": {"there is only the module's own", "", v1beta2.CreateAndDelete, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newSampleBench(t, c.policy)
+			other := moduleOf(func(m *v1beta2.Manifest) { m.Name, m.UID, m.Spec.Resource = "other", "m-2", sampleResource("others") })
+			if err := b.control.Create(t.Context(), other); err != nil {
+				t.Fatal(err)
+			}
+			b.settle(v1beta2.StateReady)
+			for _, name := range []string{"own", c.other} {
+				if name != "" && b.runtime.object(samplePath+name) == nil {
+					b.runtime.put(samplePath+name, map[string]any{
+						"apiVersion": "example.com/v1", "kind": "Sample", "metadata": map[string]any{"name": name, "namespace": "default", "uid": name},
+					})
+				}
+			}
+			b.delete()
+			for range 5 {
+				if _, err := b.reconcile(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			m := b.manifest()
+			if blocked := m != nil; blocked != c.blocked {
+				t.Fatalf("%s: the Manifest is %v", c.reason, m)
+			}
+			if c.blocked {
+				if reason, message := readyMessage(t, m); reason != v1beta2.ReasonCustomResourceBlocksDeletion || !strings.Contains(message, "Sample.example.com default/") {
+					t.Errorf("%s: %s: %s", c.reason, reason, message)
+				}
+				if b.runtime.object(configMaps+"a") == nil {
+					t.Error("the module was deleted although custom resources of users exist")
+				}
+			}
+		})
+	}
+}
+
+// TestDeleteForbidden: an object that may not be deleted is the reason in the status.
+func TestDeleteForbidden(t *testing.T) {
+	b := newBench(t, moduleOf(nil))
+	b.write("sample", configMap("a", "1"))
+	b.settle(v1beta2.StateReady)
+	b.delete()
+	b.runtime.failWith(func(line string) (int, string) {
+		if strings.HasPrefix(line, "DELETE") {
+			return 403, "Forbidden"
+		}
+		return 0, ""
+	})
+	b.settle(v1beta2.StateDeleting)
+	if _, message := readyMessage(t, b.manifest()); !strings.Contains(message, "ConfigMap default/a") {
+		t.Errorf("the message does not name the object: %s", message)
+	}
+}
+
+// TestHandOver: the objects stay and lose our labels and annotations, and the Manifest is deleted.
+func TestHandOver(t *testing.T) {
+	b := newBench(t, moduleOf(nil))
+	b.write("sample", configMap("a", "1"), configMap("b", "1"))
+	b.settle(v1beta2.StateReady)
+	b.runtime.drop(configMaps + "b")
+	b.edit(func(m *v1beta2.Manifest) {
+		m.Annotations = map[string]string{v1beta2.AnnotationIsUnmanaged: v1beta2.ValueTrue}
+	})
+	if _, err := b.reconcile(); err != nil {
+		t.Fatal(err)
+	}
+	if m := b.manifest(); m != nil {
+		t.Errorf("the Manifest still exists: finalizers %v", m.Finalizers)
+	}
+	meta := b.runtime.object(configMaps + "a")["metadata"].(map[string]any)
+	labels, annotations := meta["labels"].(map[string]any), meta["annotations"].(map[string]any)
+	if labels[v1beta2.LabelManagedBy] != nil || annotations[v1beta2.AnnotationOwnedBy] != nil || annotations[v1beta2.AnnotationDisclaimer] != nil {
+		t.Errorf("the object keeps labels %v, annotations %v", labels, annotations)
+	}
+}
+
+// TestSuspended: a Manifest that must not be reconciled makes no request, and its condition has the reason.
+func TestSuspended(t *testing.T) {
+	cases := map[string]struct {
+		edit func(*v1beta2.Manifest)
+		want string
+	}{
+		"Skipped": {func(m *v1beta2.Manifest) { m.Labels[v1beta2.LabelSkipReconciliation] = v1beta2.ValueTrue }, v1beta2.ReasonSkipReconciliation},
+		"Paused":  {func(m *v1beta2.Manifest) { m.Annotations = map[string]string{v1beta2.AnnotationPaused: "for a test"} }, v1beta2.ReasonModulePaused},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			b := newBench(t, moduleOf(nil))
+			b.write("sample", configMap("a", "1"))
+			b.settle(v1beta2.StateReady)
+			b.edit(c.edit)
+			b.edit(func(m *v1beta2.Manifest) { m.Spec.Version, m.Generation = "2.0.0", 2 })
+			if _, err := b.reconcile(); err != nil {
+				t.Fatal(err)
+			}
+			m := b.manifest()
+			if reason, _ := readyMessage(t, m); reason != c.want || m.Status.State != v1beta2.StateReady || m.Status.ObservedGeneration != 1 || len(b.runtime.take()) > 0 {
+				t.Errorf("reason %s, state %s of generation %d", reason, m.Status.State, m.Status.ObservedGeneration)
+			}
+			b.delete()
+			for range 3 {
+				if _, err := b.reconcile(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if b.manifest() != nil || len(b.runtime.paths()) > 0 {
+				t.Error("a suspended Manifest cannot be deleted")
+			}
+		})
+	}
+}
+
+// TestRelease: a deletion that was given up leaves the runtime as it is.
+func TestRelease(t *testing.T) {
+	b := newBench(t, moduleOf(nil))
+	b.write("sample", configMap("a", "1"))
+	b.settle(v1beta2.StateReady)
+	b.edit(func(m *v1beta2.Manifest) {
+		m.Annotations = map[string]string{v1beta2.AnnotationDeletionGivenUp: "2026-01-01T00:00:00Z"}
+	})
+	b.delete()
+	b.runtime.take()
+	if _, err := b.reconcile(); err != nil || b.manifest() != nil {
+		t.Errorf("%v, the Manifest is %v", err, b.manifest())
+	}
+	if got := b.runtime.take(); len(got) > 0 {
+		t.Errorf("requests to a runtime that was given up: %v", got)
+	}
+}

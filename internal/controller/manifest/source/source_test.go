@@ -1,0 +1,243 @@
+package source
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"testing/synctest"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// TestCancelledLoad: the caller that started to load an artefact is cancelled. Another caller that waits for the same artefact gets it,
+// and the cancelled one does not wait for it.
+func TestCancelledLoad(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		s := Source{Name: "a", Artefact: Artefact{Digest: "sha256:x", Load: func(ctx context.Context) (*render.Artefact, error) {
+			select {
+			case <-release:
+				return &render.Artefact{}, nil
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}}}
+		var r Renderer
+		started, cancel := context.WithCancel(t.Context())
+		first, second := make(chan error, 1), make(chan error, 1)
+		go func() {
+			_, err := r.queriesOf(started, s)
+			first <- err
+		}()
+		synctest.Wait()
+		go func() {
+			_, err := r.queriesOf(t.Context(), s)
+			second <- err
+		}()
+		synctest.Wait()
+		cancel()
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Errorf("the cancelled caller gets %v", err)
+		}
+		close(release)
+		if err := <-second; err != nil {
+			t.Errorf("the other caller, which is not cancelled, gets %v", err)
+		}
+	})
+}
+
+// TestLoadTimeout: an artefact that never comes ends with an error for all callers after renderTimeout, also if their own contexts last.
+func TestLoadTimeout(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var r Renderer
+		s := Source{Name: "a", Artefact: Artefact{Digest: "sha256:x", Load: func(ctx context.Context) (*render.Artefact, error) {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}}}
+		if _, err := r.queriesOf(t.Context(), s); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("got %v, want the deadline", err)
+		}
+	})
+}
+
+func TestParseLayer(t *testing.T) {
+	cases := map[string]registry.Layer{
+		"r.example.com/path/name@sha256:abc": {Repo: "r.example.com/path", Component: "name", Ref: "sha256:abc", Type: registry.OCIDir},
+		"r.example.com:5000/name:1.0":        {Repo: "r.example.com:5000", Component: "name", Ref: "1.0", Type: registry.OCIDir},
+		"r.example.com:5000/name":            {},
+		"name:1.0":                           {},
+		"r.example.com/name":                 {},
+	}
+	for reference, want := range cases {
+		got, err := parseLayer(reference)
+		if got != want || (err == nil) != (want != registry.Layer{}) {
+			t.Errorf("%s: got %+v, %v, want %+v", reference, got, err, want)
+		}
+		if err != nil && loop.Reason(err) != v1beta2.ReasonRefusedFeature {
+			t.Errorf("%s: reason %q", reference, loop.Reason(err))
+		}
+	}
+}
+
+func TestRedacted(t *testing.T) {
+	for location, want := range map[string]string{
+		"https://user:secret@charts.example.com/a?token=secret#secret": "https://charts.example.com/a",
+		"https://charts.example.com":                                   "https://charts.example.com",
+		"https://%zz":                                                  "(not a URL)",
+	} {
+		if got := redacted(location); got != want {
+			t.Errorf("%s: got %s, want %s", location, got, want)
+		}
+	}
+}
+
+func TestCredentials(t *testing.T) {
+	secret := func(name string, kind corev1.SecretType, data map[string][]byte) *corev1.Secret {
+		return &corev1.Secret{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name, UID: "u", Labels: map[string]string{"for": name}}, Type: kind, Data: data,
+		}
+	}
+	secrets := fake.NewClientBuilder().WithObjects(
+		secret("basic", corev1.SecretTypeBasicAuth, map[string][]byte{"username": []byte("me"), "password": []byte("secret")}),
+		secret("docker", corev1.SecretTypeDockerConfigJson, map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{"auths":{"r.example.com":{"username":"me","password":"x"}}}`)}),
+		secret("broken", corev1.SecretTypeDockerConfigJson, map[string][]byte{corev1.DockerConfigJsonKey: []byte(`{`)}),
+		secret("opaque", corev1.SecretTypeOpaque, nil),
+	).Build()
+	cases := map[string]struct {
+		reason   string
+		selector metav1.LabelSelector
+		username string
+		logins   int
+		ok       bool
+	}{
+		"Basic":   {"for chart repositories", metav1.LabelSelector{MatchLabels: map[string]string{"for": "basic"}}, "me", 0, true},
+		"Docker":  {"for registries", metav1.LabelSelector{MatchLabels: map[string]string{"for": "docker"}}, "", 1, true},
+		"Broken":  {"the Secret cannot be parsed", metav1.LabelSelector{MatchLabels: map[string]string{"for": "broken"}}, "", 0, false},
+		"Opaque":  {"the type is not supported", metav1.LabelSelector{MatchLabels: map[string]string{"for": "opaque"}}, "", 0, false},
+		"None":    {"no Secret matches", metav1.LabelSelector{MatchLabels: map[string]string{"for": "none"}}, "", 0, false},
+		"Invalid": {"the selector is not valid", metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "for", Operator: "~"}}}, "", 0, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := NewFinder(Options{Secrets: secrets})
+			got, err := f.credentialsOf(t.Context(), "kcp-system", &c.selector)
+			if (err == nil) != c.ok || got.username != c.username || len(got.keychain) != c.logins {
+				t.Errorf("%s: got %q, %d logins, %v", c.reason, got.username, len(got.keychain), err)
+			}
+			if err != nil && loop.Reason(err) != v1beta2.ReasonLoginNotFound {
+				t.Errorf("%s: reason %q", c.reason, loop.Reason(err))
+			}
+		})
+	}
+}
+
+// TestCredentialsAreCached: Secrets are read once in a period.
+func TestCredentialsAreCached(t *testing.T) {
+	basic := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "a", Labels: map[string]string{"a": "b"}}, Type: corev1.SecretTypeBasicAuth,
+		Data: map[string][]byte{"username": []byte("me")},
+	}
+	secrets := fake.NewClientBuilder().WithObjects(basic).Build()
+	f := NewFinder(Options{Secrets: secrets})
+	selector := &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+	if _, err := f.credentialsOf(t.Context(), "n", selector); err != nil {
+		t.Fatal(err)
+	}
+	if err := secrets.DeleteAllOf(t.Context(), &corev1.Secret{}, client.InNamespace("n")); err != nil {
+		t.Fatal(err)
+	}
+	if c, err := f.credentialsOf(t.Context(), "n", selector); err != nil || c.username != "me" {
+		t.Errorf("the credentials are read again: %q, %v", c.username, err)
+	}
+}
+
+// TestFolder: only folders below LocalSources are read, and a change of their content changes the digest.
+func TestFolder(t *testing.T) {
+	top := t.TempDir()
+	write := func(path, text string) {
+		file := filepath.Join(top, path)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("local/a/kustomization.yaml", "resources: []\n")
+	write("outside/kustomization.yaml", "resources: []\n")
+	find := func(local, path string) (Artefact, error) {
+		f := NewFinder(Options{LocalSources: local})
+		return f.findKustomization(t.Context(), origin{}, "a", &v1beta2.KustomizeSpec{Path: path})
+	}
+	local := filepath.Join(top, "local")
+	first, err := find(local, "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if absolute, err := find(local, filepath.Join(local, "a")); err != nil || absolute.Digest != first.Digest {
+		t.Errorf("the absolute path: %s, %v, want %s", absolute.Digest, err, first.Digest)
+	}
+	for _, path := range []string{"../outside", "missing", "a/kustomization.yaml"} {
+		if _, err := find(local, path); loop.Reason(err) != v1beta2.ReasonRefusedFeature {
+			t.Errorf("%s: %v, want a refusal", path, err)
+		}
+	}
+	if _, err := find("", "a"); loop.Reason(err) != v1beta2.ReasonRefusedFeature {
+		t.Errorf("without --local-sources: %v, want a refusal", err)
+	}
+	write("local/a/kustomization.yaml", "resources: [b.yaml]\n")
+	if second, err := find(local, "a"); err != nil || second.Digest == first.Digest {
+		t.Errorf("after a change: %s, %v, want another digest", second.Digest, err)
+	}
+}
+
+// TestFindPermanentErrors: an error that only a change of the Manifest can mend is terminal.
+func TestFindPermanentErrors(t *testing.T) {
+	cases := map[string]struct {
+		source   string
+		terminal bool
+	}{
+		"NotFetched": {`{"url":"https://example.com/x","type":"kustomize"}`, true},
+		"NoJSON":     {`{`, true},
+		"Outside":    {`{"path":"../x","type":"kustomize"}`, true},
+	}
+	for name, c := range cases {
+		m := &v1beta2.Manifest{}
+		m.Spec.Installs = []v1beta2.InstallInfo{{Name: "a"}}
+		m.Spec.Installs[0].Source.Raw = []byte(c.source)
+		_, err := NewFinder(Options{LocalSources: t.TempDir()}).Find(t.Context(), m)
+		if err == nil || errors.Is(err, reconcile.TerminalError(nil)) != c.terminal {
+			t.Errorf("%s: %v, want terminal: %t", name, err, c.terminal)
+		}
+	}
+}
+
+// TestCachesAreBounded: a cache that is full is emptied, and has the newest entry.
+func TestCachesAreBounded(t *testing.T) {
+	var m map[string]int
+	for i := range 2*cacheLimit + 1 {
+		put(&m, fmt.Sprint(i), i)
+		if len(m) > cacheLimit || m[fmt.Sprint(i)] != i {
+			t.Fatalf("%d entries, the newest is %d", len(m), m[fmt.Sprint(i)])
+		}
+	}
+	f := NewFinder(Options{})
+	for i := range 3 * cachedChartsLimit {
+		f.keepChart(fmt.Sprint(i), &render.Artefact{})
+		if len(f.charts) > cachedChartsLimit {
+			t.Fatalf("%d charts are kept", len(f.charts))
+		}
+	}
+}
