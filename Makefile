@@ -1,15 +1,15 @@
-# Needs Go, git, make and a C compiler (for the race detector). Tools and programs are built into bin/; `make clean` removes them.
+# This needs Go, git, make and a C compiler (for the race detector). Tools and programs are built into bin/; `make clean` removes them.
 CONTROLLER_GEN_VERSION := v0.23.0
 GOLANGCI_LINT_VERSION  := v2.15.0
 FUZZTIME ?= 1m
 FUZZPKGS ?= ./...
 export GOBIN := $(CURDIR)/bin
 
-# Sums of the generated files: `make test` fails when generating changes them.
+# Checksums of the generated files: `make test` fails when generating changes them.
 sums = find api crds playground/sample -name 'zz_generated.*' -o -path 'crds/*.yaml' | sort | xargs cksum
-# Kubernetes as the playground has it, for `kubectl version` and the API servers' /version.
+# The version of Kubernetes in the playground, for `kubectl version` and the API servers' /version.
 kube = -ldflags "-X k8s.io/component-base/version.gitVersion=$(shell cd playground && go list -m -f '{{.Version}}' k8s.io/kubernetes)"
-# Reads what `go build -v` prints: counts packages, says how far it is every few seconds, passes messages on, ends with go's exit code.
+# Filters the output of `go build -v`: counts packages, prints the progress every few seconds, and keeps messages and exit code.
 progress = (while sleep 5; do echo tick; done 2>/dev/null & go build -v $(1) 2>&1; echo "exit $$?"; kill $$!) | { n=0; m=0; while read -r line; do \
 	case "$$line" in tick) echo "  ... $$m modules downloaded, $$n packages compiled";; "exit "*) exit $${line\#exit };; \
 	"go: downloading "*) m=$$((m+1));; *" "*) echo "$$line";; *) n=$$((n+1));; esac; done; }
@@ -20,11 +20,11 @@ progress = (while sleep 5; do echo tick; done 2>/dev/null & go build -v $(1) 2>&
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-up: build bin/kubectl ## a control plane, two runtimes and a module that becomes Ready; UNTIL=ready ends then
+up: build bin/kubectl ## start a control plane, two runtimes and a module; UNTIL=ready ends when the module is Ready
 	@bin/playground up $(if $(UNTIL),--until=$(UNTIL))
 
 build: ## build manager, playground and sample operator into bin/
-	@echo "Building into bin/. Kubernetes is part of it: 4 to 6 minutes on two cores the first time, seconds after that."
+	@echo "Building into bin/, including Kubernetes: 4 to 6 minutes on two cores the first time, seconds after that."
 	@$(call progress,-o bin/ ./cmd/...)
 	@cd playground && $(call progress,-o ../bin/sample-operator ./sample/operator)
 	@cd playground && $(call progress,$(kube) -o ../bin/playground ./cmd/playground)
@@ -32,16 +32,16 @@ build: ## build manager, playground and sample operator into bin/
 bin/kubectl: playground/go.mod
 	@cd playground && $(call progress,$(kube) -o ../bin/kubectl k8s.io/kubernetes/cmd/kubectl) && touch ../bin/kubectl
 
-# The playground tests programs of another module, of which Go's cache of results knows nothing.
-# Its package that takes longest begins. API servers start in two thirds of the time if they may leave more garbage.
-test: bin/golangci-lint bin/controller-gen ## everything: generated files, linter, unit tests with -race, scenarios on real API servers
+# The playground tests programs of another module, so Go's cache of test results does not apply (-count=1). Its slowest
+# package runs first. API servers start in two thirds of the time with less garbage collection (GOGC).
+test: bin/golangci-lint bin/controller-gen ## run all tests: generated files, linter, unit tests with -race, scenarios on real API servers
 	@failed=; $(MAKE) -s check-generated || failed="$$failed check-generated"; $(MAKE) -s lint || failed="$$failed lint"; \
 	CGO_ENABLED=1 go test -race -timeout 10m ./... || failed="$$failed unit-tests"; \
 	$(MAKE) -s fuzz FUZZTIME=3s FUZZPKGS="./api/... ./render ./internal/protocol" || failed="$$failed fuzz"; \
 	(cd playground && GOGC=400 go test -count=1 -timeout 30m ./scenario ./...) || failed="$$failed scenarios"; \
 	if [ -n "$$failed" ]; then echo "FAIL:$$failed"; exit 1; fi
 
-check-generated: bin/controller-gen ## fail if generated files are not what the sources give
+check-generated: bin/controller-gen ## fail if generated files differ from their sources
 	@before=$$($(sums)); $(MAKE) -s generate manifests && [ "$$before" = "$$($(sums))" ] || \
 	{ echo "generated files were not up to date: commit what 'make generate manifests' changed"; exit 1; }
 
@@ -52,13 +52,13 @@ generate: bin/controller-gen ## generate deep-copy functions
 manifests: bin/controller-gen ## generate the CRDs from the types
 	@bin/controller-gen crd paths=./api/... output:crd:dir=crds
 
-install: bin/kubectl ## put the CRDs into the current KUBECONFIG
+install: bin/kubectl ## install the CRDs on the cluster of the current KUBECONFIG
 	@bin/kubectl apply --server-side --force-conflicts -f crds/
 
-uninstall: bin/kubectl ## remove the CRDs, and with them every Kyma and Manifest, from the current KUBECONFIG
+uninstall: bin/kubectl ## delete the CRDs, and with them every Kyma and Manifest, on the cluster of the current KUBECONFIG
 	@bin/kubectl delete --ignore-not-found -f crds/
 
-run: ## run the manager against the current KUBECONFIG: make run ARGS="--oci-registry-host=HOST"
+run: ## run the manager with the current KUBECONFIG: make run ARGS="--oci-registry-host=HOST"
 	@go run ./cmd/lifecycle-manager --leader-elect=false $(ARGS)
 
 lint: bin/golangci-lint ## run the linter over both modules

@@ -1,5 +1,6 @@
-// Package lifecyclemanager is the root of the module. It holds no code, only the rules of the house as tests: see arch_test.go.
+// Package lifecyclemanager is the root of the module. It has no code, only tests that check the architecture: see
+// arch_test.go.
 //
-// Start with README.md, then ARCHITECTURE.md. Those who build on the libraries want packages channel, render and apply; those who write
-// clients want api/v1beta2.
+// Start with README.md, then ARCHITECTURE.md. The libraries for other programs are packages channel, render and apply.
+// Clients import api/v1beta2.
 package lifecyclemanager
