@@ -16,24 +16,23 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 )
 
-// AdmissionWebhook is the name of the webhook that [Landscape.Admit] makes.
+// AdmissionWebhook is the name of the webhook that [Landscape.Admit] configures.
 const AdmissionWebhook = "admission.landscape.example.com"
 
-// Admission is what a webhook says.
+// Admission is the behaviour of a webhook.
 type Admission string
 
-// What a webhook can say.
+// Behaviours of a webhook.
 const (
-	// Allow admits everything.
+	// Allow admits every request.
 	Allow Admission = "allow"
-	// Refuse admits nothing.
+	// Refuse rejects every request.
 	Refuse Admission = "refuse"
-	// Hang never answers. API servers wait for a second.
+	// Hang never responds. API servers time out after a second.
 	Hang Admission = "hang"
 )
 
-// Admit makes a cluster ask a webhook about ConfigMaps whose name begins with "guarded", and the webhook say that. "" takes the
-// webhook away.
+// Admit configures a webhook of a cluster for ConfigMaps whose name begins with "guarded". "" removes the webhook.
 func (l *Landscape) Admit(ctx context.Context, cluster string, says Admission) error {
 	config := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: AdmissionWebhook}}
 	c := l.Clients[cluster]
@@ -68,7 +67,7 @@ func (l *Landscape) Admit(ctx context.Context, cluster string, says Admission) e
 	return nil
 }
 
-// ServeHTTP answers a review.
+// ServeHTTP handles an AdmissionReview.
 func (a Admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if a == Hang {
 		_, _ = io.Copy(io.Discard, r.Body) // only then the server notices that the client has gone

@@ -13,23 +13,23 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// shelf is a chart repository in memory: an index, and packaged charts next to it.
-type shelf struct {
+// chartRepository is a chart repository in memory: an index and packaged charts.
+type chartRepository struct {
 	mu      sync.Mutex // guards what follows
-	entries map[string][]shelved
+	entries map[string][]chartVersion
 	files   map[string][]byte
 }
 
-// shelved is a version of a chart, as an index has it.
-type shelved struct {
+// chartVersion is one version of a chart in the index.
+type chartVersion struct {
 	Name    string   `json:"name"`
 	Version string   `json:"version"`
 	Digest  string   `json:"digest"`
 	URLs    []string `json:"urls"`
 }
 
-// ServeHTTP serves index.yaml and what it names.
-func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP serves index.yaml and the files in it.
+func (s *chartRepository) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	data, found := s.files[r.URL.Path]
 	if r.URL.Path == "/index.yaml" {
@@ -44,39 +44,40 @@ func (s *shelf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(data))
 }
 
-// startCharts serves a chart repository on loopback, at a path that is open and at one that asks for the login.
+// startCharts serves a chart repository on loopback: one path is public, one requires the login.
 func (l *Landscape) startCharts() {
-	l.charts = &shelf{entries: map[string][]shelved{}, files: map[string][]byte{}}
+	l.charts = &chartRepository{entries: map[string][]chartVersion{}, files: map[string][]byte{}}
 	mux := http.NewServeMux()
 	mux.Handle("/open/", http.StripPrefix("/open", l.charts))
 	mux.Handle("/locked/", locked(http.StripPrefix("/locked", l.charts)))
-	l.chartDoor.next = mux
-	server := httptest.NewServer(&l.chartDoor)
+	l.chartsFront.next = mux
+	server := httptest.NewServer(&l.chartsFront)
 	l.servers = append(l.servers, server)
 	l.ChartsURL, l.LockedChartsURL = server.URL+"/open", server.URL+"/locked"
 }
 
-// AddChart puts a packaged chart into the chart repository. A version that is there already is replaced.
+// AddChart adds a packaged chart to the chart repository, or replaces the same version.
 func (l *Landscape) AddChart(name, version string, archive []byte) {
 	sum := sha256.Sum256(archive)
 	file := fmt.Sprintf("%s-%s.tgz", name, version)
 	l.charts.mu.Lock()
 	defer l.charts.mu.Unlock()
-	var others []shelved
+	var others []chartVersion
 	for _, e := range l.charts.entries[name] {
 		if e.Version != version {
 			others = append(others, e)
 		}
 	}
-	l.charts.entries[name] = append(others, shelved{Name: name, Version: version, Digest: hex.EncodeToString(sum[:]), URLs: []string{file}})
+	l.charts.entries[name] = append(others, chartVersion{Name: name, Version: version, Digest: hex.EncodeToString(sum[:]), URLs: []string{file}})
 	l.charts.files["/"+file] = archive
 }
 
-// ChartRequests returns the requests that reached the chart repository, each as method and path, without the first n.
-func (l *Landscape) ChartRequests(n int) []string { return l.chartDoor.since(n) }
+// ChartRequests returns the requests to the chart repository as method and path, without the first n.
+func (l *Landscape) ChartRequests(n int) []string { return l.chartsFront.since(n) }
 
-// BreakCharts lets the chart repository answer every request with 503 Service Unavailable, until it is called with false.
-func (l *Landscape) BreakCharts(down bool) { l.chartDoor.close(down) }
+// BreakCharts makes the chart repository respond to every request with 503 Service Unavailable, until it is called with
+// false.
+func (l *Landscape) BreakCharts(down bool) { l.chartsFront.close(down) }
 
-// SwapChart lets the chart repository serve other bytes for a file, such as index.yaml or shop-1.0.0.tgz. nil ends it.
-func (l *Landscape) SwapChart(file string, data []byte) { l.chartDoor.swap(file, data) }
+// SwapChart makes the chart repository serve other bytes for a file, such as index.yaml or shop-1.0.0.tgz. nil ends it.
+func (l *Landscape) SwapChart(file string, data []byte) { l.chartsFront.swap(file, data) }

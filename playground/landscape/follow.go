@@ -17,17 +17,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Row is one module of one runtime, as the control plane sees it.
+// Row is one module of one runtime, as seen in the control plane.
 type Row struct {
 	Runtime, Module, Channel, Version string
 	State                             v1beta2.State
 	Message                           string
 }
 
-// Ready reports whether the module is as wished.
+// Ready reports whether the module is Ready.
 func (r Row) Ready() bool { return r.State == v1beta2.StateReady }
 
-// Rows returns a row for every module of every runtime, and one without a module for a runtime that has none or cannot be reached.
+// Rows returns a row for every module of every runtime, and one row without a module for a runtime that has no modules
+// or is unreachable.
 func (l *Landscape) Rows(ctx context.Context) ([]Row, error) {
 	list := &v1beta2.KymaList{}
 	if err := l.Clients[ControlPlane].List(ctx, list, client.InNamespace(l.Namespace())); err != nil {
@@ -45,8 +46,8 @@ func (l *Landscape) Rows(ctx context.Context) ([]Row, error) {
 	return rows, nil
 }
 
-// Follow prints the table of rows whenever it changes, until done says so. The context ends it with its cause, together with the rows that
-// were not as wished.
+// Follow prints the table of rows whenever it changes, until done returns true. When the context ends, it returns the
+// cause and the rows that were not Ready.
 func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) bool) error {
 	begin, last := time.Now(), ""
 	var rows []Row
@@ -80,7 +81,7 @@ func (l *Landscape) Follow(ctx context.Context, out io.Writer, done func([]Row) 
 	return err
 }
 
-// LogTail returns the last lines of the manager's log, which Close removes.
+// LogTail returns the last lines of the manager's log. Close removes the log.
 func (l *Landscape) LogTail(lines int) string {
 	data, err := os.ReadFile(filepath.Join(l.Dir, "manager.log"))
 	if err != nil {
@@ -90,7 +91,7 @@ func (l *Landscape) LogTail(lines int) string {
 	return strings.Join(all[max(0, len(all)-lines):], "\n")
 }
 
-// table formats rows for people.
+// table formats rows as a table.
 func table(rows []Row) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 2, 8, 2, ' ', 0)

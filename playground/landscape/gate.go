@@ -21,20 +21,21 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Fault is what a Gate does to a request: one of the constants, or an HTTP status such as 429 to answer with.
+// Fault is what a Gate does to a request: one of the constants, or an HTTP status to respond with, such as 429.
 type Fault string
 
-// What can happen to a request.
+// Faults of a request.
 const (
-	// Cut breaks the connection before the API server hears of the request.
+	// Cut closes the connection before the API server receives the request.
 	Cut Fault = "cut"
-	// Lose lets the API server do what it is asked, and breaks the connection in place of the answer.
+	// Lose forwards the request to the API server and closes the connection instead of responding.
 	Lose Fault = "lose"
-	// Hold keeps the request until the gate is opened; the API server hears of it then, unless it is dropped.
+	// Hold delays the request until the gate is opened. It is then forwarded, unless it is dropped.
 	Hold Fault = "hold"
 )
 
-// Gate is another address of a cluster, at which single requests can be made to fail. Whoever comes through it has all rights.
+// Gate is another address of a cluster, at which faults can be injected into single requests. Its clients have all
+// rights.
 type Gate struct {
 	name   string
 	server *httptest.Server
@@ -42,27 +43,27 @@ type Gate struct {
 
 	mu     sync.Mutex // guards what follows
 	faults []*fault
-	now    *era
+	now    *period
 	met    int // requests that met a fault since it was opened
 }
 
-// era is the time until the gate is opened.
-type era struct {
+// period is the time between two calls of Open.
+type period struct {
 	end     chan struct{} // closed when the gate is opened
 	dropped bool          // what was held is not to go on; read after end
 }
 
-// fault says what happens to which requests.
+// fault is a fault and the requests that it affects.
 type fault struct {
 	like *regexp.Regexp
 	what Fault
 	left int // requests; negative: any number
 }
 
-// connection is the key of a request's connection in its context.
+// connection is the context key of the connection of a request.
 type connection struct{}
 
-// Gate returns the gate of a cluster, which is made when it is first asked for.
+// Gate returns the gate of a cluster. The first call creates it.
 func (l *Landscape) Gate(name string) (*Gate, error) {
 	if g := l.gates[name]; g != nil {
 		return g, nil
@@ -76,7 +77,7 @@ func (l *Landscape) Gate(name string) (*Gate, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making a gate of %s: %w", name, err)
 	}
-	g := &Gate{name: name, now: &era{end: make(chan struct{})}}
+	g := &Gate{name: name, now: &period{end: make(chan struct{})}}
 	g.proxy = &httputil.ReverseProxy{
 		Transport: transport, ErrorLog: discard, FlushInterval: -1, // answers of watches have no end
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -97,7 +98,7 @@ func (l *Landscape) Gate(name string) (*Gate, error) {
 	return g, nil
 }
 
-// Kubeconfig returns the way through the gate.
+// Kubeconfig returns a kubeconfig for the address of the gate.
 func (g *Gate) Kubeconfig() ([]byte, error) {
 	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: g.server.Certificate().Raw})
 	data, err := clientcmd.Write(clientcmdapi.Config{
@@ -112,8 +113,8 @@ func (g *Gate) Kubeconfig() ([]byte, error) {
 	return data, nil
 }
 
-// Play lets the next requests of which METHOD PATH is like that meet a fault; times 0 means all of them.
-func (g *Gate) Play(what Fault, like *regexp.Regexp, times int) {
+// Inject injects a fault into the next requests whose METHOD PATH matches; times 0 means all of them.
+func (g *Gate) Inject(what Fault, like *regexp.Regexp, times int) {
 	if times == 0 {
 		times = -1
 	}
@@ -122,25 +123,25 @@ func (g *Gate) Play(what Fault, like *regexp.Regexp, times int) {
 	g.faults = append(g.faults, &fault{like: like, what: what, left: times})
 }
 
-// Met returns how many requests have met a fault since the gate was opened.
-func (g *Gate) Met() int {
+// Hits returns the number of faults injected since the last Open.
+func (g *Gate) Hits() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.met
 }
 
-// Open ends all faults. Requests that were held go on, or are dropped: the API server never hears of them.
+// Open ends all faults. Held requests are forwarded, or dropped without reaching the API server.
 func (g *Gate) Open(drop bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.faults, g.met = nil, 0
 	g.now.dropped = drop
 	close(g.now.end)
-	g.now = &era{end: make(chan struct{})}
+	g.now = &period{end: make(chan struct{})}
 }
 
-// fault returns what happens to a request, "" for nothing, and the time that it is.
-func (g *Gate) fault(r *http.Request) (Fault, *era) {
+// fault returns the fault for a request, "" for none, and the current period.
+func (g *Gate) fault(r *http.Request) (Fault, *period) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	line := r.Method + " " + r.URL.Path
@@ -153,22 +154,22 @@ func (g *Gate) fault(r *http.Request) (Fault, *era) {
 	return g.faults[i].what, g.now
 }
 
-// ServeHTTP passes a request on, or plays a fault.
+// ServeHTTP forwards a request, or injects a fault.
 func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	what, now := g.fault(r)
 	switch what {
 	case "":
 		g.proxy.ServeHTTP(w, r)
 	case Cut:
-		hangUp(r)
+		breakConnection(r)
 	case Lose:
 		g.proxy.ServeHTTP(httptest.NewRecorder(), r)
-		hangUp(r)
+		breakConnection(r)
 	case Hold:
 		select {
 		case <-now.end:
 			if now.dropped {
-				hangUp(r)
+				breakConnection(r)
 			}
 			g.proxy.ServeHTTP(w, r)
 		case <-r.Context().Done():
@@ -178,15 +179,15 @@ func (g *Gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// hangUp breaks the connection of a request, and with it all other requests on that connection.
-func hangUp(r *http.Request) {
+// breakConnection closes the connection of a request, and with it all other requests on that connection.
+func breakConnection(r *http.Request) {
 	if c, ok := r.Context().Value(connection{}).(net.Conn); ok {
 		_ = c.Close()
 	}
 	panic(http.ErrAbortHandler)
 }
 
-// refuse answers as an API server would; with 502 as what stands before it would.
+// refuse responds like an API server; for 502 like a proxy in front of it.
 func refuse(w http.ResponseWriter, what string) {
 	code, err := strconv.Atoi(what)
 	if err != nil || code == http.StatusBadGateway {

@@ -31,15 +31,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// forwardedCertificate is the header by which an ingress says which certificate its client has.
+// forwardedCertificate is the header that carries the client certificate behind an ingress.
 const forwardedCertificate = "X-Forwarded-Client-Cert"
 
-// eventsService is where the VirtualService of the manager's own Watcher leads to.
+// eventsService is the destination of the VirtualService for the manager's own Watcher.
 const eventsService = "klm-controller-manager-events.kcp-system.svc.cluster.local:8082"
 
-// ingress is the ingress gateway of a mesh, as far as the manager has to do with it: it ends TLS, asks for a client certificate from the manager's
-// roots, and sends what comes to where the VirtualServices of the control plane say, with the certificate in a header. Its own certificate is in
-// the Secret that the manager keeps for it. Services have no address here, so it knows who is behind them.
+// ingress is the part of an ingress gateway of a mesh that the manager depends on. It terminates TLS with client
+// certificates from the manager's roots, and forwards requests to the destinations of the VirtualServices in the
+// control plane, with the certificate in a header. Its own certificate is in the Secret that the manager maintains.
+// Services have no address here, so the backend of each Service is registered with it.
 type ingress struct {
 	land   *Landscape
 	server *httptest.Server
@@ -50,17 +51,17 @@ type ingress struct {
 	received map[string][]Received
 }
 
-// Received is what a component was received.
+// Received is one request that a component received.
 type Received struct {
 	// Runtime is the common name of the certificate in the header.
 	Runtime string
 	// Method and Path are those of the request.
 	Method, Path string
-	// Body is what was said.
+	// Body is the body of the request.
 	Body []byte
 }
 
-// startIngress opens the gateway. Its certificate is read when a client comes, for the manager makes it.
+// startIngress starts the gateway. It reads its certificate for each handshake, because the manager creates it later.
 func (l *Landscape) startIngress() error {
 	behind, err := cluster.FreeAddress()
 	if err != nil {
@@ -81,7 +82,7 @@ func (l *Landscape) startIngress() error {
 	return nil
 }
 
-// configure reads certificate and roots from the Secret that the Gateway names, as they are now.
+// configure reads certificate and roots from the Secret that the Gateway refers to.
 func (g *ingress) configure(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	s, err := g.land.secret(hello.Context(), "klm-istio-gateway")
 	if err != nil {
@@ -101,7 +102,7 @@ func (g *ingress) configure(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	}, nil
 }
 
-// ServeHTTP passes a request on.
+// ServeHTTP forwards a request.
 func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	service, err := g.route(r.Context(), r.Host, r.URL.Path)
 	if err != nil {
@@ -123,7 +124,7 @@ func (g *ingress) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// route returns where a path leads to by the VirtualServices of this moment, as host:port; "" is nowhere.
+// route returns the destination of a path by the current VirtualServices as host:port, "" if there is none.
 func (g *ingress) route(ctx context.Context, host, path string) (string, error) {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "networking.istio.io", Version: "v1", Kind: "VirtualServiceList"})
@@ -148,7 +149,7 @@ func (g *ingress) route(ctx context.Context, host, path string) (string, error) 
 	return "", nil
 }
 
-// leadsTo returns where one route of a VirtualService leads to, "" if it is not for the path.
+// leadsTo returns the destination of one route of a VirtualService, "" if it does not match the path.
 func leadsTo(route map[string]any, path string) string {
 	matches, _, _ := unstructured.NestedSlice(route, "match")
 	fits := slices.ContainsFunc(matches, func(m any) bool {
@@ -164,7 +165,8 @@ func leadsTo(route map[string]any, path string) string {
 	return fmt.Sprintf("%s:%d", host, port)
 }
 
-// Receive puts a component behind a Service of the manager's namespace, which remembers what it is received from now on. The landscape needs Options.Ingress.
+// Receive registers a component as the backend of a Service in the manager's namespace; it records the requests that it
+// receives. The landscape needs Options.Ingress.
 func (l *Landscape) Receive(name string, port int) {
 	service := fmt.Sprintf("%s.%s.svc.cluster.local:%d", name, l.Namespace(), port)
 	l.ingress.mu.Lock()
@@ -183,14 +185,15 @@ func (l *Landscape) Receive(name string, port int) {
 	})
 }
 
-// Received returns what the component of this name was received so far.
+// Received returns the requests that the named component has received so far.
 func (l *Landscape) Received(name string) []Received {
 	l.ingress.mu.Lock()
 	defer l.ingress.mu.Unlock()
 	return slices.Clone(l.ingress.received[name])
 }
 
-// runtimeOf reads the header as the Kyma project's listener does: what follows the first "Cert=" is the certificate, and its common name the runtime.
+// runtimeOf parses the header like the Kyma project's listener: the certificate follows the first "Cert=", and its
+// common name is the runtime.
 func runtimeOf(header string) (string, error) {
 	_, encoded, found := strings.Cut(header, "Cert=")
 	if end := strings.IndexAny(encoded, ";,"); end >= 0 {
@@ -211,7 +214,7 @@ func runtimeOf(header string) (string, error) {
 	return c.Subject.CommonName, nil
 }
 
-// authority is the Secret with the roots of the manager.
+// authority is the name of the Secret with the manager's roots.
 const authority = "klm-watcher"
 
 // secret reads a Secret of the manager.
@@ -236,7 +239,8 @@ func (l *Landscape) Roots(ctx context.Context) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// Sign makes a certificate with the newest root of the manager, as whoever can read its Secret can. The serial number is filled in.
+// Sign issues a certificate with the newest root of the manager, as anybody could who can read its Secret. It fills in
+// the serial number.
 func (l *Landscape) Sign(ctx context.Context, template *x509.Certificate) (tls.Certificate, error) {
 	s, err := l.secret(ctx, authority)
 	if err != nil {
@@ -267,7 +271,8 @@ func newest(s *corev1.Secret) (*x509.Certificate, crypto.Signer, error) {
 	return root, key.(crypto.Signer), nil
 }
 
-// SignWith makes a certificate, with a new key, that a root has signed; without one, that is its own root. The serial number is filled in.
+// SignWith issues a certificate with a new key, signed by a root, or self-signed without one. It fills in the serial
+// number.
 func SignWith(root *x509.Certificate, rootKey crypto.Signer, template *x509.Certificate) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -1,20 +1,24 @@
-// Package landscape is everything that a fleet needs, on one machine: a control plane, runtimes, a registry with our sample module, and
-// the manager, which runs as a process of its own with the rights of its own service account.
+// Package landscape starts everything that a fleet needs on one machine: a control plane, runtimes, a registry with the
+// sample module, and the manager as a process with the rights of its own service account.
 //
-// Use:
+// # Use
 //
 //	l, err := landscape.Up(ctx, landscape.Options{Dir: "…", Bin: "bin", Runtimes: []string{"runtime-a"}})
 //	defer l.Close()
-//	err = l.Publish(ctx, sample.Versions()...)   // artefacts, templates and channels
+//	err = l.Publish(ctx, sample.Versions()...)    // artefacts, templates and channels
 //	err = l.Register(ctx, "runtime-a", "regular") // access Secret and Kyma
 //
-// How it works: clusters are those of package cluster; the registry is go-containerregistry's, over HTTP on loopback, in memory; the
-// roles of the manager are those of folder deploy, so what works here works with these rights. Close stops everything and takes
-// it away. Charts are served by a chart repository of our own. What goes wrong elsewhere can be played: a registry or chart repository that
-// fails, lies or asks for a login, any access Secret, API servers that fail at a certain request, webhooks that refuse or hang, a manager
-// that is killed.
+// # How it works
 //
-// What it does not do: it never waits for a module; that is for who uses it.
+// Clusters are those of package cluster. The registry is the one of go-containerregistry, in memory, over HTTP on
+// loopback. The manager has the roles of folder deploy, so tests show that these are sufficient. A chart repository of
+// our own serves charts. Faults can be injected: a registry or chart repository that fails, serves wrong data or
+// requires a login, any access Secret, API servers that fail for a certain request, webhooks that refuse or hang, and a
+// manager that is killed. Close stops and removes everything.
+//
+// # What it does not do
+//
+// It never waits for a module; its callers do.
 package landscape
 
 import (
@@ -41,27 +45,28 @@ import (
 // ControlPlane is the name of the cluster that the manager runs on.
 const ControlPlane = "control-plane"
 
-// ManagerImage is the image, without tag, that the manager has in pods.
+// ManagerImage is the image of the manager in pods, without tag.
 const ManagerImage = "registry.example.com/team/lifecycle-manager"
 
-// Options say what to bring up.
+// Options configure a Landscape.
 type Options struct {
-	// Dir holds kubeconfigs, logs and data. It is made, and removed by Close.
+	// Dir is the folder for kubeconfigs, logs and data. Up creates it and Close removes it.
 	Dir string
 	// Bin is the folder with the binaries lifecycle-manager, runtime-watcher and sample-operator.
 	Bin string
-	// Runtimes are the names of the runtimes. None is right for InCluster.
+	// Runtimes are the names of the runtimes. Leave it empty with InCluster.
 	Runtimes []string
-	// InCluster runs the manager in-cluster: Kyma and modules on the control plane itself.
+	// InCluster runs the manager in in-cluster mode: Kyma and modules are on the control plane itself.
 	InCluster bool
-	// Deployed leaves definitions, roles and the manager to whoever deploys them: pods with image ManagerImage run it.
+	// Deployed leaves the deployment of CRDs, roles and manager to the caller: the manager runs in pods with
+	// ManagerImage.
 	Deployed bool
-	// Ingress puts the ingress gateway of a mesh before the listener: agents report to it, and what they say goes where the VirtualServices of
-	// the control plane say.
+	// Ingress starts the ingress gateway of a mesh in front of the listener: agents report to it, and it routes by the
+	// VirtualServices of the control plane.
 	Ingress bool
 	// ManagerArgs are added to the manager's flags.
 	ManagerArgs []string
-	// Say is told of each step. nil is silence.
+	// Say is called with each step. nil discards them.
 	Say func(format string, args ...any)
 }
 
@@ -73,33 +78,34 @@ type Landscape struct {
 	Clusters map[string]*cluster.Cluster
 	// Clients have all rights, by name of the cluster.
 	Clients map[string]client.WithWatch
-	// Registry is where modules are published; RegistryHost is its address for the manager. LockedRegistryHost is another
-	// address of the same registry, which asks for LoginUser and LoginPassword. Both begin with http://.
+	// Registry is the registry for modules, and RegistryHost its address for the manager. LockedRegistryHost is another
+	// address of the same registry, which requires LoginUser and LoginPassword. Both begin with http://.
 	Registry                         *registry.Registry
 	RegistryHost, LockedRegistryHost string
-	// ChartsURL is a chart repository, and LockedChartsURL the same one behind the login.
+	// ChartsURL is a chart repository, and LockedChartsURL the same repository behind the login.
 	ChartsURL, LockedChartsURL string
 	// Manager is the manager's process.
 	Manager *Process
-	// HealthAddress and MetricsAddress are where the manager serves, on loopback.
+	// HealthAddress and MetricsAddress are the manager's addresses on loopback.
 	HealthAddress, MetricsAddress string
-	// ListenerAddress is where agents report to, if there are agents: a relay to the listener of the replica that was started last.
+	// ListenerAddress is the address for agents, if there are agents: a relay to the listener of the replica that was
+	// started last.
 	ListenerAddress string
-	// Replica is the process of another replica of the manager; nil if there is none.
+	// Replica is the process of a second replica of the manager; nil if there is none.
 	Replica *Process
 
-	servers   []*httptest.Server // of registry, charts and gates
-	images    door               // to the registry
-	charts    *shelf             // the chart repository
-	chartDoor door               // to the chart repository
-	gates     map[string]*Gate   // by cluster
-	relay     *relay             // in front of the listeners; nil without agents
-	ingress   *ingress           // nil without Options.Ingress
-	granted   []string           // the values of the chart that the manager's rights are those of
-	metrics   *http.Client       // logged in to the metrics endpoint; made when first asked for
+	servers     []*httptest.Server // of registry, charts and gates
+	images      front              // to the registry
+	charts      *chartRepository   // the chart repository
+	chartsFront front              // to the chart repository
+	gates       map[string]*Gate   // by cluster
+	relay       *relay             // in front of the listeners; nil without agents
+	ingress     *ingress           // nil without Options.Ingress
+	granted     []string           // the values of the chart that the manager's rights are those of
+	metrics     *http.Client       // logged in to the metrics endpoint; made when first asked for
 }
 
-// Namespace is where Kymas, templates and Secrets are.
+// Namespace returns the namespace of Kymas, templates and Secrets.
 func (l *Landscape) Namespace() string {
 	if l.InCluster {
 		return v1beta2.RuntimeNamespace
@@ -107,7 +113,7 @@ func (l *Landscape) Namespace() string {
 	return v1beta2.ControlPlaneNamespace
 }
 
-// Up brings a landscape up. When it fails, what was started is stopped again.
+// Up starts a landscape. If it fails, it stops what it has started.
 func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	if o.Say == nil {
 		o.Say = func(string, ...any) {}
@@ -160,7 +166,7 @@ func Up(ctx context.Context, o Options) (_ *Landscape, err error) {
 	return l, l.StartManager(ctx)
 }
 
-// Close stops everything and removes what was made.
+// Close stops and removes everything that was started or created.
 func (l *Landscape) Close() error {
 	var errs []error
 	for _, p := range []*Process{l.Manager, l.Replica} {
@@ -213,7 +219,7 @@ func (l *Landscape) Kubeconfig(name string) string {
 	return filepath.Join(l.Dir, name+".kubeconfig")
 }
 
-// StartManager starts the manager as its own process, with the rights of its service account. Agents report to it.
+// StartManager starts the manager as a process with the rights of its service account. Agents report to it.
 func (l *Landscape) StartManager(ctx context.Context) error {
 	var err error
 	if l.HealthAddress, err = cluster.FreeAddress(); err != nil {
@@ -226,7 +232,8 @@ func (l *Landscape) StartManager(ctx context.Context) error {
 	return err
 }
 
-// StartReplica starts another replica of the manager, which takes over when the first one is gone. Agents report to it at once.
+// StartReplica starts another replica of the manager, which takes over when the first one ends. Agents report to it at
+// once.
 func (l *Landscape) StartReplica(ctx context.Context) error {
 	health, err := cluster.FreeAddress()
 	if err != nil {
@@ -236,7 +243,7 @@ func (l *Landscape) StartReplica(ctx context.Context) error {
 	return err
 }
 
-// startReplica starts a process of the manager, and lets agents report to it.
+// startReplica starts a process of the manager, and directs agents to it.
 func (l *Landscape) startReplica(ctx context.Context, name, health, metrics string) (*Process, error) {
 	if err := l.grantManager(ctx); err != nil {
 		return nil, err
@@ -282,7 +289,7 @@ func (l *Landscape) startReplica(ctx context.Context, name, health, metrics stri
 	return process, nil
 }
 
-// listen makes a way to the listener of the next process of the manager, and returns the flags for it.
+// listen prepares an address for the listener of the next process of the manager, and returns the flags for it.
 func (l *Landscape) listen() ([]string, error) {
 	if g := l.ingress; g != nil {
 		return []string{

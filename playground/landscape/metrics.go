@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// scraper may read the manager's metrics, and nothing else.
+// scraper is the service account that can read the manager's metrics, and nothing else.
 const scraper = `
 apiVersion: v1
 kind: ServiceAccount
@@ -29,9 +29,10 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lifecycl
 subjects: [{kind: ServiceAccount, name: scraper, namespace: default}]
 `
 
-// Metric returns the sum of the series of a metric of the manager that carry all of the labels, each as name="value". No such series is 0.
+// Metric returns the sum of the series of a metric of the manager that have all of the labels, each as name="value"; 0
+// if there is none.
 func (l *Landscape) Metric(ctx context.Context, name string, labels ...string) (float64, error) {
-	if err := l.loginToMetrics(ctx); err != nil {
+	if err := l.createMetricsClient(ctx); err != nil {
 		return 0, err
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+l.MetricsAddress+"/metrics", http.NoBody)
@@ -78,8 +79,8 @@ func containsAll(series string, labels []string) bool {
 	return true
 }
 
-// loginToMetrics makes a service account that may read metrics, and a client with its token.
-func (l *Landscape) loginToMetrics(ctx context.Context) error {
+// createMetricsClient creates a service account that can read metrics, and a client with its token.
+func (l *Landscape) createMetricsClient(ctx context.Context) error {
 	if l.metrics != nil {
 		return nil
 	}

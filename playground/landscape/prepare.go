@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/deploy"
 )
 
-// prepareControlPlane installs our CRDs and what the manager is deployed with, but for itself.
+// prepareControlPlane installs the CRDs and everything that the manager is deployed with, except the manager itself.
 func (l *Landscape) prepareControlPlane(ctx context.Context) error {
 	kcp := l.Clients[ControlPlane]
 	all := crds.All()
@@ -40,8 +40,8 @@ func (l *Landscape) prepareControlPlane(ctx context.Context) error {
 	return nil
 }
 
-// grantManager gives the manager the rights that it is deployed with where it has the same flags, unless it has them: a script may have changed
-// them since.
+// grantManager grants the manager the rights of a deployment with the same flags, unless it has them already: a script
+// may have changed them.
 func (l *Landscape) grantManager(ctx context.Context) error {
 	o := deploy.Options{Namespace: l.Namespace(), Set: []string{"namespace.create=true", "crds.install=false"}}
 	if l.InCluster {
@@ -76,7 +76,7 @@ func (l *Landscape) grantManager(ctx context.Context) error {
 	return nil
 }
 
-// applyObject creates or changes one object.
+// applyObject creates or updates one object.
 func applyObject(ctx context.Context, c client.Client, o *unstructured.Unstructured) error {
 	unstructured.RemoveNestedField(o.Object, "status")
 	unstructured.RemoveNestedField(o.Object, "metadata", "creationTimestamp")

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// discard is the log of what nobody wants to read.
+// discard is a logger for discarded output.
 var discard = log.New(io.Discard, "", 0)
 
-// Process is a program that runs beside us.
+// Process is a child process.
 type Process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when it has ended
@@ -24,12 +24,12 @@ type Process struct {
 	asked atomic.Bool // Stop or Kill was called
 }
 
-// start starts a program with its output in log. It dies with us.
+// start starts a program with its output in log. The process ends with its parent.
 func start(path string, args []string, log *os.File) (*Process, error) {
 	//nolint:gosec // the caller built this program
 	p := &Process{cmd: exec.Command(path, args...), done: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = log, log
-	p.cmd.SysProcAttr = diesWithUs()
+	p.cmd.SysProcAttr = endsWithParent()
 	if err := p.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", path, errors.Join(err, log.Close()))
 	}
@@ -40,13 +40,13 @@ func start(path string, args []string, log *os.File) (*Process, error) {
 	return p, nil
 }
 
-// PID is the number of the process.
+// PID returns the process ID.
 func (p *Process) PID() int { return p.cmd.Process.Pid }
 
-// Done is closed when the process has ended.
+// Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Err is how the process ended: nil if well, or if it has not ended yet.
+// Err returns the error that the process ended with: nil if it succeeded, or has not ended yet.
 func (p *Process) Err() error {
 	select {
 	case <-p.done:
@@ -56,10 +56,10 @@ func (p *Process) Err() error {
 	}
 }
 
-// Asked reports whether Stop or Kill was called, so that an end is no surprise.
+// Asked reports whether Stop or Kill was called, so that its end is expected.
 func (p *Process) Asked() bool { return p.asked.Load() }
 
-// Stop asks the process to end and waits, 15 s at most; then it is killed. One that has ended already is left alone.
+// Stop terminates the process and kills it after 15 s. It does nothing if the process has ended already.
 func (p *Process) Stop() error {
 	p.asked.Store(true)
 	select {
@@ -78,7 +78,7 @@ func (p *Process) Stop() error {
 	}
 }
 
-// Kill ends the process at once, as a crash would, and waits for its end.
+// Kill kills the process, like a crash, and waits for its end.
 func (p *Process) Kill() error {
 	p.asked.Store(true)
 	if err := p.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {

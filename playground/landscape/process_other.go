@@ -4,5 +4,5 @@ package landscape
 
 import "syscall"
 
-// diesWithUs keeps a child out of our terminal's signals; it is stopped by Close.
-func diesWithUs() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
+// endsWithParent keeps a child out of our terminal's signals; it is stopped by Close.
+func endsWithParent() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }

@@ -17,15 +17,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
-// Module is one version of a module, as its author would hand it over.
+// Module is one version of a module, as its author provides it.
 type Module struct {
 	// Name and Version identify it; Component is its name in the registry.
 	Name, Version, Component string
-	// Manifest is what to install, DefaultCR what switches it on; empty for none.
+	// Manifest is the content to install and DefaultCR the default custom resource; "" for none.
 	Manifest, DefaultCR []byte
 	// Tar packs Manifest into a tar layer, as module tools do.
 	Tar bool
-	// Manager is the workload that decides.
+	// Manager is the workload that decides about readiness.
 	Manager *v1beta2.Manager
 }
 
@@ -37,7 +37,7 @@ func (l *Landscape) Publish(ctx context.Context, m Module) error {
 	return l.CreateTemplate(ctx, m)
 }
 
-// Push pushes a version to the registry and does nothing else.
+// Push pushes a version to the registry, without a ModuleTemplate.
 func (l *Landscape) Push(ctx context.Context, m Module) error {
 	if _, err := l.Registry.Push(ctx, registry.Archive{
 		Name: m.Component, Version: m.Version, Provider: "kyma-project.io",
@@ -71,7 +71,7 @@ func (l *Landscape) CreateTemplate(ctx context.Context, m Module) error {
 	return nil
 }
 
-// Assign makes the channels of a module point at versions. Channels that are not named go.
+// Assign sets the channels of a module to versions. It removes all other channels.
 func (l *Landscape) Assign(ctx context.Context, module, component string, channels map[string]string) error {
 	r := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: module, Namespace: l.Namespace()}}
 	_, err := controllerutil.CreateOrUpdate(ctx, l.Clients[ControlPlane], r, func() error {
@@ -87,7 +87,7 @@ func (l *Landscape) Assign(ctx context.Context, module, component string, channe
 	return nil
 }
 
-// RequestKey is where the Kyma is whose spec is the wish of a runtime, and in which cluster.
+// RequestKey returns the key of the Kyma whose spec is the desired state of a runtime, and its cluster.
 func (l *Landscape) RequestKey(name string) (cluster string, key client.ObjectKey) {
 	if l.InCluster {
 		return ControlPlane, client.ObjectKey{Namespace: l.Namespace(), Name: name}
@@ -95,7 +95,7 @@ func (l *Landscape) RequestKey(name string) (cluster string, key client.ObjectKe
 	return name, client.ObjectKey{Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName}
 }
 
-// Edit changes the wish of a runtime, as its admin would.
+// Edit changes the spec of a runtime's Kyma, as its admin would.
 func (l *Landscape) Edit(ctx context.Context, name string, change func(*v1beta2.KymaSpec)) error {
 	cluster, key := l.RequestKey(name)
 	k := &v1beta2.Kyma{}

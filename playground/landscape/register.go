@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Register makes the runtime known to the control plane: an access Secret, and a Kyma with the given channel. In-cluster there is
-// no Secret, and the Kyma is the one of the control plane itself.
+// Register registers a runtime: it creates an access Secret, and a Kyma with the given channel. In-cluster there is no
+// Secret, and the Kyma is the one of the control plane itself.
 func (l *Landscape) Register(ctx context.Context, name, channel string) error {
 	if !l.InCluster {
 		if err := l.SetAccess(ctx, name, l.Clusters[name].Kubeconfig()); err != nil {
@@ -28,7 +28,7 @@ func (l *Landscape) Register(ctx context.Context, name, channel string) error {
 	return nil
 }
 
-// SetAccess writes the access Secret of a runtime, <name>-access, with the given kubeconfig. It is made if needed.
+// SetAccess creates or updates the access Secret of a runtime, <name>-access, with the given kubeconfig.
 func (l *Landscape) SetAccess(ctx context.Context, name string, kubeconfig []byte) error {
 	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: name + "-access", Namespace: l.Namespace()}}
 	_, err := controllerutil.CreateOrUpdate(ctx, l.Clients[ControlPlane], s, func() error {

@@ -22,14 +22,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
-// LoginUser and LoginPassword open what is locked: the registry's other address, and the other path of the chart repository.
+// LoginUser and LoginPassword are the login for the protected address of the registry and the protected path of the
+// chart repository.
 const (
 	LoginUser     = "robot"
 	LoginPassword = "open-sesame"
 )
 
-// door stands in front of a server: it notes requests and plays faults.
-type door struct {
+// front is a proxy in front of a server that records requests and injects faults.
+type front struct {
 	next http.Handler
 
 	mu       sync.Mutex // guards what follows
@@ -38,8 +39,8 @@ type door struct {
 	swapped  map[string][]byte // by the last element of the path: what is served in its place
 }
 
-// ServeHTTP notes a request and answers it, unless the server is to be down or to lie.
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+// ServeHTTP records a request and forwards it, unless the server is to be down or to serve wrong data.
+func (d *front) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	d.mu.Lock()
 	d.requests = append(d.requests, r.Method+" "+r.URL.Path)
 	down, lie := d.down, d.swapped[path.Base(r.URL.Path)]
@@ -55,19 +56,19 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // since returns the requests without the first n.
-func (d *door) since(n int) []string {
+func (d *front) since(n int) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return slices.Clone(d.requests[min(n, len(d.requests)):])
 }
 
-func (d *door) close(down bool) {
+func (d *front) close(down bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.down = down
 }
 
-func (d *door) swap(file string, data []byte) {
+func (d *front) swap(file string, data []byte) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if data == nil {
@@ -80,7 +81,7 @@ func (d *door) swap(file string, data []byte) {
 	d.swapped[file] = data
 }
 
-// locked asks for the login before it lets a request pass.
+// locked requires the login.
 func locked(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, _ := r.BasicAuth(); user != LoginUser || password != LoginPassword {
@@ -92,7 +93,7 @@ func locked(next http.Handler) http.Handler {
 	})
 }
 
-// startRegistry serves a registry on loopback, at an address that is open and at one that asks for the login.
+// startRegistry serves a registry on loopback: one address is public, one requires the login.
 func (l *Landscape) startRegistry() error {
 	l.images.next = ociregistry.New(ociregistry.Logger(discard))
 	open, login := httptest.NewServer(&l.images), httptest.NewServer(locked(&l.images))
@@ -106,8 +107,8 @@ func (l *Landscape) startRegistry() error {
 	return nil
 }
 
-// PushLayer pushes bytes as a layer of a repository and returns the layer's digest. With a tag, that stands for an image with this
-// one layer; without, the layer is found by its digest only.
+// PushLayer pushes bytes as a layer of a repository and returns the layer's digest. With a tag, it also pushes an image
+// with this one layer; without, the layer can be pulled by its digest only.
 func (l *Landscape) PushLayer(ctx context.Context, repository, tag string, data []byte) (string, error) {
 	return l.pushLayer(ctx, repository, tag, empty.Image, static.NewLayer(data, "application/octet-stream"))
 }
@@ -148,12 +149,13 @@ func (l *Landscape) pushLayer(ctx context.Context, repository, tag string, base 
 	return digest.String(), nil
 }
 
-// RegistryRequests returns the requests that reached the registry, each as method and path, without the first n. Those of
-// [Landscape.Publish] are among them, those that lacked the login are not.
+// RegistryRequests returns the requests to the registry as method and path, without the first n. It includes those of
+// [Landscape.Publish], but not those without the login.
 func (l *Landscape) RegistryRequests(n int) []string { return l.images.since(n) }
 
-// BreakRegistry lets the registry answer every request with 503 Service Unavailable, until it is called with false.
+// BreakRegistry makes the registry respond to every request with 503 Service Unavailable, until it is called with
+// false.
 func (l *Landscape) BreakRegistry(down bool) { l.images.close(down) }
 
-// SwapBlob lets the registry serve other bytes for the blob with the digest, as a registry that was broken into would. nil ends it.
+// SwapBlob makes the registry serve other bytes for the blob with the digest, like a compromised registry. nil ends it.
 func (l *Landscape) SwapBlob(digest string, data []byte) { l.images.swap(digest, data) }

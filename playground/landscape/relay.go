@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 )
 
-// relay is an address that agents report to. It passes connections on to the listener of one replica of the manager, as a load balancer does,
-// without looking inside.
+// relay is the address that agents report to. It forwards connections to the listener of one replica of the manager,
+// like a TCP load balancer.
 type relay struct {
 	listener net.Listener
 
@@ -20,11 +20,11 @@ type relay struct {
 	up, down atomic.Int64 // bytes to and from the listeners
 }
 
-// Relayed returns how many bytes went from agents to the listener and back so far, TLS and all, without the headers of TCP. The landscape
-// needs agents, and no ingress gateway.
+// Relayed returns the number of bytes sent from agents to the listener and back so far, including TLS, excluding TCP
+// headers. The landscape needs agents, and no ingress gateway.
 func (l *Landscape) Relayed() (up, down int64) { return l.relay.up.Load(), l.relay.down.Load() }
 
-// counter counts the bytes that are written.
+// counter counts written bytes.
 type counter struct {
 	net.Conn
 
@@ -38,7 +38,7 @@ func (c counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// startRelay starts the relay unless it runs.
+// startRelay starts the relay unless it is running.
 func (l *Landscape) startRelay() error {
 	if l.relay != nil {
 		return nil
@@ -53,7 +53,7 @@ func (l *Landscape) startRelay() error {
 	return nil
 }
 
-// aim ends all connections, so that those who come again come to the new target.
+// aim closes all connections, so that clients reconnect to the new target.
 func (r *relay) aim(target string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -78,7 +78,7 @@ func (r *relay) serve() {
 	}
 }
 
-// pass copies both ways until one side ends.
+// pass copies data in both directions until one side closes.
 func (r *relay) pass(in net.Conn) {
 	r.mu.Lock()
 	target := r.target

@@ -7,8 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/playground/cluster"
 )
 
-// StartAnother starts a replica of the manager next to those that run, with further flags, and with its own kubeconfig and log of that name. Agents report to
-// it from now on. Whoever starts it ends it.
+// StartAnother starts another replica of the manager with additional flags, and with its own kubeconfig and log of that
+// name. Agents report to it from now on. The caller stops it.
 func (l *Landscape) StartAnother(ctx context.Context, name string, args ...string) (*Process, error) {
 	health, err := cluster.FreeAddress()
 	if err != nil {

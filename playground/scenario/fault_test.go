@@ -35,7 +35,7 @@ func (s *scenario) gate(c *call) error {
 			return err
 		}
 		return s.poll(func(context.Context) (bool, string) {
-			return g.Met() >= n, fmt.Sprintf("%d requests met a fault", g.Met())
+			return g.Hits() >= n, fmt.Sprintf("%d requests met a fault", g.Hits())
 		})
 	case len(c.args) < 3:
 		return fmt.Errorf("usage: %s", usage)
@@ -47,7 +47,7 @@ func (s *scenario) gate(c *call) error {
 	if err != nil {
 		return err
 	}
-	g.Play(landscape.Fault(c.args[1]), like, n)
+	g.Inject(landscape.Fault(c.args[1]), like, n)
 	return nil
 }
 
