@@ -9,7 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// refusal says what keeps everybody without these rights from a template: mandatory, internal or beta; "" if nothing does.
+// missingRight returns the right that a runtime needs for a template and does not have: mandatory, internal or beta; ""
+// if none is missing.
 func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 	switch {
 	case t.Spec.Mandatory:
@@ -22,8 +23,9 @@ func missingRight(t *v1beta2.ModuleTemplate, beta, internal bool) string {
 	return ""
 }
 
-// admits tells whether a Kyma with these labels may have a module, by the table at search.selected. It fails if nobody can say:
-// then somebody has to mend the release, and until then the module is for no further runtime. meta is nil for an early module.
+// isSelected reports whether a Kyma with these labels may have a module, by the table at search.checkSelected. It
+// returns an error if that is undefined: the module is then for no further runtime until the ModuleReleaseMeta is
+// corrected. meta is nil for a legacy module.
 func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseMeta, kyma map[string]string) (bool, error) {
 	var selector *v1beta2.Selector
 	if meta != nil {
@@ -41,7 +43,7 @@ func isSelected(restricted []string, module string, meta *v1beta2.ModuleReleaseM
 	}
 	compiled, err := selector.Compile()
 	if err != nil {
-		return false, fmt.Errorf("spec.kymaSelector of ModuleReleaseMeta %s cannot be matched, correct it: %w", module, err)
+		return false, fmt.Errorf("spec.kymaSelector of ModuleReleaseMeta %s is invalid, correct it: %w", module, err)
 	}
 	return compiled.Matches(labels.Set(kyma)), nil
 }

@@ -16,20 +16,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Access is what runtimes have in common that see the same catalog. It is comparable: the key of a map.
+// Access is the set of access rights of a runtime. Runtimes with equal Access have the same catalog copy. It is
+// comparable and can be the key of a map.
 type Access struct {
-	// Beta and Internal say what the runtimes take part in.
+	// Beta and Internal are true if beta and internal modules are allowed.
 	Beta, Internal bool
-	// Selected names the restricted modules that the runtimes may have, sorted and joined by commas.
+	// Selected has the names of the restricted modules that are allowed, sorted and joined by commas.
 	Selected string
 }
 
-// AccessOf returns the group of a runtime by its Kyma in the control plane. It costs one lookup for each restricted module.
+// AccessOf returns the access rights of a runtime by its Kyma in the control plane. It costs one lookup for each
+// restricted module.
 func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
 	var selected []string
 	for _, module := range c.Restricted {
 		meta := c.Release(module)
-		if yes, err := isSelected(c.Restricted, module, meta, kyma.Labels); yes && err == nil {
+		if allowed, err := isSelected(c.Restricted, module, meta, kyma.Labels); allowed && err == nil {
 			selected = append(selected, module)
 		}
 	}
@@ -37,21 +39,21 @@ func AccessOf(c Catalog, kyma *v1beta2.Kyma) Access {
 	return Access{Beta: kyma.IsBeta(), Internal: kyma.IsInternal(), Selected: strings.Join(slices.Compact(selected), ",")}
 }
 
-// Contents is the whole catalog of the control plane. Its order does not matter. It is read only.
+// Contents is the whole catalog of the control plane, in any order. It is read only.
 type Contents struct {
 	// Releases are all ModuleReleaseMetas.
 	Releases []*v1beta2.ModuleReleaseMeta
 	// Templates are all ModuleTemplates.
 	Templates []*v1beta2.ModuleTemplate
-	// Restricted is that of Catalog.
+	// Restricted is Catalog.Restricted.
 	Restricted []string
 }
 
-// CatalogCopy is what the runtimes of a group see of the catalog.
+// CatalogCopy is the part of the catalog that is copied to the runtimes with the same Access.
 type CatalogCopy struct {
 	// Objects are the ModuleTemplates and then the ModuleReleaseMetas, each by name.
 	Objects []CopiedObject
-	// Digest is the same for the same objects, at any time and in any process: 64 hexadecimal digits.
+	// Digest is equal for equal objects, at any time and in any process: 64 hexadecimal digits.
 	Digest string
 }
 
@@ -59,68 +61,69 @@ type CatalogCopy struct {
 type CopiedObject struct {
 	// Kind and Name identify the object.
 	Kind, Name string
-	// JSON is the object as it is sent to a runtime: without status and what only the control plane knows.
+	// JSON is the object as it is sent to a runtime: without status and fields that are only for the control plane.
 	JSON []byte
 }
 
-// CatalogCopyFor returns what the runtimes of a group see, as objects in a namespace of the runtime. It costs one look at everything: call it
-// once for a group and a change of the stock. It agrees with Resolve:
+// CatalogCopyFor returns the catalog copy for an Access, with its objects in a namespace of the runtime. It reads all
+// Contents: call it once for each Access and change of the catalog. It is consistent with Resolve:
 //
-//	1  a ModuleReleaseMeta is seen with those channels whose version the group may have, if it has such a channel and is not mandatory
-//	2  a ModuleTemplate is seen if such a channel names it
-//	3  a ModuleTemplate is seen if it names its channel itself, there is no ModuleReleaseMeta, and the group may have it
+//	1  a ModuleReleaseMeta that is not mandatory is copied with the channels whose version is allowed, if there is one
+//	2  a ModuleTemplate is copied if such a channel names it
+//	3  a legacy ModuleTemplate is copied if its module has no ModuleReleaseMeta and it is allowed
 //
-// Kymas that a module is restricted to are nobody's business in a runtime: spec.kymaSelector is left out. It fails if an object has a
-// descriptor that is no JSON, which an API server does not accept.
+// A runtime must not learn for which Kymas a module is restricted: spec.kymaSelector is left out. It fails if a
+// descriptor is not JSON, which an API server does not accept.
 func CatalogCopyFor(g Access, all Contents, namespace string) (CatalogCopy, error) {
 	s := copyBuilder{access: g, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{}, hasRelease: map[string]bool{}, inChannel: map[string]bool{}}
 	for _, t := range all.Templates {
 		s.templates[t.Name] = t
 	}
-	var view, releases encodedObjects
+	var templates, releases encodedObjects
 	for _, r := range slices.SortedFunc(slices.Values(all.Releases), func(a, b *v1beta2.ModuleReleaseMeta) int { return strings.Compare(a.Name, b.Name) }) {
 		s.hasRelease[r.Name] = true
-		shown := s.copyRelease(r)
-		if shown == nil {
+		copied := s.copyRelease(r)
+		if copied == nil {
 			continue
 		}
-		shown.Namespace = namespace
-		releases.add(v1beta2.KindModuleReleaseMeta, r.Name, shown)
+		copied.Namespace = namespace
+		releases.add(v1beta2.KindModuleReleaseMeta, r.Name, copied)
 	}
 	for _, t := range slices.SortedFunc(slices.Values(all.Templates), byName) {
 		if !s.inChannel[t.Name] && !s.isLegacyVisible(t) {
 			continue
 		}
-		shown := &v1beta2.ModuleTemplate{TypeMeta: typeOf(v1beta2.KindModuleTemplate), ObjectMeta: copiedMetadata(t), Spec: t.Spec}
-		shown.Namespace = namespace
-		if len(shown.Spec.Descriptor.Raw) == 0 {
-			shown.Spec.Descriptor.Raw = []byte("{}")
+		copied := &v1beta2.ModuleTemplate{TypeMeta: typeOf(v1beta2.KindModuleTemplate), ObjectMeta: copiedMetadata(t), Spec: t.Spec}
+		copied.Namespace = namespace
+		if len(copied.Spec.Descriptor.Raw) == 0 {
+			copied.Spec.Descriptor.Raw = []byte("{}")
 		}
-		view.add(v1beta2.KindModuleTemplate, t.Name, shown)
+		templates.add(v1beta2.KindModuleTemplate, t.Name, copied)
 	}
-	if err := errors.Join(append(view.errs, releases.errs...)...); err != nil {
+	if err := errors.Join(append(templates.errs, releases.errs...)...); err != nil {
 		return CatalogCopy{}, err
 	}
-	view.Objects = append(view.Objects, releases.Objects...)
+	templates.Objects = append(templates.Objects, releases.Objects...)
 	hash := sha256.New()
-	for _, o := range view.Objects {
+	for _, o := range templates.Objects {
 		fmt.Fprintf(hash, "%d\n", len(o.JSON))
 		hash.Write(o.JSON)
 	}
-	view.Digest = hex.EncodeToString(hash.Sum(nil))
-	return view.CatalogCopy, nil
+	templates.Digest = hex.EncodeToString(hash.Sum(nil))
+	return templates.CatalogCopy, nil
 }
 
-// shelf is what VisibleTo knows of the catalog.
+// copyBuilder selects the objects of one CatalogCopy.
 type copyBuilder struct {
 	Contents
 	access     Access
 	templates  map[string]*v1beta2.ModuleTemplate // by name
-	hasRelease map[string]bool                    // modules that have a release
-	inChannel  map[string]bool                    // templates that a channel names
+	hasRelease map[string]bool                    // modules that have a ModuleReleaseMeta
+	inChannel  map[string]bool                    // templates that a copied channel names
 }
 
-// release returns what the group sees of a release, nil if nothing, and notes the templates of its channels.
+// copyRelease returns the copy of a ModuleReleaseMeta, nil if it is not copied, and records the templates of its
+// channels.
 func (s *copyBuilder) copyRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleReleaseMeta {
 	if r.IsMandatory() || !s.selects(r.Name, r.Spec.KymaSelector) {
 		return nil
@@ -136,9 +139,9 @@ func (s *copyBuilder) copyRelease(r *v1beta2.ModuleReleaseMeta) *v1beta2.ModuleR
 	if len(channels) == 0 {
 		return nil
 	}
-	shown := &v1beta2.ModuleReleaseMeta{TypeMeta: typeOf(v1beta2.KindModuleReleaseMeta), ObjectMeta: copiedMetadata(r), Spec: r.Spec}
-	shown.Spec.Channels, shown.Spec.KymaSelector = channels, nil
-	return shown
+	copied := &v1beta2.ModuleReleaseMeta{TypeMeta: typeOf(v1beta2.KindModuleReleaseMeta), ObjectMeta: copiedMetadata(r), Spec: r.Spec}
+	copied.Spec.Channels, copied.Spec.KymaSelector = channels, nil
+	return copied
 }
 
 func (s *copyBuilder) isLegacyVisible(t *v1beta2.ModuleTemplate) bool {
@@ -146,7 +149,7 @@ func (s *copyBuilder) isLegacyVisible(t *v1beta2.ModuleTemplate) bool {
 	return isLegacy(t) && !s.hasRelease[module] && s.selects(module, nil) && missingRight(t, s.access.Beta, s.access.Internal) == ""
 }
 
-// selects tells whether the group may have a module, as far as it is a matter of which Kymas are selected.
+// selects reports whether the selection of Kymas allows the module.
 func (s *copyBuilder) selects(module string, selector *v1beta2.Selector) bool {
 	if !slices.Contains(s.Restricted, module) {
 		return selector == nil
@@ -154,7 +157,7 @@ func (s *copyBuilder) selects(module string, selector *v1beta2.Selector) bool {
 	return slices.Contains(strings.Split(s.access.Selected, ","), module)
 }
 
-// sight is a CatalogCopy, or a part of one, with what could not be encoded.
+// encodedObjects is a CatalogCopy, or a part of one, with the errors of objects that could not be encoded.
 type encodedObjects struct {
 	CatalogCopy
 	errs []error
@@ -163,7 +166,7 @@ type encodedObjects struct {
 func (s *encodedObjects) add(kind, name string, object any) {
 	data, err := json.Marshal(object)
 	if err != nil {
-		s.errs = append(s.errs, fmt.Errorf("encoding %s %s for the catalog of runtimes: %w", kind, name, err))
+		s.errs = append(s.errs, fmt.Errorf("encoding %s %s for the catalog copy: %w", kind, name, err))
 	}
 	s.Objects = append(s.Objects, CopiedObject{Kind: kind, Name: name, JSON: data})
 }
@@ -172,7 +175,7 @@ func typeOf(kind string) metav1.TypeMeta {
 	return metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: kind}
 }
 
-// metaOf returns what a runtime sees of the metadata of an object.
+// copiedMetadata returns the metadata of the copy of an object.
 func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
 	labels := maps.Clone(o.GetLabels())
 	if labels == nil {
@@ -180,6 +183,6 @@ func copiedMetadata(o metav1.Object) metav1.ObjectMeta {
 	}
 	labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByKyma
 	annotations := maps.Clone(o.GetAnnotations())
-	delete(annotations, corev1.LastAppliedConfigAnnotation) // it has the channels that were left out
+	delete(annotations, corev1.LastAppliedConfigAnnotation) // it contains the channels that are left out
 	return metav1.ObjectMeta{Name: o.GetName(), Labels: labels, Annotations: annotations}
 }

@@ -81,8 +81,8 @@ func TestGroupOf(t *testing.T) {
 	}
 }
 
-func TestVisibleTo(t *testing.T) {
-	earlyOnes := []string{"kyma-labelled", "modern-regular", "mute-regular", "numb-regular", "pair-fast", "pair-regular", "spoken-regular", "twin-a", "twin-b"}
+func TestCatalogCopyFor(t *testing.T) {
+	legacyNames := []string{"kyma-labelled", "modern-regular", "mute-regular", "numb-regular", "pair-fast", "pair-regular", "spoken-regular", "twin-a", "twin-b"}
 	cases := map[string]struct {
 		reason    string
 		group     Access
@@ -109,7 +109,7 @@ func TestVisibleTo(t *testing.T) {
 			if diff := cmp.Diff(c.channels, channelsIn(t, v)); diff != "" {
 				t.Errorf("%s: channels (-want +got):\n%s", c.reason, diff)
 			}
-			want := slices.Sorted(slices.Values(append(c.templates, earlyOnes...)))
+			want := slices.Sorted(slices.Values(append(c.templates, legacyNames...)))
 			if diff := cmp.Diff(want, templatesIn(v)); diff != "" {
 				t.Errorf("%s: templates (-want +got):\n%s", c.reason, diff)
 			}
@@ -186,8 +186,9 @@ func TestViewDigest(t *testing.T) {
 	}
 }
 
-// TestVisibleIsResolved: what a runtime sees it can have, and what it does not see it is refused, for every right, module and channel.
-func TestVisibleIsResolved(t *testing.T) {
+// TestCatalogCopyMatchesResolve: what a runtime sees it can have, and what it does not see it is refused, for every right,
+// module and channel.
+func TestCatalogCopyMatchesResolve(t *testing.T) {
 	refused := []string{v1beta2.ReasonModuleNotAllowed, v1beta2.ReasonModuleNotFound, v1beta2.ReasonChannelNotFound, v1beta2.ReasonTemplateNotFound}
 	channels := []string{"regular", "fast", "beta", "internal", "lost", "must", "slow", "odd", "empty", "secret", "alpha"}
 	for flags := range 8 {
@@ -224,8 +225,8 @@ func TestVisibleIsResolved(t *testing.T) {
 	}
 }
 
-// BenchmarkVisibleTo is what a change of the catalog costs for each group, with 50 templates and 20 releases.
-func BenchmarkVisibleTo(b *testing.B) {
+// BenchmarkCatalogCopyFor is what a change of the catalog costs for each group, with 50 templates and 20 releases.
+func BenchmarkCatalogCopyFor(b *testing.B) {
 	var s Contents
 	for i := range 20 {
 		r := &v1beta2.ModuleReleaseMeta{}
@@ -236,7 +237,7 @@ func BenchmarkVisibleTo(b *testing.B) {
 			if j > 2 || j == 2 && i >= 10 {
 				continue
 			}
-			template := early(TemplateName(r.Name, version), r.Name, "", version)
+			template := legacyTemplate(TemplateName(r.Name, version), r.Name, "", version)
 			s.Templates = append(s.Templates, template)
 		}
 		s.Releases = append(s.Releases, r)

@@ -9,17 +9,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Modules of the first releases have no ModuleReleaseMeta. Their ModuleTemplates name the channel in spec.channel, and the module in
-// spec.moduleName or a label; object names do not matter. Which template a wish gets:
+// Modules of the first releases have no ModuleReleaseMeta; they are called legacy modules here. Their ModuleTemplates
+// have the channel in spec.channel, and the name of the module in spec.moduleName or a label. Names of the objects do
+// not matter. A request is resolved to this template:
 //
 //	1  the one in the channel, or with the pinned version    more than one: TemplateAmbiguous
-//	2  the only one that the module has, in its channel      a pin: VersionNotFound
+//	2  the only one of the module, in its channel            with a pinned version: VersionNotFound
 //	3  none                                                  ChannelNotFound
 //
-// Templates without spec.channel do not count: they are described by a ModuleReleaseMeta that is missing or not there yet.
+// Templates without spec.channel do not count: they need a ModuleReleaseMeta, which does not exist, or not yet.
 
-// ModuleOf returns the name of the module that a template is a version of: spec.moduleName, else the label
-// v1beta2.LabelModuleName, else what its name has before the version. "" if nothing says it.
+// ModuleOf returns the name of the module of a template: spec.moduleName, else the label v1beta2.LabelModuleName, else
+// the part of the object's name before the version. "" if it has none of these.
 func ModuleOf(t *v1beta2.ModuleTemplate) string {
 	before, isNamed := strings.CutSuffix(t.Name, "-"+t.Spec.Version)
 	if !isNamed || t.Spec.Version == "" {
@@ -28,7 +29,7 @@ func ModuleOf(t *v1beta2.ModuleTemplate) string {
 	return cmp.Or(t.Spec.ModuleName, t.Labels[v1beta2.LabelModuleName], before)
 }
 
-// early returns the templates of a module that name their channel, by name.
+// legacyTemplates returns the templates of a module that name their channel themselves, sorted by name.
 func (c *Catalog) legacyTemplates(module string) []*v1beta2.ModuleTemplate {
 	if c.Templates == nil {
 		return nil
@@ -47,7 +48,7 @@ func isLegacy(t *v1beta2.ModuleTemplate) bool { return t.Spec.Channel != "" }
 
 func byName(a, b *v1beta2.ModuleTemplate) int { return strings.Compare(a.Name, b.Name) }
 
-// earlyVersion finds template, version and component of a module that has no release.
+// findLegacyVersion finds template, version and component of a module that has no ModuleReleaseMeta.
 func (s *search) findLegacyVersion() *Blocker {
 	pin := s.request.Version
 	var fitting []*v1beta2.ModuleTemplate
@@ -84,15 +85,15 @@ func (s *search) findLegacyVersion() *Blocker {
 	return nil
 }
 
-// coordinates returns version and OCM component of an early template: the version is that of spec, else that of the descriptor. ""
-// for what neither says.
+// versionAndComponent returns version and OCM component of a legacy template: the version of spec, else that of the
+// component descriptor; "" for what neither contains.
 func versionAndComponent(t *v1beta2.ModuleTemplate) (version, component string) {
 	var descriptor struct {
 		Component struct{ Name, Version string } // schema v2
 		Metadata  struct{ Name, Version string } // schema v3
 	}
 	if len(t.Spec.Descriptor.Raw) > 0 {
-		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor) // any object may be there: what is not said is missing
+		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor) // it may be any object: fields that cannot be read count as missing
 	}
 	return cmp.Or(t.Spec.Version, descriptor.Component.Version, descriptor.Metadata.Version),
 		cmp.Or(descriptor.Component.Name, descriptor.Metadata.Name)

@@ -14,39 +14,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Policy says when updates that need a downtime may start, for all runtimes. It is made by ParsePolicy and not changed any more, but
-// for Least. Nil is a policy too: it knows no window.
-//
-// As a file it is JSON; every key is optional where it says so:
-//
-//	{
-//	  "rules": [{
-//	    "match": {                        at least one of these; all that are there must match
-//	      "globalAccountID": "^ga-1$",    regular expressions, found anywhere in the value of the label
-//	      "plan": "aws|gcp",              kyma-project.io/global-account-id, /broker-plan-name, /region, /platform-region;
-//	      "region": "^eu-",               a runtime without the label does not match
-//	      "platformRegion": "^cf-eu",
-//	      "labels": {"team": "^blue$"}    any other label of the Kyma in the control plane
-//	    },
-//	    "windows": [
-//	      {"days": ["Sat", "Sun"], "begin": "22:00:00+00:00", "end": "02:00:00+00:00"},
-//	      {"days": ["Mon"], "begin": "01:00", "end": "05:00", "timeZone": "Europe/Berlin"},
-//	      {"begin": "2026-12-24T20:00:00Z", "end": "2026-12-25T04:00:00Z"}
-//	    ]
-//	  }],
-//	  "default": {"days": ["Sun"], "begin": "03:00:00Z", "end": "05:00:00Z"}
-//	}
-//
-// The first rule that matches counts, with the first of its windows that comes; the default counts if no rule matches or the windows
-// of the rule are over. A window of days begins on each of them and ends, if its end is not after its begin, on the next day. Day and
-// time are those of its offset or timeZone. On a day on which the clock is put forward, a time that is skipped is the moment of the
-// change; put back, a time that is there twice is the first one.
+// Policy defines when updates that need a downtime may start, for all runtimes. ParsePolicy creates it; only
+// MinRemaining may be changed after that. A nil Policy has no windows.
 type Policy struct {
-	// MinRemaining is how much of a window must be left for an update to start. Windows that are not longer are no windows. Default 0.
+	// MinRemaining is how much of a window must remain for an update to start. Windows that are not longer are ignored.
+	// Default 0.
 	MinRemaining time.Duration
 
 	rules         []rule
-	defaultWindow []window // one, or none
+	defaultWindow []window // at most one
 }
 
 type rule struct {
@@ -60,7 +36,7 @@ const PolicyKey = "policy.json"
 // policyObject names the policy in a Blocker.
 const policyObject = "maintenance policy"
 
-// A policy is read by a program that others depend on, so there is a limit to everything in it.
+// Limits of a policy, so that an oversized one cannot overload the manager.
 const (
 	maxPolicyBytes = 1 << 20
 	maxRules       = 1000
@@ -69,15 +45,15 @@ const (
 	maxPattern     = 1000
 )
 
-// MaintenancePolicyError says why a maintenance policy cannot be used, and where.
+// MaintenancePolicyError is the reason why a maintenance policy is invalid, and where.
 type MaintenancePolicyError struct {
-	// Path is the place in the document, for example rules[0].windows[1].begin. Empty: the document as a whole.
+	// Path is the position in the document, for example rules[0].windows[1].begin. Empty: the document as a whole.
 	Path string
-	// Problem says what is wrong there and what is right.
+	// Problem states what is invalid there and what is valid.
 	Problem string
 }
 
-// Error returns a sentence with path and problem.
+// Error returns path and problem.
 func (e *MaintenancePolicyError) Error() string {
 	if e.Path == "" {
 		return "reading the maintenance policy: " + e.Problem
@@ -88,7 +64,7 @@ func (e *MaintenancePolicyError) Error() string {
 // Reason returns v1beta2.ReasonInvalidPolicy.
 func (e *MaintenancePolicyError) Reason() string { return v1beta2.ReasonInvalidPolicy }
 
-// PolicyFromConfigMap reads the policy of a ConfigMap from its data. Every error is a *MaintenancePolicyError.
+// PolicyFromConfigMap parses the policy in the data of a ConfigMap. Every error is a *MaintenancePolicyError.
 func PolicyFromConfigMap(data map[string]string) (*Policy, error) {
 	text, ok := data[PolicyKey]
 	if !ok {
@@ -97,7 +73,7 @@ func PolicyFromConfigMap(data map[string]string) (*Policy, error) {
 	return ParsePolicy([]byte(text))
 }
 
-// The shape of the document.
+// The types of the JSON document.
 type (
 	policyFile struct {
 		Rules   []ruleFile  `json:"rules"`
@@ -122,7 +98,8 @@ type (
 	}
 )
 
-// ParsePolicy reads a policy, see there. Unknown and repeated keys are errors. Every error is a *MaintenancePolicyError.
+// ParsePolicy parses a policy in the format described at Policy. Unknown and repeated keys are errors. Every error is a
+// *MaintenancePolicyError.
 func ParsePolicy(data []byte) (*Policy, error) {
 	if len(data) > maxPolicyBytes {
 		return nil, &MaintenancePolicyError{"", fmt.Sprintf("it has %d bytes, %d are allowed: make it smaller", len(data), maxPolicyBytes)}
@@ -144,7 +121,7 @@ func ParsePolicy(data []byte) (*Policy, error) {
 	case len(file.Rules) > maxRules:
 		return nil, &MaintenancePolicyError{"rules", fmt.Sprintf("there are %d, %d are allowed", len(file.Rules), maxRules)}
 	case len(file.Rules) == 0 && p.defaultWindow == nil:
-		return nil, &MaintenancePolicyError{"", "it has neither rules nor a default: give one of them"}
+		return nil, &MaintenancePolicyError{"", "it has neither rules nor a default: add one of them"}
 	}
 	for i, r := range file.Rules {
 		parsed, err := parseRule(fmt.Sprintf("rules[%d]", i), r)
@@ -152,7 +129,7 @@ func ParsePolicy(data []byte) (*Policy, error) {
 			return nil, err
 		}
 		if len(parsed.windows) == 0 && p.defaultWindow == nil {
-			return nil, &MaintenancePolicyError{fmt.Sprintf("rules[%d].windows", i), "it is empty, and there is no default: name a window"}
+			return nil, &MaintenancePolicyError{fmt.Sprintf("rules[%d].windows", i), "it is empty, and there is no default: add a window"}
 		}
 		p.rules = append(p.rules, parsed)
 	}
@@ -178,7 +155,7 @@ func parseRule(path string, file ruleFile) (rule, error) {
 		re, err := regexp.Compile(pattern)
 		switch {
 		case err != nil:
-			return &MaintenancePolicyError{path + ".match." + field, "it is no regular expression: " + err.Error()}
+			return &MaintenancePolicyError{path + ".match." + field, "it is not a regular expression: " + err.Error()}
 		case r.match[label] != nil:
 			return &MaintenancePolicyError{path + ".match." + field, "label " + label + " is matched twice: keep one"}
 		}
@@ -208,7 +185,7 @@ func parseRule(path string, file ruleFile) (rule, error) {
 		}
 	}
 	if len(r.match) == 0 {
-		return rule{}, &MaintenancePolicyError{path + ".match", "it has no field: give one, or use default for all runtimes"}
+		return rule{}, &MaintenancePolicyError{path + ".match", "it has no field: add one, or use default for all runtimes"}
 	}
 	for i, w := range file.Windows {
 		parsed, err := parseWindow(fmt.Sprintf("%s.windows[%d]", path, i), w)
@@ -220,23 +197,23 @@ func parseRule(path string, file ruleFile) (rule, error) {
 	return r, nil
 }
 
-// weekdays are the words for days, Sunday first as in package time.
+// weekdays are the names of days in a policy, Sunday first as in package time.
 var weekdays = [...]string{"Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"}
 
-// parseWindow reads one window. With a timeZone, times have no offset; without, they have one.
+// parseWindow parses one window. With a timeZone, times have no offset; without, they have one.
 func parseWindow(path string, file windowFile) (window, error) {
 	w := window{}
 	for i, day := range file.Days {
 		at := slices.Index(weekdays[:], day)
 		if at < 0 {
-			return w, &MaintenancePolicyError{fmt.Sprintf("%s.days[%d]", path, i), fmt.Sprintf("%q is no day: write %s", day, strings.Join(weekdays[:], ", "))}
+			return w, &MaintenancePolicyError{fmt.Sprintf("%s.days[%d]", path, i), fmt.Sprintf("%q is not a day: use one of %s", day, strings.Join(weekdays[:], ", "))}
 		}
 		w.days |= 1 << at
 	}
 	if file.TimeZone != "" {
 		zone, err := time.LoadLocation(file.TimeZone)
-		if err != nil || file.TimeZone == "Local" { // which is another one on every machine
-			return w, &MaintenancePolicyError{path + ".timeZone", fmt.Sprintf("%q is no time zone: write a name such as Europe/Berlin", file.TimeZone)}
+		if err != nil || file.TimeZone == "Local" { // it differs between machines
+			return w, &MaintenancePolicyError{path + ".timeZone", fmt.Sprintf("%q is not a time zone: use a name such as Europe/Berlin", file.TimeZone)}
 		}
 		w.zone = zone
 	}
@@ -254,14 +231,14 @@ func parseWindow(path string, file windowFile) (window, error) {
 		w.once = MaintenanceWindow{begin, end}
 		return w, nil
 	case w.zone == nil:
-		w.zone = begin.Location() // the day is that of begin
+		w.zone = begin.Location() // days are in the offset of begin
 		end = end.In(w.zone)
 	}
 	w.begin, w.end = timeOfDay(begin), timeOfDay(end)
 	return w, nil
 }
 
-// parseTime reads begin or end of a window: of a day if the window has days, else with a date.
+// parseTime parses begin or end of a window: a time of day if the window has days, else a date and time.
 func parseTime(path, text string, w window) (time.Time, error) {
 	var layouts []string
 	hint := ""

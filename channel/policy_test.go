@@ -60,16 +60,16 @@ func TestParsePolicyErrors(t *testing.T) {
 		"TooManyWindows":  {"bounded", `{"rules": [{"match": {"plan": "x"}, "windows": [` + many(maxWindows+1, ok) + `]}]}`, "rules[0]", "0 labels and 101 windows"},
 		"TooManyLabels":   {"bounded", match(`{"labels": {` + strings.Join(labels, ",") + `}}`), "rules[1]", "21 labels and 1 windows"},
 		"LongPattern":     {"bounded", match(`{"plan": "` + strings.Repeat("x", maxPattern+1) + `"}`), "rules[1].match.plan", "1001 characters"},
-		"HugePattern":     {"bounded", match(`{"plan": "((x{1000}){1000}){1000}"}`), "rules[1].match.plan", "no regular expression"},
-		"NoPattern":       {"a pattern is checked", match(`{"region": "("}`), "rules[1].match.region", "no regular expression"},
-		"NoLabelPattern":  {"in any field", match(`{"labels": {"team": "["}}`), "rules[1].match.labels[team]", "no regular expression"},
+		"HugePattern":     {"bounded", match(`{"plan": "((x{1000}){1000}){1000}"}`), "rules[1].match.plan", "not a regular expression"},
+		"NoPattern":       {"a pattern is checked", match(`{"region": "("}`), "rules[1].match.region", "not a regular expression"},
+		"NoLabelPattern":  {"in any field", match(`{"labels": {"team": "["}}`), "rules[1].match.labels[team]", "not a regular expression"},
 		"SameLabel":       {"two words for one label", match(`{"plan": "a", "labels": {"kyma-project.io/broker-plan-name": "b"}}`), "rules[1].match.labels[kyma-project.io/broker-plan-name]", "matched twice"},
 		"NoMatch":         {"a rule for all is the default", match(`{}`), "rules[1].match", "it has no field"},
 		"NoDefault":       {"a rule without windows wants the default", `{"rules": [{"match": {"plan": "a"}}]}`, "rules[0].windows", "there is no default"},
-		"Day":             {"days are told", window(`{"days": ["Sat", "Sunday"], "begin": "01:00:00Z", "end": "02:00:00Z"}`), "default.days[1]", `"Sunday" is no day: write Sun, Mon`},
-		"Zone":            {"zones are looked up", window(`{"days": ["Sat"], "begin": "01:00", "end": "02:00", "timeZone": "Europe/Atlantis"}`), "default.timeZone", `"Europe/Atlantis" is no time zone`},
-		"LocalZone":       {"a zone is the same everywhere", window(`{"days": ["Sat"], "begin": "01:00", "end": "02:00", "timeZone": "Local"}`), "default.timeZone", `no time zone`},
-		"ZonePath":        {"a zone is no path", window(`{"days": ["Sat"], "begin": "01:00", "end": "02:00", "timeZone": "../../etc/passwd"}`), "default.timeZone", `no time zone`},
+		"Day":             {"days are reported", window(`{"days": ["Sat", "Sunday"], "begin": "01:00:00Z", "end": "02:00:00Z"}`), "default.days[1]", `"Sunday" is not a day: use one of Sun, Mon`},
+		"Zone":            {"zones are looked up", window(`{"days": ["Sat"], "begin": "01:00", "end": "02:00", "timeZone": "Europe/Atlantis"}`), "default.timeZone", `"Europe/Atlantis" is not a time zone`},
+		"LocalZone":       {"a zone is the same everywhere", window(`{"days": ["Sat"], "begin": "01:00", "end": "02:00", "timeZone": "Local"}`), "default.timeZone", `not a time zone`},
+		"ZonePath":        {"a zone is no path", window(`{"days": ["Sat"], "begin": "01:00", "end": "02:00", "timeZone": "../../etc/passwd"}`), "default.timeZone", `not a time zone`},
 		"NoOffset":        {"a time is somewhere", window(`{"days": ["Sat"], "begin": "01:00:00", "end": "02:00:00Z"}`), "default.begin", `"01:00:00" should be a time with offset`},
 		"TwoOffsets":      {"and not in two places", window(`{"days": ["Sat"], "begin": "01:00", "end": "02:00:00Z", "timeZone": "Europe/Berlin"}`), "default.end", "without offset because there is a timeZone"},
 		"DateAndDays":     {"on days, or once", window(`{"days": ["Sat"], "begin": "2026-01-01T01:00:00Z", "end": "2026-01-01T02:00:00Z"}`), "default.begin", "a time with offset"},
@@ -150,7 +150,7 @@ func TestOpening(t *testing.T) {
 		"Escapes":         {"escapes of JSON are decoded", `{"rules": [{"match": {"plan": "^a\\.b$"}, "windows": [` + ok + `]}]}`, 0, labels(v1beta2.LabelBrokerPlanName, "a.b"), day(1, 12, 0), day(4, 1, 0), day(4, 2, 0)},
 
 		"Offset":        {"the day is that of the offset: Saturday 01:00 there is Friday here", `{"default": {"days": ["Sat"], "begin": "01:00:00+05:30", "end": "02:00:00+05:30"}}`, 0, nil, day(1, 12, 0), day(3, 19, 30), day(3, 20, 30)},
-		"TwoOffsets":    {"begin and end may be told in different offsets", `{"default": {"days": ["Sat"], "begin": "23:00:00+02:00", "end": "00:00:00Z"}}`, 0, nil, day(1, 12, 0), day(4, 21, 0), day(5, 0, 0)},
+		"TwoOffsets":    {"begin and end may have different offsets", `{"default": {"days": ["Sat"], "begin": "23:00:00+02:00", "end": "00:00:00Z"}}`, 0, nil, day(1, 12, 0), day(4, 21, 0), day(5, 0, 0)},
 		"Yesterday":     {"yesterday there is still today here", `{"default": {"days": ["Sat"], "begin": "13:00-11:00", "end": "14:00-11:00"}}`, 0, nil, day(5, 0, 30), day(5, 0, 0), day(5, 1, 0)},
 		"Midnight":      {"open after midnight", `{"default": {"days": ["Tue"], "begin": "22:00:00Z", "end": "13:00:00Z"}}`, 0, nil, day(1, 12, 0), time.Date(2026, 6, 30, 22, 0, 0, 0, time.UTC), day(1, 13, 0)},
 		"ZoneSummer":    {"summer time", fmt.Sprintf(zoned, "22:00", "02:00"), 0, nil, day(1, 12, 0), day(5, 20, 0), day(6, 0, 0)},
@@ -214,7 +214,8 @@ func TestOpeningUnknown(t *testing.T) {
 	}
 }
 
-// TestOpeningByTheClock compares with what people do: look at the clock on the wall, every minute of days on which it is changed.
+// TestOpeningByTheClock compares with what people do: look at the clock on the wall, every minute of days on which it
+// is changed.
 func TestOpeningByTheClock(t *testing.T) {
 	windows := []struct{ begin, end string }{{"22:00", "02:00"}, {"01:30", "03:30"}, {"00:00", "00:00"}, {"12:00", "11:59"}, {"02:10", "02:50"}}
 	changes := map[string]time.Time{
@@ -256,8 +257,8 @@ var zones = []string{
 	"Asia/Kolkata", "Asia/Pyongyang", "Australia/Lord_Howe", "Pacific/Apia", "Pacific/Kwajalein", "Pacific/Kiritimati", "Antarctica/Troll", "UTC",
 }
 
-// isFirst checks that an instant shows the time that was asked for, and none before does, or that the time is skipped and it is where the
-// clock jumps. The time is that of shown in UTC.
+// isFirst checks that an instant shows the time that was asked for, and none before does, or that the time is skipped
+// and it is where the clock jumps. The time is that of shown in UTC.
 func isFirst(t *testing.T, shown time.Time, zone *time.Location) {
 	t.Helper()
 	wall := func(t time.Time) time.Time {
@@ -306,7 +307,7 @@ func FuzzInstant(f *testing.F) {
 	})
 }
 
-// FuzzParsePolicy: whatever is read, a window that is told is one, and open at its begin.
+// FuzzParsePolicy: whatever is read a valid window is open at its begin.
 func FuzzParsePolicy(f *testing.F) {
 	f.Add([]byte(referencePolicy), int64(1782907200), "ga-1")
 	f.Add([]byte(`{"default": {"days": ["Sun"], "begin": "02:15", "end": "02:45", "timeZone": "Europe/Berlin"}}`), int64(1774180800), "")

@@ -8,26 +8,27 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// RequestFor returns what a runtime wishes of one module: the channel is that of the module, else that of the Kyma, else the default.
-// kyma is the one in the control plane, whose labels are the rights; wished is the one in the runtime, which has the spec. Both may be
-// the same. What is installed, and the time, are left to the caller.
-func RequestFor(kyma, wished *v1beta2.Kyma, module *v1beta2.Module) Request {
+// RequestFor returns the request of a runtime for one module: the channel is that of the module, else that of the Kyma,
+// else the default. kyma is the Kyma in the control plane, whose labels are the access rights; runtimeKyma is the Kyma in
+// the runtime, which has the spec. Both may be the same. The caller sets Installed, ManifestVersion and Now.
+func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request {
 	w := Request{
 		Module: module.Name, Channel: module.Channel, Version: module.Version,
-		Blocker: cmp.Or(PauseBlocker(kyma, module.Name), PauseBlocker(wished, module.Name)),
+		Blocker: cmp.Or(PauseBlocker(kyma, module.Name), PauseBlocker(runtimeKyma, module.Name)),
 		Labels:  kyma.Labels, Beta: kyma.IsBeta(), Internal: kyma.IsInternal(),
-		AllowDowngrade: allowsDowngrade(kyma, module.Name) || allowsDowngrade(wished, module.Name),
+		AllowDowngrade: allowsDowngrade(kyma, module.Name) || allowsDowngrade(runtimeKyma, module.Name),
 		SkipWindows:    kyma.Spec.SkipMaintenanceWindows,
 	}
 	if w.Channel == "" && w.Version == "" {
-		w.Channel = cmp.Or(wished.Spec.Channel, v1beta2.DefaultChannel)
+		w.Channel = cmp.Or(runtimeKyma.Spec.Channel, v1beta2.DefaultChannel)
 	}
 	return w
 }
 
-// MandatoryRequests returns what the control plane wishes for a runtime, by name of the module: every module that a ModuleReleaseMeta
-// calls mandatory, whatever the rights of the runtime are. Where two of them name the same module or OCM component, the one that is
-// older, or has the smaller name, counts; the other has a Blocker. A ModuleReleaseMeta that is being deleted is no wish any more.
+// MandatoryRequests returns the mandatory modules of a runtime, sorted by name: every module whose ModuleReleaseMeta is
+// mandatory, whatever the access rights of the runtime are. If two of them have the same module or OCM component, the
+// older one, or the one with the smaller name, counts; the other gets a Blocker. A ModuleReleaseMeta that is being
+// deleted is left out.
 func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	if c.Mandatory == nil {
 		return nil
@@ -38,7 +39,7 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 	slices.SortFunc(releases, func(a, b *v1beta2.ModuleReleaseMeta) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
-	wishes := make([]Request, 0, len(releases))
+	requests := make([]Request, 0, len(releases))
 	modules, components := map[string]string{}, map[string]string{}
 	for _, r := range releases {
 		w := Request{
@@ -49,21 +50,21 @@ func MandatoryRequests(c Catalog, kyma *v1beta2.Kyma) []Request {
 		switch first := cmp.Or(modules[module], components[component]); {
 		case first != "":
 			w.Blocker = newBlocker(v1beta2.ReasonModuleConflict, "ModuleReleaseMeta "+r.Name,
-				"ModuleReleaseMeta %s defines mandatory module %s, as the older %s does already: delete one of them", r.Name, module, first)
+				"ModuleReleaseMeta %s defines mandatory module %s, but the older %s does already: delete one of them", r.Name, module, first)
 		case component != "":
 			components[component] = r.Name
 			fallthrough
 		default:
 			modules[module] = r.Name
 		}
-		wishes = append(wishes, w)
+		requests = append(requests, w)
 	}
-	slices.SortFunc(wishes, func(a, b Request) int { return strings.Compare(a.Module, b.Module) })
-	return wishes
+	slices.SortFunc(requests, func(a, b Request) int { return strings.Compare(a.Module, b.Module) })
+	return requests
 }
 
-// PauseBlocker returns what pauses a module of a Kyma by annotation, nil if nothing does. With module "" it asks about the Kyma alone. While
-// something is paused, nothing but its deletion proceeds.
+// PauseBlocker returns the Blocker of a module that is paused by an annotation of the Kyma, nil if it is not. With
+// module "" only a pause of the whole Kyma counts. While something is paused, it is only deleted, not changed.
 func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	if k == nil {
 		return nil
@@ -83,24 +84,24 @@ func PauseBlocker(k *v1beta2.Kyma, module string) *Blocker {
 	return nil
 }
 
-// pause returns the reason that an annotation gives, and whether it pauses.
+// pauseReason returns the reason in an annotation, and whether the annotation pauses.
 func pauseReason(k *v1beta2.Kyma, key string) (why string, paused bool) {
-	value, there := k.Annotations[key]
+	value, exists := k.Annotations[key]
 	value = strings.TrimSpace(value)
 	switch {
-	case !there || strings.EqualFold(value, "false"):
+	case !exists || strings.EqualFold(value, "false"):
 		return "", false
 	case value == "" || strings.EqualFold(value, v1beta2.ValueTrue):
 		return "no reason given", true
 	}
-	const most = 256 // it is repeated in a condition and an event
+	const most = 256 // it is part of a condition and an event
 	if runes := []rune(value); len(runes) > most {
 		value = string(runes[:most]) + "…"
 	}
 	return value, true
 }
 
-// allowsDowngrade tells whether the Kyma names the module in the annotation v1beta2.AnnotationAllowDowngrade.
+// allowsDowngrade reports whether the Kyma names the module in the annotation v1beta2.AnnotationAllowDowngrade.
 func allowsDowngrade(k *v1beta2.Kyma, module string) bool {
 	if k == nil {
 		return false

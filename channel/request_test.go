@@ -21,16 +21,16 @@ func TestWishOf(t *testing.T) {
 	rights.Spec.SkipMaintenanceWindows = true
 	fast := &v1beta2.Kyma{Spec: v1beta2.KymaSpec{Channel: "fast"}}
 	cases := map[string]struct {
-		reason       string
-		kyma, wished *v1beta2.Kyma
-		module       v1beta2.Module
-		want         Request
+		reason          string
+		kyma, inRuntime *v1beta2.Kyma
+		module          v1beta2.Module
+		want            Request
 	}{
 		"Default":       {"nobody names a channel", kymaWith(nil, nil), &v1beta2.Kyma{}, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular"}},
 		"OfKyma":        {"the Kyma names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast"}},
 		"OfModule":      {"the module names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Channel: "slow"}, Request{Module: "keda", Channel: "slow"}},
 		"Pinned":        {"a version needs none", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0"}, Request{Module: "keda", Version: "1.0.0"}},
-		"Both":          {"a contradiction is kept, to be told", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0", Channel: "slow"}, Request{Module: "keda", Version: "1.0.0", Channel: "slow"}},
+		"Both":          {"a contradiction is kept, to be reported", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0", Channel: "slow"}, Request{Module: "keda", Version: "1.0.0", Channel: "slow"}},
 		"Rights":        {"rights are those of the control plane", rights, fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast", Beta: true, Internal: true, SkipWindows: true, Labels: labels}},
 		"NotOfRuntime":  {"and not of the runtime", kymaWith(nil, nil), rights, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular"}},
 		"Downgrade":     {"a downgrade may be allowed in the control plane", kymaWith(nil, map[string]string{v1beta2.AnnotationAllowDowngrade: "istio, keda"}), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast", AllowDowngrade: true}},
@@ -39,13 +39,13 @@ func TestWishOf(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, RequestFor(c.kyma, c.wished, &c.module)); diff != "" {
+			if diff := cmp.Diff(c.want, RequestFor(c.kyma, c.inRuntime, &c.module)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
 	}
 	if w := RequestFor(kymaWith(nil, nil), kymaWith(nil, map[string]string{v1beta2.AnnotationPaused: "x"}), &v1beta2.Module{Name: "keda"}); w.Blocker == nil {
-		t.Error("a pause in the runtime is not in the wish")
+		t.Error("a pause in the runtime is not in the request")
 	}
 }
 
@@ -60,7 +60,7 @@ func TestPaused(t *testing.T) {
 		"No":       {"nobody said so", nil, "keda", "", ""},
 		"Kyma":     {"with a reason", map[string]string{v1beta2.AnnotationPaused: "moving house"}, "keda", "KymaPaused", "Kyma runtime-a is paused (moving house): remove the annotation operator.kyma-project.io/paused"},
 		"Module":   {"a module alone", map[string]string{ofKeda: " INC-1 "}, "keda", "ModulePaused", "module keda is paused (INC-1): remove the annotation paused.operator.kyma-project.io/keda from Kyma runtime-a"},
-		"Both":     {"the larger one is told", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPaused: "all"}, "keda", "KymaPaused", "(all)"},
+		"Both":     {"the larger one is reported", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPaused: "all"}, "keda", "KymaPaused", "(all)"},
 		"Other":    {"another module", map[string]string{ofKeda: "INC-1"}, "istio", "", ""},
 		"KymaOnly": {"asked about the Kyma alone", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPausedModulePrefix: "x"}, "", "", ""},
 		"Silent":   {"without a reason it is a pause, too", map[string]string{v1beta2.AnnotationPaused: ""}, "", "KymaPaused", "(no reason given)"},
@@ -127,13 +127,13 @@ func TestMandatoryWishes(t *testing.T) {
 		"warden": "", "warden-two": "ModuleConflict ModuleReleaseMeta warden-two", "yes": "",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("wishes (-want +got):\n%s", diff)
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 	if releases[0].Name != "warden-two" {
 		t.Error("the list of the catalog was changed")
 	}
-	if wishes := MandatoryRequests(Catalog{}, kyma); wishes != nil {
-		t.Errorf("a catalog without mandatory modules has %v", wishes)
+	if requests := MandatoryRequests(Catalog{}, kyma); requests != nil {
+		t.Errorf("a catalog without mandatory modules has %v", requests)
 	}
 	for _, w := range MandatoryRequests(shop(), kyma) {
 		if d := Resolve(shop(), w); w.Module != "warden" || d.Next != "1.0.0" {

@@ -1,17 +1,18 @@
-// Package channel answers, for one module of one runtime, which version it should have now, or why none.
+// Package channel decides, for one module of one runtime, which version it should have now, or why none.
 //
 // # Use
 //
-//	w := channel.RequestFor(kyma, runtimeKyma, &module) // or one of channel.MandatoryRequests(catalog, kyma)
-//	w.Installed, w.Ordered, w.Now = "1.2.0", "1.2.0", now
-//	d := channel.Resolve(catalog, w)
-//	if d.Blocker != nil { … d.Blocker.Reason() … }
+//	request := channel.RequestFor(kyma, runtimeKyma, &module) // or one of channel.MandatoryRequests(catalog, kyma)
+//	request.Installed, request.ManifestVersion, request.Now = "1.2.0", "1.2.0", now
+//	decision := channel.Resolve(catalog, request)
+//	if decision.Blocker != nil { … decision.Blocker.Reason() … }
 //
 // # How it works
 //
-// A wish names a module and a channel or a version. The ModuleReleaseMeta of the module turns a channel into a version; the
-// ModuleTemplate named <module>-<version> describes that version. A module without a ModuleReleaseMeta is looked up the early way:
-// its ModuleTemplates name their channel themselves, see legacy.go. Rules, in this order; the first that fails is the blocker:
+// A Request names a module and a channel or a version. The ModuleReleaseMeta of the module maps a channel to a version;
+// the ModuleTemplate named <module>-<version> describes that version. A module without a ModuleReleaseMeta is a legacy
+// module: its ModuleTemplates name their channel themselves, see legacy.go. These rules are checked in order; the first
+// that fails is the Blocker:
 //
 //	 1  neither Kyma nor module are paused             KymaPaused, ModulePaused
 //	    and a mandatory module is defined once         ModuleConflict
@@ -27,22 +28,24 @@
 //	10  the version is not lower than the installed    DowngradeRefused
 //	11  an update with downtime is in its window       WaitingForWindow, WindowUnknown
 //
-// A mandatory module is a wish of the control plane: rule 4 asks for the opposite, and rules 5, 9 and 11 are not asked.
+// A mandatory module is requested by the control plane: rule 4 then requires the opposite, and rules 5, 9 and 11 are
+// skipped.
 //
-// With a blocker, what is installed stays and stays served. Only where a runtime has lost the right to a module (5: its labels are
-// not selected, 9: beta, internal) the module goes.
+// With a Blocker, the installed version stays and is kept up to date. Only if a runtime has lost the right to a module
+// (5: its labels are not selected, 9: beta, internal), the module is removed.
 //
-// A downgrade is a version of lower precedence by semantic versioning: 2.0.0-rc.1 comes before 2.0.0, and build metadata does not
-// count. It is allowed by the annotation v1beta2.AnnotationAllowDowngrade, not by pinning: a pin may be older than what it is
-// compared with by accident, too.
+// A downgrade is a version of lower precedence by semantic versioning: 2.0.0-rc.1 precedes 2.0.0, and build metadata
+// does not count. It is allowed by the annotation v1beta2.AnnotationAllowDowngrade, not by pinning: a pinned version
+// may be lower than the installed one by accident.
 //
-// Two more questions are answered here because their answers must agree with Resolve: when the maintenance window is (Policy), and
-// which part of the catalog a runtime may see (VisibleTo).
+// Two more decisions are made here because they must be consistent with Resolve: when the maintenance window is
+// (Policy), and which part of the catalog is copied to a runtime (CatalogCopyFor).
 //
 // # What it does not do
 //
-// It is pure: no client, no clock, no goroutine. It knows one module at a time and never looks at dependencies between modules. Names
-// of time zones are looked up by the time package: a program that runs where there is no zone database imports time/tzdata.
+// It is pure: no client, no clock, no goroutine. It resolves one module at a time and ignores dependencies between
+// modules. Names of time zones are looked up by package time: a program that runs without a time zone database must
+// import time/tzdata.
 package channel
 
 import (
@@ -54,61 +57,66 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Catalog is where releases and templates are looked up, and what holds for all runtimes. A lookup that finds nothing returns nil.
-// What is returned is read only.
+// Catalog looks up releases and templates, and holds the settings for all runtimes. A lookup that finds nothing returns
+// nil. Returned objects are read only.
 type Catalog struct {
-	// Release returns the ModuleReleaseMeta of a module by its name. Needed.
+	// Release returns the ModuleReleaseMeta of a module by its name. Required.
 	Release func(module string) *v1beta2.ModuleReleaseMeta
-	// Template returns a ModuleTemplate by its object name, <module>-<version>. Needed.
+	// Template returns a ModuleTemplate by its object name, <module>-<version>. Required.
 	Template func(name string) *v1beta2.ModuleTemplate
-	// Templates returns the ModuleTemplates of a module, in any order: those for which ModuleOf is its name. It is asked only for
-	// modules without a release, and to list versions in a message. Nil: modules are not looked up the early way.
+	// Templates returns the ModuleTemplates of a module, in any order: those for which ModuleOf returns its name. It is
+	// called only for modules without a ModuleReleaseMeta, and to list versions in a message. Nil: legacy modules are
+	// not found.
 	Templates func(module string) []*v1beta2.ModuleTemplate
-	// Mandatory returns the ModuleReleaseMetas of mandatory modules, in any order; others are passed over. Nil: there are none.
+	// Mandatory returns the ModuleReleaseMetas of mandatory modules, in any order; others are ignored. Nil: there are
+	// none.
 	Mandatory func() []*v1beta2.ModuleReleaseMeta
-	// Restricted names the modules that are only for Kymas that spec.kymaSelector of their ModuleReleaseMeta selects.
+	// Restricted has the names of the modules that are only for Kymas selected by spec.kymaSelector of their
+	// ModuleReleaseMeta.
 	Restricted []string
-	// Policy says when updates that need a downtime may start. Nil: none is configured, and such updates have to be told by
-	// spec.skipMaintenanceWindows not to wait.
+	// Policy defines when updates that need a downtime may start. Nil: none is configured, and such updates start only
+	// with spec.skipMaintenanceWindows.
 	Policy *Policy
 }
 
-// Request is what one runtime asks for, and what it has.
+// Request is the module that one runtime requests, and its installed version.
 type Request struct {
 	// Module is the name of the module.
 	Module string
 	// Channel is the release channel: that of the module, else that of the Kyma, else the default.
 	Channel string
-	// Version pins a version instead; then Channel is empty.
+	// Version is the pinned version; then Channel is empty.
 	Version string
-	// Mandatory says that the control plane wishes it for every runtime. Then neither Channel nor Version are set.
+	// Mandatory means that the control plane requests the module for every runtime. Then neither Channel nor Version
+	// are set.
 	Mandatory bool
-	// Blocker is what is known to be in the way before anything is looked up: a pause, a conflict. Nil: nothing.
+	// Blocker is what blocks the module whatever the catalog contains: a pause, a conflict. Nil: nothing.
 	Blocker *Blocker
 	// Labels are those of the Kyma in the control plane. Selectors and the maintenance policy match them.
 	Labels map[string]string
-	// Beta and Internal say what the runtime takes part in.
+	// Beta and Internal are true if the runtime may have beta and internal modules.
 	Beta, Internal bool
 	// Installed is the version that the runtime has now, "" if none.
 	Installed string
-	// ManifestVersion is the version that the Manifest asks for: Installed, or that of an update under way. "" if unknown or none. An
-	// update under way needs no window any more, and may have changed things already, so that going back is a downgrade.
+	// ManifestVersion is the version in the spec of the Manifest: Installed, or that of an update in progress; "" if
+	// unknown or none. An update in progress needs no window any more, and may have changed objects already, so that
+	// going back is a downgrade.
 	ManifestVersion string
-	// Downgrade allows a version lower than Installed or Ordered.
+	// AllowDowngrade allows a version lower than Installed or ManifestVersion.
 	AllowDowngrade bool
 	// SkipWindows lets an update that needs a downtime start at once.
 	SkipWindows bool
-	// Now is when the question is asked. Needed if Catalog.Policy is set.
+	// Now is the current time. Required if Catalog.Policy is set.
 	Now time.Time
 }
 
-// Decision is the answer to a Request.
+// Decision is the result of Resolve for a Request.
 type Decision struct {
 	// Module is the name of the module.
 	Module string
-	// Channel is where the version comes from; "" for a pinned and a mandatory one.
+	// Channel is the channel that the version is from; "" for pinned and mandatory ones.
 	Channel string
-	// Version is the desired version; "" if it could not be found out.
+	// Version is the desired version; "" if it could not be determined.
 	Version string
 	// Installed is the version that the runtime has now, "" if none.
 	Installed string
@@ -118,27 +126,28 @@ type Decision struct {
 	Component string
 	// Template describes Version; nil with a Blocker.
 	Template *v1beta2.ModuleTemplate
-	// Blocker says why the wish is not fulfilled; nil if it is.
+	// Blocker is the reason why the request is not fulfilled; nil if it is.
 	Blocker *Blocker
 }
 
-// Blocker is a typed reason why something does not move on.
+// Blocker is a typed reason why something is blocked.
 type Blocker struct {
 	// Code is one of the reasons in the package comment.
 	Code string
-	// Object names what has to change, as kind and name.
+	// Object is the kind and name of the object that has to change.
 	Object string
-	// Since is when it was first seen. The caller keeps it; it is zero here.
+	// Since is when it was first found. The caller sets it; it is zero here.
 	Since time.Time
-	// Until is when it ends by itself: when a window opens. Zero: not by itself.
+	// Until is when it ends without a change: when a window opens. Zero: not without a change.
 	Until time.Time
-	// Message says what is wrong and what to do.
+	// Message states what is wrong and what to do.
 	Message string
-	// KeepInstalled says that what is installed stays and stays served; otherwise nothing may be installed.
+	// KeepInstalled means that the installed version stays and is kept up to date; otherwise the module must not be
+	// installed.
 	KeepInstalled bool
 }
 
-// Error returns Message, so that a Blocker is an error.
+// Error returns Message, which makes a Blocker an error.
 func (b *Blocker) Error() string { return b.Message }
 
 // Reason returns Code.
@@ -153,7 +162,8 @@ var rules = [...]func(*search) *Blocker{
 	(*search).checkRelease, (*search).findTemplate, (*search).checkRights, (*search).checkDowngrade, (*search).checkWindow,
 }
 
-// Resolve answers a wish. See the package comment for the rules. The desired version of a module that is paused is told, too.
+// Resolve decides on a request by the rules in the package comment. The desired version of a paused module is returned,
+// too.
 func Resolve(c Catalog, w Request) Decision {
 	s := search{catalog: c, request: w, Decision: Decision{Module: w.Module, Channel: w.Channel, Installed: w.Installed}}
 	for _, rule := range rules {
@@ -173,13 +183,13 @@ func Resolve(c Catalog, w Request) Decision {
 	return s.Decision
 }
 
-// search is a Decision on its way.
+// search is a Decision that is being made.
 type search struct {
 	Decision
 	catalog Catalog
 	request Request
-	meta    *v1beta2.ModuleReleaseMeta // set by release; nil if the module is looked up the early way
-	legacy  []*v1beta2.ModuleTemplate  // set by release if meta is nil
+	meta    *v1beta2.ModuleReleaseMeta // set by findRelease; nil for a legacy module
+	legacy  []*v1beta2.ModuleTemplate  // set by findRelease if meta is nil
 }
 
 func (s *search) checkRequest() *Blocker {
@@ -193,7 +203,7 @@ func (s *search) checkRequest() *Blocker {
 			"module %s asks for channel %q, which is a reserved word: name a release channel", w.Module, w.Channel)
 	case w.Version != "" && !isVersion(w.Version):
 		return newBlocker(v1beta2.ReasonInvalidModuleRequest, "module "+w.Module,
-			"module %s asks for version %q, which is no semantic version: write it as 1.2.3, without a leading v", w.Module, w.Version)
+			"module %s asks for version %q, which is not a semantic version: write it as 1.2.3, without a leading v", w.Module, w.Version)
 	}
 	return nil
 }
@@ -219,18 +229,18 @@ func (s *search) checkMandatory() *Blocker {
 			"module %s is mandatory: it is installed everywhere and cannot be enabled here; remove it from spec.modules", s.Module)
 	case !is && s.request.Mandatory:
 		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(),
-			"module %s is not mandatory any more: nothing is to be done, it goes by itself", s.Module)
+			"module %s is not mandatory any more: it will be removed, no action is needed", s.Module)
 	}
 	return nil
 }
 
-// selected holds the rules about modules that are for some Kymas only:
+// checkSelected checks the rules about modules that are only for some Kymas:
 //
-//	restricted  selector       the module is
-//	no          none           for all
-//	no          there is one   for none: what runs stays until somebody decides
-//	yes         none, empty    for none: likewise
-//	yes         there is one   for the Kymas that it selects; others lose it
+//	restricted  selector       the module is for
+//	no          none           all Kymas
+//	no          exists         none: installed versions stay until the ModuleReleaseMeta is corrected
+//	yes         none, empty    none: likewise
+//	yes         exists         the Kymas that it selects; it is removed from others
 func (s *search) checkSelected() *Blocker {
 	if s.request.Mandatory {
 		return nil
@@ -241,7 +251,7 @@ func (s *search) checkSelected() *Blocker {
 		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(), "%s", err.Error())
 	case !matches:
 		b := newBlocker(v1beta2.ReasonModuleNotAllowed, s.releaseObject(),
-			"module %s is for selected Kymas, and this is none of them: change its labels or spec.kymaSelector of %s, or remove the module",
+			"module %s is only for selected Kymas, and this Kyma is not selected: change its labels or spec.kymaSelector of %s, or remove the module",
 			s.Module, s.releaseObject())
 		b.KeepInstalled = false
 		return b
@@ -280,14 +290,14 @@ func (s *search) checkRelease() *Blocker {
 			"the ModuleReleaseMeta of module %s names no OCM component: set spec.ocmComponentName", s.Module)
 	case !isVersion(s.Version):
 		return newBlocker(v1beta2.ReasonInvalidRelease, s.releaseObject(),
-			"%s says that module %s has version %q, which is no semantic version: write it as 1.2.3", s.releaseObject(), s.Module, s.Version)
+			"%s gives module %s version %q, which is not a semantic version: write it as 1.2.3", s.releaseObject(), s.Module, s.Version)
 	}
 	return nil
 }
 
 func (s *search) findTemplate() *Blocker {
 	if s.meta == nil {
-		return nil // that is where the version is from
+		return nil // findVersion has set Template
 	}
 	name := TemplateName(s.Module, s.Version)
 	s.Template = s.catalog.Template(name)
@@ -299,7 +309,7 @@ func (s *search) findTemplate() *Blocker {
 			"module %s has no version %s: choose one of %s", s.Module, s.Version, joinChoices(s.availableVersions()))
 	}
 	return newBlocker(v1beta2.ReasonTemplateNotFound, "ModuleTemplate "+name,
-		"there is no ModuleTemplate %s for version %s of module %s: publish it, or let the channel point elsewhere", name, s.Version, s.Module)
+		"there is no ModuleTemplate %s for version %s of module %s: publish it, or assign another version to the channel", name, s.Version, s.Module)
 }
 
 func (s *search) checkRights() *Blocker {
@@ -310,7 +320,7 @@ func (s *search) checkRights() *Blocker {
 		return nil
 	case t.Spec.Mandatory:
 		return newBlocker(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
-			"version %s of module %s is for runtimes that must have it, and cannot be enabled: choose another channel, or remove the module",
+			"version %s of module %s is mandatory and cannot be enabled: choose another channel, or remove the module",
 			s.Version, s.Module)
 	}
 	b := newBlocker(v1beta2.ReasonModuleNotAllowed, "ModuleTemplate "+t.Name,
@@ -362,7 +372,7 @@ func (s *search) checkWindow() *Blocker {
 	return nil
 }
 
-// definition names the object that says which version the module has.
+// releaseObject returns the object that defines the version of the module.
 func (s *search) releaseObject() string {
 	if s.meta == nil && s.Template != nil {
 		return "ModuleTemplate " + s.Template.Name
@@ -370,7 +380,7 @@ func (s *search) releaseObject() string {
 	return "ModuleReleaseMeta " + s.Module
 }
 
-// versions returns the versions of the module that this runtime may have, the highest first.
+// availableVersions returns the versions of the module that this runtime may have, the highest first.
 func (s *search) availableVersions() []string {
 	var all []string
 	add := func(v string) {
@@ -392,7 +402,7 @@ func (s *search) availableVersions() []string {
 	return slices.Compact(all)
 }
 
-// channels returns the channels of the module that this runtime may follow.
+// availableChannels returns the channels of the module that this runtime may use.
 func (s *search) availableChannels() []string {
 	var names []string
 	for _, c := range s.meta.Spec.Channels {

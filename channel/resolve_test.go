@@ -46,7 +46,7 @@ func shopReleases() map[string]*v1beta2.ModuleReleaseMeta {
 	return releases
 }
 
-func early(name, module, channel, version string) *v1beta2.ModuleTemplate {
+func legacyTemplate(name, module, channel, version string) *v1beta2.ModuleTemplate {
 	descriptor := fmt.Sprintf(`{"meta":{"schemaVersion":"v2"},"component":{"name":"kyma-project.io/early/%s","version":%q}}`, module, version)
 	return &v1beta2.ModuleTemplate{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
@@ -59,17 +59,17 @@ func shopTemplates() map[string]*v1beta2.ModuleTemplate {
 	marked := func(label, value string) *v1beta2.ModuleTemplate {
 		return &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{label: value}}}
 	}
-	labelled := early("kyma-labelled", "", "alpha", "0.1.0")
+	labelled := legacyTemplate("kyma-labelled", "", "alpha", "0.1.0")
 	labelled.Labels = map[string]string{v1beta2.LabelModuleName: "labelled"}
-	mute := early("mute-regular", "mute", "regular", "")
+	mute := legacyTemplate("mute-regular", "mute", "regular", "")
 	mute.Spec.Version, mute.Spec.Descriptor.Raw = "1.0.0", []byte(`["no descriptor"]`)
-	v3 := early("modern-regular", "modern", "regular", "")
+	v3 := legacyTemplate("modern-regular", "modern", "regular", "")
 	v3.Spec.Descriptor.Raw = []byte(`{"apiVersion":"ocm.software/v3alpha1","metadata":{"name":"kyma-project.io/early/modern","version":"3.0.0"}}`)
-	spoken := early("spoken-regular", "spoken", "regular", "1.0.0")
+	spoken := legacyTemplate("spoken-regular", "spoken", "regular", "1.0.0")
 	spoken.Spec.Version = "1.0.1"
-	must := early("harsh-regular", "harsh", "regular", "1.0.0")
+	must := legacyTemplate("harsh-regular", "harsh", "regular", "1.0.0")
 	must.Spec.Mandatory = true
-	secret := early("pair-secret", "pair", "secret", "3.0.0")
+	secret := legacyTemplate("pair-secret", "pair", "secret", "3.0.0")
 	secret.Labels = map[string]string{v1beta2.LabelInternal: "true"}
 	templates := map[string]*v1beta2.ModuleTemplate{
 		"keda-1.0.0": {}, "keda-1.1.0": {}, "keda-1.1.0-rc": {}, "keda-10.0.0": {}, "keda-of-mine": {},
@@ -82,12 +82,12 @@ func shopTemplates() map[string]*v1beta2.ModuleTemplate {
 		"unlisted-1.0.0": {},
 		"orphan-1.0.0":   {Spec: v1beta2.ModuleTemplateSpec{ModuleName: "orphan", Version: "1.0.0"}},
 		"kyma-labelled":  labelled, "mute-regular": mute, "modern-regular": v3, "spoken-regular": spoken, "harsh-regular": must, "pair-secret": secret,
-		"pair-regular":   early("pair-regular", "pair", "regular", "1.0.0"),
-		"pair-fast":      early("pair-fast", "pair", "fast", "2.0.0"),
-		"twin-a":         early("twin-a", "twin", "regular", "1.0.0"),
-		"twin-b":         early("twin-b", "twin", "regular", "1.0.0"),
-		"numb-regular":   early("numb-regular", "numb", "regular", ""),
-		"locked-regular": early("locked-regular", "locked", "regular", "1.0.0"),
+		"pair-regular":   legacyTemplate("pair-regular", "pair", "regular", "1.0.0"),
+		"pair-fast":      legacyTemplate("pair-fast", "pair", "fast", "2.0.0"),
+		"twin-a":         legacyTemplate("twin-a", "twin", "regular", "1.0.0"),
+		"twin-b":         legacyTemplate("twin-b", "twin", "regular", "1.0.0"),
+		"numb-regular":   legacyTemplate("numb-regular", "numb", "regular", ""),
+		"locked-regular": legacyTemplate("locked-regular", "locked", "regular", "1.0.0"),
 	}
 	for name, t := range templates {
 		t.Name = name
@@ -169,9 +169,9 @@ func TestResolve(t *testing.T) {
 	gold := map[string]string{"tier": "gold"}
 	blockedBefore := Request{Module: "keda", Channel: "beta", Installed: "1.0.0", Blocker: newBlocker(v1beta2.ReasonModulePaused, "module keda", "module keda is paused")}
 	cases := map[string]struct {
-		reason string
-		wish   Request
-		want   answer
+		reason  string
+		request Request
+		want    answer
 	}{
 		"Channel":       {"a channel names a version", Request{Module: "keda", Channel: "regular"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
 		"Installed":     {"what is there needs nothing next", Request{Module: "keda", Channel: "regular", Installed: "1.0.0"}, answer{"regular", "1.0.0", "", keda, "keda-1.0.0", "", "", false}},
@@ -182,7 +182,7 @@ func TestResolve(t *testing.T) {
 		"Both":          {"channel and version contradict each other", Request{Module: "keda", Channel: "fast", Version: "1.1.0"}, answer{"fast", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
 		"NoChannel":     {"a reserved word is no channel", Request{Module: "keda", Channel: "None"}, answer{"None", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
 
-		"UnknownModule":  {"a typo is told", Request{Module: "kedo", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta kedo", true}},
+		"UnknownModule":  {"a typo is reported", Request{Module: "kedo", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta kedo", true}},
 		"UnknownChannel": {"a channel that was withdrawn keeps what runs", Request{Module: "keda", Channel: "gone"}, answer{"gone", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta keda", true}},
 		"NoChannels":     {"a module without channels has none to choose", Request{Module: "hollow", Channel: "regular"}, answer{"regular", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta hollow", true}},
 		"Mandatory":      {"mandatory modules are not for choosing", Request{Module: "warden", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
@@ -190,7 +190,7 @@ func TestResolve(t *testing.T) {
 		"NoComponent":    {"a release without component cannot be pulled", Request{Module: "nameless", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleReleaseMeta nameless", true}},
 		"OddVersion":     {"a release names a version", Request{Module: "keda", Channel: "odd"}, answer{"odd", "latest", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
 		"EmptyVersion":   {"a release names a version", Request{Module: "keda", Channel: "empty"}, answer{"empty", "", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
-		"NoTemplate":     {"a version without template is told", Request{Module: "keda", Channel: "lost"}, answer{"lost", "9.9.9", "", keda, "", "TemplateNotFound", "ModuleTemplate keda-9.9.9", true}},
+		"NoTemplate":     {"a version without template is reported", Request{Module: "keda", Channel: "lost"}, answer{"lost", "9.9.9", "", keda, "", "TemplateNotFound", "ModuleTemplate keda-9.9.9", true}},
 
 		"BetaRefused":        {"beta needs the label on the Kyma, and what runs goes", Request{Module: "keda", Channel: "beta"}, answer{"beta", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
 		"BetaAllowed":        {"with the label it is like any other", Request{Module: "keda", Channel: "beta", Beta: true}, answer{"beta", "2.0.0", "2.0.0", keda, "keda-2.0.0", "", "", false}},
@@ -216,44 +216,45 @@ func TestResolve(t *testing.T) {
 
 		"WindowClosed":  {"a downtime waits", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "", "WaitingForWindow", "module keda", true}},
 		"WindowOpen":    {"until the window is open", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC)}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"WindowSkipped": {"or does not, if told so", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at, SkipWindows: true}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"WindowSkipped": {"or does not, if requested", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at, SkipWindows: true}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
 		"FirstInstall":  {"nobody notices the downtime of what was not there", Request{Module: "keda", Channel: "slow", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
 		"WindowPassed":  {"an update under way goes on when its window is over", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", ManifestVersion: "5.0.0", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
 		"WindowUnused":  {"what is installed needs no window", Request{Module: "keda", Channel: "slow", Installed: "5.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "keda-5.0.0", "", "", false}},
 
-		"Paused":         {"a pause goes before everything, and nothing is removed meanwhile", blockedBefore, answer{"beta", "2.0.0", "", keda, "", "ModulePaused", "module keda", true}},
-		"MandatoryWish":  {"the control plane may: beta is no matter", Request{Module: "warden", Mandatory: true}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/module/warden", "warden-1.0.0", "", "", false}},
-		"MandatoryDown":  {"its downgrade is refused too", Request{Module: "warden", Mandatory: true, Installed: "1.0.1"}, answer{"", "1.0.0", "", "kyma-project.io/module/warden", "", "DowngradeRefused", "ModuleReleaseMeta warden", true}},
-		"MandatoryGone":  {"a wish of before is told", Request{Module: "keda", Mandatory: true}, answer{"", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
-		"MandatoryEarly": {"there are no mandatory modules of the early kind", Request{Module: "harsh", Mandatory: true}, answer{"", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta harsh", true}},
+		"Paused":          {"a pause goes before everything, and nothing is removed meanwhile", blockedBefore, answer{"beta", "2.0.0", "", keda, "", "ModulePaused", "module keda", true}},
+		"MandatoryWish":   {"the control plane may: beta is no matter", Request{Module: "warden", Mandatory: true}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/module/warden", "warden-1.0.0", "", "", false}},
+		"MandatoryDown":   {"its downgrade is refused too", Request{Module: "warden", Mandatory: true, Installed: "1.0.1"}, answer{"", "1.0.0", "", "kyma-project.io/module/warden", "", "DowngradeRefused", "ModuleReleaseMeta warden", true}},
+		"MandatoryGone":   {"a wish of before is reported", Request{Module: "keda", Mandatory: true}, answer{"", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
+		"MandatoryLegacy": {"there are no mandatory modules among legacy modules", Request{Module: "harsh", Mandatory: true}, answer{"", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta harsh", true}},
 
-		"Early":           {"a template names its channel itself", Request{Module: "pair", Channel: "fast"}, answer{"fast", "2.0.0", "2.0.0", "kyma-project.io/early/pair", "pair-fast", "", "", false}},
-		"EarlyLabel":      {"the module may be in a label, and its only template is taken", Request{Module: "labelled", Channel: "regular"}, answer{"alpha", "0.1.0", "0.1.0", "kyma-project.io/early/", "kyma-labelled", "", "", false}},
-		"EarlyVersion":    {"spec.version goes before the descriptor", Request{Module: "spoken", Channel: "regular"}, answer{"regular", "1.0.1", "1.0.1", "kyma-project.io/early/spoken", "spoken-regular", "", "", false}},
-		"EarlyV3":         {"a descriptor may be of schema v3", Request{Module: "modern", Channel: "regular"}, answer{"regular", "3.0.0", "3.0.0", "kyma-project.io/early/modern", "modern-regular", "", "", false}},
-		"EarlyTwins":      {"which of two is meant nobody knows", Request{Module: "twin", Channel: "regular"}, answer{"regular", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
-		"EarlyTwinPins":   {"not by version either", Request{Module: "twin", Version: "1.0.0"}, answer{"", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
-		"EarlyChannel":    {"several templates and none in the channel", Request{Module: "pair", Channel: "slow"}, answer{"slow", "", "", "", "", "ChannelNotFound", "ModuleTemplate pair-fast", true}},
-		"EarlyPin":        {"a version may be pinned", Request{Module: "pair", Version: "1.0.0"}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/early/pair", "pair-regular", "", "", false}},
-		"EarlyPinGone":    {"one that is there", Request{Module: "pair", Version: "1.5.0"}, answer{"", "", "", "", "", "VersionNotFound", "ModuleTemplate pair-1.5.0", true}},
-		"EarlyNoParts":    {"without component there is nothing to pull", Request{Module: "mute", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleTemplate mute-regular", true}},
-		"EarlyNoVersion":  {"without version there is nothing to compare", Request{Module: "numb", Channel: "regular"}, answer{"regular", "", "", "kyma-project.io/early/numb", "", "InvalidRelease", "ModuleTemplate numb-regular", true}},
-		"EarlyMandatory":  {"not for choosing", Request{Module: "harsh", Channel: "regular"}, answer{"regular", "1.0.0", "", "kyma-project.io/early/harsh", "", "ModuleNotAllowed", "ModuleTemplate harsh-regular", true}},
-		"EarlyRestricted": {"a restriction needs a selector, which only a release has", Request{Module: "locked", Channel: "regular"}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta locked", true}},
-		"EarlyNot":        {"a template without channel waits for its release", Request{Module: "orphan", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta orphan", true}},
+		"Legacy":           {"a template names its channel itself", Request{Module: "pair", Channel: "fast"}, answer{"fast", "2.0.0", "2.0.0", "kyma-project.io/early/pair", "pair-fast", "", "", false}},
+		"LegacyLabel":      {"the module may be in a label, and its only template is taken", Request{Module: "labelled", Channel: "regular"}, answer{"alpha", "0.1.0", "0.1.0", "kyma-project.io/early/", "kyma-labelled", "", "", false}},
+		"LegacyVersion":    {"spec.version goes before the descriptor", Request{Module: "spoken", Channel: "regular"}, answer{"regular", "1.0.1", "1.0.1", "kyma-project.io/early/spoken", "spoken-regular", "", "", false}},
+		"LegacyV3":         {"a descriptor may be of schema v3", Request{Module: "modern", Channel: "regular"}, answer{"regular", "3.0.0", "3.0.0", "kyma-project.io/early/modern", "modern-regular", "", "", false}},
+		"LegacyTwins":      {"which of two is meant nobody knows", Request{Module: "twin", Channel: "regular"}, answer{"regular", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
+		"LegacyTwinPins":   {"not by version either", Request{Module: "twin", Version: "1.0.0"}, answer{"", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
+		"LegacyChannel":    {"several templates and none in the channel", Request{Module: "pair", Channel: "slow"}, answer{"slow", "", "", "", "", "ChannelNotFound", "ModuleTemplate pair-fast", true}},
+		"LegacyPin":        {"a version may be pinned", Request{Module: "pair", Version: "1.0.0"}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/early/pair", "pair-regular", "", "", false}},
+		"LegacyPinGone":    {"one that is there", Request{Module: "pair", Version: "1.5.0"}, answer{"", "", "", "", "", "VersionNotFound", "ModuleTemplate pair-1.5.0", true}},
+		"LegacyNoParts":    {"without component there is nothing to pull", Request{Module: "mute", Channel: "regular"}, answer{"regular", "1.0.0", "", "", "", "InvalidRelease", "ModuleTemplate mute-regular", true}},
+		"LegacyNoVersion":  {"without version there is nothing to compare", Request{Module: "numb", Channel: "regular"}, answer{"regular", "", "", "kyma-project.io/early/numb", "", "InvalidRelease", "ModuleTemplate numb-regular", true}},
+		"LegacyMandatory":  {"not for choosing", Request{Module: "harsh", Channel: "regular"}, answer{"regular", "1.0.0", "", "kyma-project.io/early/harsh", "", "ModuleNotAllowed", "ModuleTemplate harsh-regular", true}},
+		"LegacyRestricted": {"a restriction needs a selector, which only a release has", Request{Module: "locked", Channel: "regular"}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta locked", true}},
+		"LegacyNot":        {"a template without channel waits for its release", Request{Module: "orphan", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta orphan", true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			d := Resolve(shop(), c.wish)
+			d := Resolve(shop(), c.request)
 			if diff := cmp.Diff(c.want, answerOf(d)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
-			isTold(t, c.wish, d)
+			isTold(t, c.request, d)
 		})
 	}
 }
 
-// TestClockIsSet asks twice, and sets the clock in between: what it says now is all that counts, and an update under way is not stopped.
+// TestClockIsSet asks twice, and sets the clock in between: what it says now is all that counts, and an update under
+// way is not stopped.
 func TestClockIsSet(t *testing.T) {
 	open := time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC) // until 5:00, and so every Sunday
 	cases := map[string]struct {
@@ -305,18 +306,18 @@ func TestMessages(t *testing.T) {
 	short.Templates, short.Policy = nil, nil
 	cases := map[string]struct {
 		catalog Catalog
-		wish    Request
+		request Request
 		want    string
 	}{
 		"Channels":        {shop(), Request{Module: "keda", Channel: "gone"}, `module keda has no channel "gone": choose one of fast, regular, slow`},
 		"ChannelsOfBeta":  {shop(), Request{Module: "keda", Channel: "gone", Beta: true}, `choose one of beta, fast, regular, slow`},
-		"NoChannels":      {shop(), Request{Module: "hollow", Channel: "gone"}, `choose one of (this runtime may have none)`},
+		"NoChannels":      {shop(), Request{Module: "hollow", Channel: "gone"}, `choose one of (none is available to this runtime)`},
 		"ManyChannels":    {many, Request{Module: "keda", Channel: "gone"}, `choose one of c00, c01, c02, c03, c04, c05, c06, c07, c08, c09 and 2 more`},
 		"Versions":        {shop(), Request{Module: "keda", Version: "7.0.0"}, `module keda has no version 7.0.0: choose one of 10.0.0, 5.0.0, 1.1.0, 1.1.0-rc, 1.0.0`},
 		"VersionsOfShort": {short, Request{Module: "keda", Version: "7.0.0"}, `choose one of 5.0.0, 1.1.0-rc, 1.0.0`},
 		"NoEarly":         {short, Request{Module: "pair", Channel: "fast"}, `there is no module "pair"`},
-		"EarlyChannels":   {shop(), Request{Module: "pair", Channel: "slow"}, `choose one of fast, regular`},
-		"EarlyVersions":   {shop(), Request{Module: "pair", Version: "7.0.0"}, `choose one of 2.0.0, 1.0.0`},
+		"LegacyChannels":  {shop(), Request{Module: "pair", Channel: "slow"}, `choose one of fast, regular`},
+		"LegacyVersions":  {shop(), Request{Module: "pair", Version: "7.0.0"}, `choose one of 2.0.0, 1.0.0`},
 		"Twins":           {shop(), Request{Module: "twin", Channel: "regular"}, `module twin has more than one ModuleTemplate for channel regular: remove all but one of twin-a, twin-b, or create a ModuleReleaseMeta`},
 		"Downgrade":       {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.1.0"}, `version 1.1.0 of module keda is installed and 1.0.0 would be a downgrade: choose a channel with a higher version, or allow it by the annotation operator.kyma-project.io/allow-downgrade: "keda" on the Kyma`},
 		"DowngradeMeant":  {shop(), Request{Module: "keda", Channel: "regular", Installed: "1.0.0", ManifestVersion: "1.1.0"}, `version 1.1.0 of module keda is being installed and 1.0.0 would be a downgrade`},
@@ -326,11 +327,11 @@ func TestMessages(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			d := Resolve(c.catalog, c.wish)
+			d := Resolve(c.catalog, c.request)
 			if d.Blocker == nil || !strings.Contains(d.Blocker.Message, c.want) {
 				t.Errorf("blocker is %v, want it to say %q", d.Blocker, c.want)
 			}
-			isTold(t, c.wish, d)
+			isTold(t, c.request, d)
 		})
 	}
 }

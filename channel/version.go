@@ -2,16 +2,18 @@ package channel
 
 import "github.com/Masterminds/semver/v3"
 
-// isVersion tells whether v is a semantic version, strictly: three numbers, no leading v.
+// isVersion reports whether v is a strict semantic version: three numbers, no leading v.
 func isVersion(v string) bool {
 	_, err := semver.StrictNewVersion(v)
 	return err == nil
 }
 
-// lower tells whether version a comes before b by semantic versioning. What is not a version cannot be compared and is not lower.
+// isLower reports whether version a precedes b by semantic versioning. An invalid version cannot be compared and is not
+// lower.
 func isLower(a, b string) bool { return compareVersions(a, b) < 0 }
 
-// precedence returns -1, 0 or +1 if version a comes before, with or after b. What is not a version comes with everything.
+// compareVersions returns -1, 0 or +1 if version a precedes, equals or follows b. It returns 0 if one of them is
+// invalid.
 func compareVersions(a, b string) int {
 	if a == b {
 		return 0

@@ -7,18 +7,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// MaintenanceWindow is one maintenance window at its date: updates may start from Begin to before End.
+// MaintenanceWindow is one occurrence of a maintenance window: updates may start from Begin to before End.
 type MaintenanceWindow struct {
 	Begin, End time.Time
 }
 
-// IsOpen tells whether now is in it.
+// IsOpen reports whether now is in the window.
 func (o MaintenanceWindow) IsOpen(now time.Time) bool {
 	return !now.Before(o.Begin) && now.Before(o.End)
 }
 
-// CurrentOrNextWindow returns the window that is open now for a Kyma with these labels, or opens next. Of several that are open it is the one that
-// ends last. The error is a *Blocker with the reason v1beta2.ReasonWindowUnknown.
+// CurrentOrNextWindow returns the window that is open now for a Kyma with these labels, or opens next. If several are
+// open, it is the one that ends last. The error is a *Blocker with the reason v1beta2.ReasonWindowUnknown.
 func (p *Policy) CurrentOrNextWindow(labels map[string]string, now time.Time) (MaintenanceWindow, error) {
 	if p == nil {
 		return MaintenanceWindow{}, windowUnknown("there is no maintenance policy: configure one, or set spec.skipMaintenanceWindows in the control plane")
@@ -62,7 +62,7 @@ func (r *rule) matches(labels map[string]string) bool {
 	return true
 }
 
-// soonest returns what is open, and of that what ends last; else what opens first.
+// firstWindow returns the open window that ends last; if none is open, the one that opens first.
 func firstWindow(windows []window, now time.Time, least time.Duration) (best MaintenanceWindow, found bool) {
 	before := func(a, b MaintenanceWindow) bool {
 		switch isOpen := a.IsOpen(now); {
@@ -81,15 +81,16 @@ func firstWindow(windows []window, now time.Time, least time.Duration) (best Mai
 	return best, found
 }
 
-// window is one entry of a policy: a time on some days of the week, or once.
+// window is one entry of a policy: a time on some days of the week, or one date.
 type window struct {
-	days       uint8             // one bit for each weekday on which it begins; 0: it is once
-	begin, end time.Duration     // since the midnight that the clock shows; end is on the next day if it is not after begin
-	zone       *time.Location    // of days, begin and end
-	once       MaintenanceWindow // if it is once
+	days       uint8             // one bit for each weekday on which it begins; 0 if it occurs once
+	begin, end time.Duration     // time of day; end is on the next day if it is not after begin
+	zone       *time.Location    // the time zone of days, begin and end
+	once       MaintenanceWindow // if it occurs once
 }
 
-// next returns the date of the window that is open, or comes next, and has or will have more than least left; false if there is none.
+// next returns the occurrence of the window that is open, or opens next, and of which more than least remains; false if
+// there is none.
 func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bool) {
 	fits := func(o MaintenanceWindow) bool {
 		from := o.Begin
@@ -105,7 +106,8 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 	if w.end <= w.begin {
 		nights = 1
 	}
-	// It may have begun yesterday. A weekly one comes within a week, or in two if this week's is what a change of the clock skips.
+	// It may have begun yesterday. A weekly window occurs within a week, or within two if a change of the clock skips
+	// the one of this week.
 	const from, to = -1, 15
 	year, month, day := now.In(w.zone).Date()
 	for i := from; i <= to; i++ {
@@ -120,24 +122,24 @@ func (w *window) next(now time.Time, least time.Duration) (MaintenanceWindow, bo
 	return MaintenanceWindow{}, false
 }
 
-// instant returns when the clock of a zone shows a time on a date: for the first time, if it does twice; when the clock jumps over it,
-// if it never does.
+// timeOnDate returns when the clocks of a zone show a time on a date: the first occurrence if the clocks show it twice,
+// and the time of the clock change if they skip it.
 func timeOnDate(year int, month time.Month, day int, clock time.Duration, zone *time.Location) time.Time {
-	shown := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(clock)
-	// No zone is further from UTC than this, so the change of the clock, if there is one, is between the two.
-	_, before := shown.Add(-15 * time.Hour).In(zone).Zone()
-	_, after := shown.Add(15 * time.Hour).In(zone).Zone()
+	local := time.Date(year, month, day, 0, 0, 0, 0, time.UTC).Add(clock)
+	// No zone differs from UTC by more than this, so a clock change, if there is one, is between the two.
+	_, before := local.Add(-15 * time.Hour).In(zone).Zone()
+	_, after := local.Add(15 * time.Hour).In(zone).Zone()
 	for _, offset := range []int{before, after} {
-		t := shown.Add(-time.Duration(offset) * time.Second).In(zone)
+		t := local.Add(-time.Duration(offset) * time.Second).In(zone)
 		if _, is := t.Zone(); is == offset {
 			return t
 		}
 	}
-	change, _ := shown.Add(-time.Duration(before) * time.Second).In(zone).ZoneBounds()
+	change, _ := local.Add(-time.Duration(before) * time.Second).In(zone).ZoneBounds()
 	return change
 }
 
-// clockOf returns the time of day that t shows.
+// timeOfDay returns the time of day of t.
 func timeOfDay(t time.Time) time.Duration {
 	return time.Duration(t.Hour())*time.Hour + time.Duration(t.Minute())*time.Minute + time.Duration(t.Second())*time.Second + time.Duration(t.Nanosecond())
 }
