@@ -1,5 +1,5 @@
-// Package cli is klm, the client for three people: the operator of a fleet, the admin of a runtime, the author of a
-// module.
+// Package cli is klm, the client of the lifecycle manager: for the platform team of a fleet, for the admin of a
+// runtime, and for the author of a module.
 //
 // # Use
 //
@@ -7,27 +7,31 @@
 //
 // # How it works
 //
-// One package for each audience, which has one file for each command: fleetadmin and channeladmin for the platform
-// team, runtimeadmin for the admin of a runtime, moduleauthor for authors of modules, installer for who installs the
-// manager, supportdump for all of them. They stand on console (the frame of commands, output, errors), connection
-// (clusters), fleetlist (lists of Kymas), diagnosis (the state of a runtime), and ocmaccess.
+// This package has the root command. The commands of each audience are a package below it, with one file for each
+// command:
 //
-// A command reads objects, makes a report of them, and prints that in the format of -o. What is decided is decided by
-// other packages: which version a module gets by package channel, which kubeconfig is acceptable by package runtimes,
-// and what is wrong, and why, is in the status of the objects already. So klm says nothing that the manager does not
-// say.
+//	fleetadmin, channeladmin   platform team: runtimes; catalog and channels
+//	runtimeadmin               admin of a runtime: klm module list, enable, …
+//	moduleauthor               author of a module: klm module build, push, …
+//	installer                  whoever installs the manager
+//	supportdump                all of them
 //
-// It finds its cluster as kubectl does, and asks it which kinds it serves: one with Manifests is a control plane, one
-// without is a runtime. Verbs that list a fleet read it in chunks and keep of each runtime what they show, see
-// package fleetlist. Verbs that change something check first, change only the field that is meant, under the version
-// of the object that was checked, and wait until the status says that it is done.
+// They use console (the frame of commands, output, errors), connection (clusters), fleetlist (lists of Kymas),
+// diagnosis (the state of one runtime) and ocmaccess (registries and archives).
 //
-// Errors have exit codes, see package console.
+// A command reads objects, builds a report and prints it in the format of -o. Decisions are made by other packages:
+// which version a module gets by package channel, which kubeconfig is acceptable by package runtimes. What blocks a
+// module, and why, is in the status of the objects already. So the output of klm never contradicts the manager.
+//
+// klm finds its cluster as kubectl does, and requests which kinds of our API group it serves: a cluster with
+// Manifests is a control plane, one without is a runtime. Commands that list a fleet read it page by page and keep
+// only the fields that they show. Commands that change something check first, change only the field that is meant,
+// with the resource version of the checked object, and wait until the status says that the change is done.
 //
 // # What it does not do
 //
-// It needs no server of its own and keeps nothing on disk. It never forces its way: neither finalizers nor the fields
-// of others are touched.
+// It needs no server of its own and keeps nothing on disk. It never removes finalizers, and never changes fields of
+// other field managers.
 package cli
 
 import (
@@ -62,7 +66,7 @@ func completeContexts(a *console.App) console.Completion {
 	}
 }
 
-// Streams are what a command reads from and writes to. Answers go to Out, progress and errors to Err.
+// Streams are the input and output of a command. Reports are written to Out, progress and errors to Err.
 type Streams = console.Streams
 
 // Run runs the command line args, of which the first is the name of the program, and returns the exit code.
@@ -83,7 +87,7 @@ func Run(ctx context.Context, c *config.Klm, args []string, s Streams) int {
 	return console.ExitCode(err)
 }
 
-// nameOf returns what the user calls the program: kubectl finds a plugin by the name of its file.
+// nameOf returns the name by which the user calls the program: kubectl finds a plugin by the name of its file.
 func nameOf(file string) string {
 	if plugin, is := strings.CutPrefix(strings.TrimSuffix(filepath.Base(file), ".exe"), "kubectl-"); is {
 		return "kubectl " + strings.ReplaceAll(plugin, "_", "-")
@@ -94,20 +98,20 @@ func nameOf(file string) string {
 // root returns the whole tree of commands.
 func root(a *console.App) *cobra.Command {
 	root := a.Group("klm", "client of the lifecycle manager: modules on a fleet of clusters", `
-Operators of a fleet use it with a control plane, admins of a runtime with their cluster: klm finds out which one it talks to. It reads
+Platform teams use it with a control plane, admins of a runtime with their cluster: klm detects which one it is connected to. It reads
 kubeconfigs as kubectl does.
 
 Exit codes:
   0  done
   1  failed
   2  the command line is wrong
-  3  not ready yet, or something is in the way: the message says what
-  4  what was named does not exist
+  3  not ready yet, or blocked: the message says by what
+  4  something with a name of the command line does not exist
   5  a permission is missing, or the credentials are not accepted
-  6  no cluster, one that does not answer, or the wrong one`, `
+  6  no cluster is configured, it does not answer, or it is the wrong one`, `
 klm status                                   # the fleet at a glance
-klm why runtime-a                            # what is in the way there
-klm module enable sample --channel fast      # in a runtime: have a module, and wait until it is ready
+klm why runtime-a                            # why a runtime is not ready
+klm module enable sample --channel fast      # in a runtime: enable a module, and wait until it is ready
 klm completion bash > /etc/bash_completion.d/klm`,
 		slices.Concat(fleetadmin.Commands(a), channeladmin.Commands(a), installer.Commands(a), []*cobra.Command{moduleCommand(a), supportdump.Command(a)})...,
 	)
@@ -133,8 +137,7 @@ klm completion bash > /etc/bash_completion.d/klm`,
 	return root
 }
 
-// Tree returns all commands as they are without any environment, to write a reference of. They are not to be run: see
-// [Run].
+// Tree returns all commands, independent of the environment, for the reference in docs. To run a command, use [Run].
 func Tree() *cobra.Command {
 	c := config.NewKlm()
 	c.NoColor = false

@@ -42,9 +42,9 @@ func TestRun(t *testing.T) {
 		"Missing": {"which argument", []string{"runtime", "show"}, console.ExitUsage, "RUNTIME is missing"},
 		"Empty":   {"an empty variable of a script", []string{"runtime", "show", ""}, console.ExitUsage, "RUNTIME must not be empty"},
 		"Format":  {"", []string{"status", "-o", "csv"}, console.ExitUsage, "--output"},
-		"Name":    {"no name of an object", []string{"runtime", "add", "A_B", "--kubeconfig-file=x"}, console.ExitUsage, "is no name"},
+		"Name":    {"no name of an object", []string{"runtime", "add", "A_B", "--kubeconfig-file=x"}, console.ExitUsage, "is not a valid name"},
 		"Long":    {"it becomes a label", []string{"runtime", "add", strings.Repeat("a", 64), "--kubeconfig-file=x"}, console.ExitUsage, "longer than 63"},
-		"Channel": {"a reserved word", []string{"runtime", "add", "a", "--kubeconfig-file=x", "--channel=none"}, console.ExitUsage, "is no channel"},
+		"Channel": {"a reserved word", []string{"runtime", "add", "a", "--kubeconfig-file=x", "--channel=none"}, console.ExitUsage, "is not a channel"},
 		"Cluster": {"no such file", []string{"status", "--kubeconfig=/nowhere/x"}, console.ExitCluster, "/nowhere/x"},
 	}
 	for name, c := range cases {

@@ -12,8 +12,8 @@ import (
 )
 
 func catalogCommand(a *console.App) *cobra.Command {
-	return a.Command("catalog", "the modules that there are, with channels and versions",
-		"In a control plane these are all modules; in a runtime, those that it may have.", `
+	return a.Command("catalog", "the modules of the catalog, with channels and versions",
+		"A control plane has all modules, a runtime has those that it may enable.", `
 klm catalog
 klm catalog -o wide
 klm catalog -o json | jq '.[] | select(.mandatory)'`,
@@ -30,9 +30,10 @@ klm catalog -o json | jq '.[] | select(.mandatory)'`,
 		})
 }
 
-// catalogReport is what klm catalog shows.
+// catalogReport is the report of klm catalog.
 type catalogReport []catalogRow
 
+// catalogRow is one module.
 type catalogRow struct {
 	Module     string                   `json:"module"`
 	Channels   []v1beta2.ChannelVersion `json:"channels"`
@@ -50,7 +51,7 @@ type versionRow struct {
 	Downtime bool   `json:"requiresDowntime,omitempty"`
 }
 
-// listCatalog returns all modules by name.
+// listCatalog returns all modules, sorted by name.
 func listCatalog(s *connection.Catalog) catalogReport {
 	all := catalogReport{}
 	for _, name := range s.Modules() {
@@ -102,17 +103,17 @@ func (r catalogReport) Show(p *console.Page) {
 	p.Table([]string{"MODULE", "CHANNELS", "VERSIONS", "+COMPONENT"}, rows)
 }
 
-// String is the version, with what is special about it.
+// String returns the version with its properties in parentheses.
 func (v versionRow) String() string {
-	notes := slices.DeleteFunc([]string{word(v.Beta, "beta"), word(v.Internal, "internal"), word(v.Downtime, "downtime")}, func(s string) bool { return s == "" })
+	notes := slices.DeleteFunc([]string{textIf(v.Beta, "beta"), textIf(v.Internal, "internal"), textIf(v.Downtime, "downtime")}, func(s string) bool { return s == "" })
 	if len(notes) == 0 {
 		return v.Version
 	}
 	return v.Version + " (" + strings.Join(notes, ", ") + ")"
 }
 
-// word is the text if it applies.
-func word(applies bool, text string) string {
+// textIf returns the text if it applies, else "".
+func textIf(applies bool, text string) string {
 	if applies {
 		return text
 	}

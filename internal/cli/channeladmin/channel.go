@@ -21,7 +21,7 @@ klm channel set sample fast 2.0.0 --dry-run`,
 }
 
 func channelListCommand(a *console.App) *cobra.Command {
-	return a.Command("list", "which version each channel has", "", `
+	return a.Command("list", "the version of each channel of each module", "", `
 klm channel list
 klm channel list -o name`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
@@ -45,7 +45,7 @@ klm channel list -o name`,
 }
 
 func channelShowCommand(a *console.App) *cobra.Command {
-	c := a.Command("show MODULE", "the channels of a module, who follows them, and what is installed there", "", `
+	c := a.Command("show MODULE", "the channels of a module, how many runtimes follow them, and which versions those have", "", `
 klm channel show sample`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
 			c, err := connection.ControlPlane(cmd.Context(), a)
@@ -76,19 +76,21 @@ klm channel show sample`,
 	return c
 }
 
-// channelList is what klm channel list and show show.
+// channelList is the report of klm channel list and klm channel show.
 type channelList []channelRow
 
+// channelRow is one channel of a module.
 type channelRow struct {
 	Channel   string         `json:"channel"`
 	Module    string         `json:"module"`
 	Version   string         `json:"version"`
 	Notes     string         `json:"notes,omitempty"`
-	Installed map[string]int `json:"installed,omitempty"` // runtimes that follow the channel, by the version that they have
+	Installed map[string]int `json:"installed,omitempty"` // number of runtimes that follow the channel, by installed version
 	counted   bool
 }
 
-// describeChannels returns the channels of a module with those that follow them. Runtimes that follow none are under the channel "".
+// describeChannels returns the channels of a module with the number of runtimes that follow them. Runtimes that
+// follow none are in channel "".
 func describeChannels(s *connection.Catalog, module string, followers map[fleetlist.ModuleVersion]int) channelList {
 	all := channelList{}
 	row := func(channel string) *channelRow {
@@ -101,7 +103,7 @@ func describeChannels(s *connection.Catalog, module string, followers map[fleetl
 	}
 	for _, assigned := range s.AssignmentsOf(module) {
 		r := row(assigned.Channel)
-		r.Version, r.Notes = assigned.Version, "there is no ModuleTemplate for it"
+		r.Version, r.Notes = assigned.Version, "its ModuleTemplate does not exist"
 		for _, t := range s.TemplatesOf(module) {
 			if connection.VersionOf(t) == assigned.Version {
 				v := versionRow{"", t.IsBeta(), t.IsInternal(), t.Spec.RequiresDowntime}
@@ -147,6 +149,7 @@ func (l channelList) Show(p *console.Page) {
 	p.Table(header, rows)
 }
 
+// followers returns how many runtimes follow the channel.
 func (r *channelRow) followers() string {
 	n := 0
 	for _, some := range r.Installed {
@@ -155,7 +158,7 @@ func (r *channelRow) followers() string {
 	return fmt.Sprint(n)
 }
 
-// versions says which versions are installed how often, the highest first.
+// versions returns how many runtimes have which version, the highest version first.
 func (r *channelRow) versions() string {
 	var all []string
 	for version := range r.Installed {

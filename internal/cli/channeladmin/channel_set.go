@@ -24,10 +24,10 @@ import (
 )
 
 func channelSetCommand(a *console.App) *cobra.Command {
-	o := assigning{}
-	c := a.Command("set MODULE CHANNEL VERSION [--dry-run]", "let a channel of a module point at a version", `
-It says first which runtimes move and which are blocked, and why, as the control plane would decide now. With --dry-run that is all. Which
-maintenance windows there are is known here only with --maintenance-policy-configmap.`, `
+	o := setOptions{}
+	c := a.Command("set MODULE CHANNEL VERSION [--dry-run]", "assign a version of a module to a channel", `
+klm shows first which runtimes will be upgraded and which are blocked, and why, as the control plane would decide now. With --dry-run it changes
+nothing. It considers maintenance windows only with --maintenance-policy-configmap.`, `
 klm channel set sample fast 2.0.0 --dry-run
 klm channel set sample fast 2.0.0
 klm channel set sample experimental 3.0.0 --create`,
@@ -38,20 +38,20 @@ klm channel set sample experimental 3.0.0 --create`,
 	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a), connection.ModuleChannels(a), connection.ModuleVersions(a))
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "change nothing")
 	c.Flags().BoolVar(&o.create, "create", false, "add the channel if the module does not have it")
-	c.Flags().StringVar(&o.policy, "maintenance-policy-configmap", "", "ConfigMap with the maintenance policy, as the manager's flag has it")
+	c.Flags().StringVar(&o.policy, "maintenance-policy-configmap", "", "ConfigMap with the maintenance policy, as in the flag of the manager; empty: maintenance windows are unknown")
 	return c
 }
 
-// assigning is what klm channel set is told.
-type assigning struct {
+// setOptions are the arguments and flags of klm channel set.
+type setOptions struct {
 	module, channel, version string
 	dryRun, create           bool
 	policy                   string
 }
 
-func setChannel(ctx context.Context, a *console.App, o assigning) error {
+func setChannel(ctx context.Context, a *console.App, o setOptions) error {
 	if !connection.ChannelName.MatchString(o.channel) || o.channel == v1beta2.NoChannel {
-		return console.Fail(console.ExitUsage, "CHANNEL: %q is no channel: 3 to 32 lower-case letters, and not %q", o.channel, v1beta2.NoChannel)
+		return console.Fail(console.ExitUsage, "CHANNEL: %q is not a channel: use 3 to 32 lower-case letters; %q is reserved", o.channel, v1beta2.NoChannel)
 	}
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {
@@ -64,13 +64,13 @@ func setChannel(ctx context.Context, a *console.App, o assigning) error {
 	if err := o.check(s, c); err != nil {
 		return err
 	}
-	w := what{assigning: o, now: s.ForResolve(), then: withAssignment(s, o).ForResolve()}
+	w := preview{setOptions: o, after: withAssignment(s, o).ForResolve()}
 	if o.policy != "" {
 		policy, err := readPolicy(ctx, c, o.policy)
 		if err != nil {
 			return err
 		}
-		w.now.Policy, w.then.Policy = policy, policy
+		w.after.Policy = policy
 	}
 	r, err := previewEffects(ctx, a, c, w)
 	if err != nil {
@@ -85,8 +85,8 @@ func setChannel(ctx context.Context, a *console.App, o assigning) error {
 	return a.Print(r)
 }
 
-// check fails if the module, its channel or the version is not there.
-func (o *assigning) check(s *connection.Catalog, c *connection.Cluster) error {
+// check fails if the module, its channel or the version does not exist.
+func (o *setOptions) check(s *connection.Catalog, c *connection.Cluster) error {
 	if err := s.RequireModule(o.module, c); err != nil {
 		return err
 	}
@@ -101,18 +101,15 @@ func (o *assigning) check(s *connection.Catalog, c *connection.Cluster) error {
 		return console.Fail(console.ExitNotFound, "module %s has no channel %q: %s; --create adds it", o.module, o.channel, console.Suggest(o.channel, all))
 	}
 	if s.Templates[channel.TemplateName(o.module, o.version)] == nil {
-		var all []string
-		for _, t := range s.TemplatesOf(o.module) {
-			all = append(all, connection.VersionOf(t))
-		}
+		all := s.VersionsOf(o.module)
 		return console.Fail(console.ExitNotFound, "module %s has no version %s: %s; publish it first", o.module, o.version, console.Suggest(o.version, all))
 	}
 	return nil
 }
 
-// withAssignment returns the stock as it would be.
-func withAssignment(s *connection.Catalog, o assigning) *connection.Catalog {
-	then := &connection.Catalog{Releases: maps.Clone(s.Releases), Templates: s.Templates}
+// withAssignment returns the catalog as it would be after the change. It does not change s.
+func withAssignment(s *connection.Catalog, o setOptions) *connection.Catalog {
+	after := &connection.Catalog{Releases: maps.Clone(s.Releases), Templates: s.Templates}
 	r := s.Releases[o.module].DeepCopy()
 	i := slices.IndexFunc(r.Spec.Channels, func(c v1beta2.ChannelVersion) bool { return c.Channel == o.channel })
 	if i < 0 {
@@ -120,11 +117,11 @@ func withAssignment(s *connection.Catalog, o assigning) *connection.Catalog {
 		r.Spec.Channels = append(r.Spec.Channels, v1beta2.ChannelVersion{Channel: o.channel})
 	}
 	r.Spec.Channels[i].Version = o.version
-	then.Releases[o.module] = r
-	return then
+	after.Releases[o.module] = r
+	return after
 }
 
-// readPolicy reads the maintenance policy.
+// readPolicy reads the maintenance policy from a ConfigMap.
 func readPolicy(ctx context.Context, c *connection.Cluster, name string) (*channel.Policy, error) {
 	cm := &corev1.ConfigMap{}
 	if err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, cm); err != nil {
@@ -137,17 +134,17 @@ func readPolicy(ctx context.Context, c *connection.Cluster, name string) (*chann
 	return p, nil
 }
 
-// what is a question to package channel: what it decides now, and what it would decide then.
-type what struct {
-	assigning
-	now, then channel.Catalog
+// preview has the catalog after the change, to resolve the requests of runtimes with.
+type preview struct {
+	setOptions
+	after channel.Catalog
 }
 
-// version is the version of a module that a runtime has, and the one that it was told to have.
+// version has the version of a module that is installed in a runtime, and the one that is ordered by its Manifest.
 type version struct{ installed, ordered string }
 
-// previewEffects asks for every runtime what the change means.
-func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, w what) (*assignReport, error) {
+// previewEffects returns what the change means for every runtime of the channel.
+func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, w preview) (*setReport, error) {
 	versions, kymas := map[string]version{}, []*v1beta2.Kyma{}
 	both, ctx := errgroup.WithContext(ctx)
 	both.Go(func() error {
@@ -161,8 +158,8 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	})
 	both.Go(func() error {
 		_, err := fleetlist.ListAs(ctx, c, "kymas", "", func(k *v1beta2.Kyma) {
-			wished := connection.WithRequest(k)
-			if m := wished.Module(w.module); m != nil && m.Version == "" && wished.ModuleChannel(w.module) == w.channel {
+			requested := connection.WithRequest(k)
+			if m := requested.Module(w.module); m != nil && m.Version == "" && requested.ModuleChannel(w.module) == w.channel {
 				k.ManagedFields, k.Status = nil, v1beta2.KymaStatus{}
 				kymas = append(kymas, k)
 			}
@@ -172,7 +169,7 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	if err := both.Wait(); err != nil {
 		return nil, err
 	}
-	r := &assignReport{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.dryRun, Runtimes: []effect{}}
+	r := &setReport{Module: w.module, Channel: w.channel, Version: w.version, DryRun: w.dryRun, Runtimes: []effect{}}
 	for _, k := range kymas {
 		r.Runtimes = append(r.Runtimes, w.effectOn(k, versions[k.Name], a))
 	}
@@ -182,18 +179,18 @@ func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, 
 	return r, nil
 }
 
-// effectOn asks for one runtime.
-func (w *what) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect {
-	wished := connection.WithRequest(k)
-	m := wished.Module(w.module)
-	question := channel.RequestFor(k, wished, m)
-	question.Installed, question.ManifestVersion, question.Now = has.installed, has.ordered, a.Now()
-	d := channel.Resolve(w.then, question)
+// effectOn returns what the change means for one runtime.
+func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect {
+	requested := connection.WithRequest(k)
+	m := requested.Module(w.module)
+	request := channel.RequestFor(k, requested, m)
+	request.Installed, request.ManifestVersion, request.Now = has.installed, has.ordered, a.Now()
+	d := channel.Resolve(w.after, request)
 	e := effect{Runtime: k.Name, From: has.installed, To: d.Version, Effect: "stays"}
 	switch b := d.Blocker; {
 	case !m.IsManaged():
 		e.Reason = v1beta2.ReasonUnmanaged
-	case b != nil && b.Code == v1beta2.ReasonWindowUnknown && w.then.Policy == nil:
+	case b != nil && b.Code == v1beta2.ReasonWindowUnknown && w.after.Policy == nil:
 		e.Effect, e.Reason, e.Message = "waits", v1beta2.ReasonWaitingForWindow, "it needs a downtime, and waits for the maintenance window"
 	case b != nil && b.Code == v1beta2.ReasonWaitingForWindow:
 		e.Effect, e.Reason, e.Message = "waits", b.Code, b.Message
@@ -202,13 +199,14 @@ func (w *what) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect {
 	case d.Next != "" && d.Next != has.ordered:
 		e.Effect = "moves"
 	case has.ordered != "" && has.installed != d.Version:
-		e.Effect, e.Message = "stays", "it is on its way there already"
+		e.Effect, e.Message = "stays", "it is being upgraded to it already"
 	}
 	return e
 }
 
-// saveAssignment writes the version of a channel, if the ModuleReleaseMeta is still the one that was looked at.
-func saveAssignment(ctx context.Context, c *connection.Cluster, o assigning, seen string) error {
+// saveAssignment writes the version of a channel, if the ModuleReleaseMeta still has the resource version that was
+// checked.
+func saveAssignment(ctx context.Context, c *connection.Cluster, o setOptions, seen string) error {
 	doing := "changing ModuleReleaseMeta " + o.module
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta))
@@ -216,7 +214,7 @@ func saveAssignment(ctx context.Context, c *connection.Cluster, o assigning, see
 		return c.Explain(err, doing)
 	}
 	if u.GetResourceVersion() != seen {
-		return console.Fail(console.ExitFailed, "%s: somebody else has changed it in the meantime: look again, and try again", doing)
+		return console.Fail(console.ExitFailed, "%s: another client changed it in the meantime: check again with --dry-run, and try again", doing)
 	}
 	channels, _, _ := unstructured.NestedSlice(u.Object, "spec", "channels")
 	i := slices.IndexFunc(channels, func(c any) bool {
@@ -235,17 +233,17 @@ func saveAssignment(ctx context.Context, c *connection.Cluster, o assigning, see
 	return c.Explain(c.Patch(ctx, u, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(connection.FieldOwner), client.FieldValidation("Strict")), doing)
 }
 
-// assignReport is what klm channel set shows.
-type assignReport struct {
+// setReport is the report of klm channel set.
+type setReport struct {
 	Module   string   `json:"module"`
 	Channel  string   `json:"channel"`
 	From     string   `json:"from,omitempty"`
 	Version  string   `json:"version"`
 	DryRun   bool     `json:"dryRun"`
-	Runtimes []effect `json:"runtimes"` // that follow the channel
+	Runtimes []effect `json:"runtimes"` // the runtimes that follow the channel
 }
 
-// effect is what becomes of one runtime.
+// effect is what the change means for one runtime.
 type effect struct {
 	Runtime string `json:"runtime"`
 	Effect  string `json:"effect"` // moves, waits (for a window), blocked, stays
@@ -255,12 +253,12 @@ type effect struct {
 	Message string `json:"message,omitempty"`
 }
 
-// order is that of the list: what needs a look comes first.
+// order is the sort key of the effect: what needs attention comes first.
 func (e *effect) order() int {
 	return slices.Index([]string{"blocked", "waits", "moves", "stays"}, e.Effect)
 }
 
-func (r *assignReport) Names() []string {
+func (r *setReport) Names() []string {
 	var all []string
 	for _, e := range r.Runtimes {
 		if e.Effect == "moves" {
@@ -270,26 +268,33 @@ func (r *assignReport) Names() []string {
 	return all
 }
 
-func (r *assignReport) Show(p *console.Page) {
+// summary says what the change did, or would do, to the channel.
+func (r *setReport) summary() string {
+	switch {
+	case r.From == r.Version:
+		return fmt.Sprintf("Channel %s of module %s has version %s already.", r.Channel, r.Module, r.Version)
+	case r.From == "" && r.DryRun:
+		return fmt.Sprintf("Channel %s of module %s would be added with version %s.", r.Channel, r.Module, r.Version)
+	case r.From == "":
+		return fmt.Sprintf("Channel %s of module %s was added with version %s.", r.Channel, r.Module, r.Version)
+	case r.DryRun:
+		return fmt.Sprintf("Channel %s of module %s would change from version %s to %s.", r.Channel, r.Module, r.From, r.Version)
+	}
+	return fmt.Sprintf("Channel %s of module %s was changed from version %s to %s.", r.Channel, r.Module, r.From, r.Version)
+}
+
+func (r *setReport) Show(p *console.Page) {
 	counts := map[string]int{}
 	for _, e := range r.Runtimes {
 		counts[e.Effect]++
 	}
-	verb := "now points"
-	if r.DryRun {
-		verb = "would point"
-	}
-	if r.From == r.Version {
-		p.Line("Channel %s of module %s points at %s already.", r.Channel, r.Module, r.Version)
-	} else {
-		p.Line("Channel %s of module %s %s at %s instead of %s.", r.Channel, r.Module, verb, r.Version, console.OrDash(r.From))
-	}
-	p.Line("%s of that channel: %d to move, %d to wait for a window, %d blocked, %d to stay.",
+	p.Line("%s", r.summary())
+	p.Line("%s of that channel: %d to move, %d to wait for a maintenance window, %d blocked, %d to stay.",
 		console.Count(len(r.Runtimes), "runtime"), counts["moves"], counts["waits"], counts["blocked"], counts["stays"])
-	const most = 20
+	const limit = 20
 	var rows [][]string
 	for i, e := range r.Runtimes {
-		if i == most && !p.Wide {
+		if i == limit && !p.Wide {
 			break
 		}
 		rows = append(rows, []string{e.Runtime, e.Effect, console.OrDash(e.From), console.OrDash(e.To), console.OrDash(e.Reason), p.Clip(e.Message, 80)})

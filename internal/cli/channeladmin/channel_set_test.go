@@ -14,13 +14,13 @@ import (
 )
 
 func TestEffects(t *testing.T) {
-	o := assigning{module: "sample", channel: "regular", version: "2.0.0"}
+	o := setOptions{module: "sample", channel: "regular", version: "2.0.0"}
 	s := fixture.Catalog()
-	w := what{assigning: o, now: s.ForResolve(), then: withAssignment(s, o).ForResolve()}
-	back := assigning{module: "sample", channel: "fast", version: "1.0.0"}
-	backwards := what{assigning: back, now: s.ForResolve(), then: withAssignment(s, back).ForResolve()}
-	beta := assigning{module: "sample", channel: "regular", version: "3.0.0"}
-	forBeta := what{assigning: beta, now: s.ForResolve(), then: withAssignment(s, beta).ForResolve()}
+	w := preview{setOptions: o, after: withAssignment(s, o).ForResolve()}
+	back := setOptions{module: "sample", channel: "fast", version: "1.0.0"}
+	backwards := preview{setOptions: back, after: withAssignment(s, back).ForResolve()}
+	beta := setOptions{module: "sample", channel: "regular", version: "3.0.0"}
+	forBeta := preview{setOptions: beta, after: withAssignment(s, beta).ForResolve()}
 	paused := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Annotations: map[string]string{v1beta2.AnnotationPaused: "x"}}, Spec: v1beta2.KymaSpec{Channel: "regular", Modules: []v1beta2.Module{{Name: "sample"}}}}
 	plain := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: v1beta2.KymaSpec{Channel: "regular", SkipMaintenanceWindows: true, Modules: []v1beta2.Module{{Name: "sample"}}}}
 	waiting := plain.DeepCopy()
@@ -31,7 +31,7 @@ func TestEffects(t *testing.T) {
 	fast.Spec.Channel = "fast"
 	cases := map[string]struct {
 		reason string
-		what   what
+		what   preview
 		kyma   *v1beta2.Kyma
 		has    version
 		effect string
@@ -48,7 +48,7 @@ func TestEffects(t *testing.T) {
 		"Beta":      {"only for some", forBeta, plain, version{"1.0.0", "1.0.0"}, "blocked", v1beta2.ReasonModuleNotAllowed},
 	}
 	a := &console.App{Now: func() time.Time { return fixture.Noon }}
-	r := &assignReport{Module: "sample", Channel: "regular", From: "1.0.0", Version: "2.0.0", DryRun: true}
+	r := &setReport{Module: "sample", Channel: "regular", From: "1.0.0", Version: "2.0.0", DryRun: true}
 	for _, name := range []string{"Beta", "Downgrade", "Paused", "Window", "Moves", "Installs", "There", "OnItsWay", "Unmanaged"} {
 		c := cases[name]
 		e := c.what.effectOn(c.kyma, c.has, a)

@@ -15,15 +15,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
+// ChannelName matches names of channels.
 var ChannelName = regexp.MustCompile(`^[a-z]{3,32}$`)
 
-// Catalog is a catalog: that of a control plane, or what a runtime sees of it.
+// Catalog has the modules of a control plane, or of the catalog copy in a runtime.
 type Catalog struct {
 	Releases  map[string]*v1beta2.ModuleReleaseMeta
 	Templates map[string]*v1beta2.ModuleTemplate
 }
 
-// Catalog reads the whole catalog.
+// Catalog reads the whole catalog of the cluster.
 func (c *Cluster) Catalog(ctx context.Context) (*Catalog, error) {
 	var releases v1beta2.ModuleReleaseMetaList
 	var templates v1beta2.ModuleTemplateList
@@ -40,6 +41,7 @@ func (c *Cluster) Catalog(ctx context.Context) (*Catalog, error) {
 	return NewCatalog(releases.Items, templates.Items), nil
 }
 
+// NewCatalog returns a catalog of these objects.
 func NewCatalog(releases []v1beta2.ModuleReleaseMeta, templates []v1beta2.ModuleTemplate) *Catalog {
 	s := &Catalog{Releases: map[string]*v1beta2.ModuleReleaseMeta{}, Templates: map[string]*v1beta2.ModuleTemplate{}}
 	for i := range releases {
@@ -51,8 +53,9 @@ func NewCatalog(releases []v1beta2.ModuleReleaseMeta, templates []v1beta2.Module
 	return s
 }
 
-// ForResolve returns the stock as package channel asks it. Which modules are restricted is a flag of the manager; here it is taken from the selectors,
-// which are for restricted modules only.
+// ForResolve returns the catalog for [channel.Resolve]. Which modules are restricted is a flag of the manager. klm
+// does not see that flag, and takes modules with a selector as restricted, because selectors are for restricted
+// modules only.
 func (s *Catalog) ForResolve() channel.Catalog {
 	c := channel.Catalog{
 		Release:   func(module string) *v1beta2.ModuleReleaseMeta { return s.Releases[module] },
@@ -67,7 +70,7 @@ func (s *Catalog) ForResolve() channel.Catalog {
 	return c
 }
 
-// Modules returns the names of all modules.
+// Modules returns the names of all modules, sorted.
 func (s *Catalog) Modules() []string {
 	var all []string
 	for name := range s.Releases {
@@ -82,7 +85,7 @@ func (s *Catalog) Modules() []string {
 	return slices.DeleteFunc(slices.Compact(all), func(name string) bool { return name == "" })
 }
 
-// TemplatesOf returns the versions of a module, the highest first.
+// TemplatesOf returns the ModuleTemplates of a module, the highest version first.
 func (s *Catalog) TemplatesOf(module string) []*v1beta2.ModuleTemplate {
 	var all []*v1beta2.ModuleTemplate
 	for _, t := range s.Templates {
@@ -96,7 +99,7 @@ func (s *Catalog) TemplatesOf(module string) []*v1beta2.ModuleTemplate {
 	return all
 }
 
-// ChannelsOf returns the channels of a module.
+// ChannelsOf returns the names of a module's channels.
 func (s *Catalog) ChannelsOf(module string) []string {
 	var all []string
 	for _, c := range s.AssignmentsOf(module) {
@@ -105,7 +108,7 @@ func (s *Catalog) ChannelsOf(module string) []string {
 	return all
 }
 
-// AssignmentsOf returns which version each channel of a module has, by channel.
+// AssignmentsOf returns the version of each channel of a module, sorted by channel.
 func (s *Catalog) AssignmentsOf(module string) []v1beta2.ChannelVersion {
 	var all []v1beta2.ChannelVersion
 	if r := s.Releases[module]; r != nil {
@@ -121,20 +124,30 @@ func (s *Catalog) AssignmentsOf(module string) []v1beta2.ChannelVersion {
 	return all
 }
 
-// RequireModule fails if there is no such module, and says which one may be meant.
+// RequireModule fails if the catalog does not have the module. The error suggests similar names.
 func (s *Catalog) RequireModule(module string, c *Cluster) error {
 	if all := s.Modules(); !slices.Contains(all, module) {
-		return console.Fail(console.ExitNotFound, "there is no module %q in the catalog of %s: %s", module, c, console.Suggest(module, all))
+		return console.Fail(console.ExitNotFound, "module %q does not exist in the catalog of %s: %s", module, c, console.Suggest(module, all))
 	}
 	return nil
 }
 
-// VersionOf returns the version that a template describes.
+// VersionOf returns the version that a ModuleTemplate is for.
 func VersionOf(t *v1beta2.ModuleTemplate) string {
 	return cmp.Or(t.Spec.Version, strings.TrimPrefix(t.Name, channel.ModuleOf(t)+"-"))
 }
 
-// CompareVersions returns -1, 0 or +1 if version a comes before, with or after b. What is not a version comes with everything.
+// VersionsOf returns the versions of a module, the highest first.
+func (s *Catalog) VersionsOf(module string) []string {
+	var all []string
+	for _, t := range s.TemplatesOf(module) {
+		all = append(all, VersionOf(t))
+	}
+	return all
+}
+
+// CompareVersions returns -1, 0 or +1 if version a is lower than, equal to or higher than b; 0 if one of them is not
+// a semantic version.
 func CompareVersions(a, b string) int {
 	va, errA := semver.StrictNewVersion(a)
 	vb, errB := semver.StrictNewVersion(b)

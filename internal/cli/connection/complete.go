@@ -42,7 +42,7 @@ func CatalogModules(a *console.App) console.NameSource {
 	}
 }
 
-// EnabledModules completes the names of the modules that the runtime asks for or has.
+// EnabledModules completes the names of the modules that the runtime requests or has.
 func EnabledModules(a *console.App) console.NameSource {
 	return func(ctx context.Context, _ []string) []string {
 		c, err := Runtime(ctx, a)
@@ -57,7 +57,7 @@ func EnabledModules(a *console.App) console.NameSource {
 	}
 }
 
-// ModulesOfRuntime completes the names of the modules of the runtime that is the first argument.
+// ModulesOfRuntime completes the names of the modules of the runtime in the first argument.
 func ModulesOfRuntime(a *console.App) console.NameSource {
 	return func(ctx context.Context, args []string) []string {
 		if len(args) == 0 {
@@ -75,7 +75,7 @@ func ModulesOfRuntime(a *console.App) console.NameSource {
 	}
 }
 
-// ModuleChannels completes the names of the channels of the module that is the first argument.
+// ModuleChannels completes the channels of the module in the first argument.
 func ModuleChannels(a *console.App) console.NameSource {
 	return func(ctx context.Context, args []string) []string {
 		s := CatalogOrNil(ctx, a)
@@ -86,18 +86,14 @@ func ModuleChannels(a *console.App) console.NameSource {
 	}
 }
 
-// ModuleVersions completes the names of the versions of the module that is the first argument.
+// ModuleVersions completes the versions of the module in the first argument.
 func ModuleVersions(a *console.App) console.NameSource {
 	return func(ctx context.Context, args []string) []string {
 		s := CatalogOrNil(ctx, a)
 		if s == nil || len(args) == 0 {
 			return nil
 		}
-		var all []string
-		for _, t := range s.TemplatesOf(args[0]) {
-			all = append(all, VersionOf(t))
-		}
-		return all
+		return s.VersionsOf(args[0])
 	}
 }
 

@@ -27,18 +27,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Cluster is the one that klm talks to.
+// Cluster is the cluster to which klm sends its requests.
 type Cluster struct {
 	client.WithWatch
 	Config  *rest.Config
-	Context string   // of the kubeconfig
+	Context string   // name of the context in the kubeconfig
 	URL     *url.URL // of the API server
 	http    *http.Client
-	// namespace has the Kymas and the catalog.
+	// Namespace is that of the Kymas and the catalog.
 	Namespace string
-	// wish is the name of the Kyma whose spec is the wish of this cluster's admin. Set by app.runtime.
+	// OwnKyma is the name of the Kyma in which the admin of this cluster requests modules. Only Runtime sets it.
 	OwnKyma string
-	// serves are the kinds of ours that it serves, by the name of their resource.
+	// Serves has the resources of our API group that the cluster serves, such as kymas.
 	Serves map[string]bool
 }
 
@@ -47,7 +47,7 @@ func (c *Cluster) String() string {
 	return fmt.Sprintf("%s (context %q)", c.Config.Host, c.Context)
 }
 
-// IsControlPlane tells whether fleets are looked after from here; only there Manifests are known.
+// IsControlPlane reports whether the cluster is a control plane: only control planes serve Manifests.
 func (c *Cluster) IsControlPlane() bool { return c.Serves["manifests"] }
 
 // ControlPlane connects to a control plane.
@@ -57,7 +57,7 @@ func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
 		return nil, err
 	}
 	if !c.IsControlPlane() {
-		return nil, console.Fail(console.ExitCluster, "%s is a runtime, and this needs a control plane: choose another --context", c)
+		return nil, console.Fail(console.ExitCluster, "%s is a runtime, but this command needs a control plane: choose another --context", c)
 	}
 	if c.Namespace == "" {
 		c.Namespace = c.kymaNamespace(ctx)
@@ -65,7 +65,8 @@ func ControlPlane(ctx context.Context, a *console.App) (*Cluster, error) {
 	return c, nil
 }
 
-// kymaNamespace returns the namespace of Kymas in a control plane: in one that looks after itself only, it is that of runtimes.
+// kymaNamespace returns the namespace of the Kymas in a control plane. A control plane that manages only itself has
+// its Kyma in the namespace of runtimes.
 func (c *Cluster) kymaNamespace(ctx context.Context) string {
 	for _, namespace := range []string{v1beta2.ControlPlaneNamespace, v1beta2.RuntimeNamespace} {
 		if list := (&metav1.PartialObjectMetadataList{}); c.listMetadata(ctx, "Kyma", namespace, 1, list) == nil && len(list.Items) > 0 {
@@ -75,13 +76,13 @@ func (c *Cluster) kymaNamespace(ctx context.Context) string {
 	return v1beta2.ControlPlaneNamespace
 }
 
-// listMetadata lists metadata of at most so many objects of a kind of ours.
-func (c *Cluster) listMetadata(ctx context.Context, kind, namespace string, most int64, into *metav1.PartialObjectMetadataList) error {
+// listMetadata lists the metadata of at most limit objects of a kind of our API group.
+func (c *Cluster) listMetadata(ctx context.Context, kind, namespace string, limit int64, into *metav1.PartialObjectMetadataList) error {
 	into.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(kind + "List"))
-	return c.List(ctx, into, client.InNamespace(namespace), client.Limit(most))
+	return c.List(ctx, into, client.InNamespace(namespace), client.Limit(limit))
 }
 
-// Runtime connects to a runtime, which may be a control plane that looks after itself.
+// Runtime connects to a runtime. It may be a control plane that manages only itself.
 func Runtime(ctx context.Context, a *console.App) (*Cluster, error) {
 	c, err := connect(ctx, a)
 	if err != nil {
@@ -99,13 +100,13 @@ func Runtime(ctx context.Context, a *console.App) (*Cluster, error) {
 		return nil, c.Explain(err, "looking for the Kyma of this cluster")
 	}
 	if len(here.Items) != 1 {
-		return nil, console.Fail(console.ExitCluster, "%s is a control plane, and this is for the admin of a runtime: choose the --context of a runtime; from here, klm why RUNTIME says how its modules are", c)
+		return nil, console.Fail(console.ExitCluster, "%s is a control plane, but this command is for the admin of a runtime: choose the --context of a runtime; in a control plane, use klm why RUNTIME", c)
 	}
 	c.OwnKyma = here.Items[0].Name
 	return c, nil
 }
 
-// ControlPlaneOrRuntime connects to a control plane or a runtime.
+// ControlPlaneOrRuntime connects to whichever of them the cluster is.
 func ControlPlaneOrRuntime(ctx context.Context, a *console.App) (*Cluster, error) {
 	c, err := connect(ctx, a)
 	if err != nil || c.Namespace != "" {
@@ -118,7 +119,7 @@ func ControlPlaneOrRuntime(ctx context.Context, a *console.App) (*Cluster, error
 	return c, nil
 }
 
-// connect finds the cluster as kubectl does, and which kinds of ours it serves.
+// connect opens the cluster and detects which kinds of our API group it serves.
 func connect(ctx context.Context, a *console.App) (*Cluster, error) {
 	c, err := Open(a)
 	if err != nil {
@@ -127,7 +128,7 @@ func connect(ctx context.Context, a *console.App) (*Cluster, error) {
 	return c, c.DetectKinds(ctx)
 }
 
-// Open reads the kubeconfig; it asks nothing of the cluster.
+// Open finds the cluster in the kubeconfig, as kubectl does. It sends no requests.
 func Open(a *console.App) (*Cluster, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	rules.ExplicitPath = a.Config.Kubeconfig
@@ -146,7 +147,7 @@ func Open(a *console.App) (*Cluster, error) {
 	config, err := loader.ClientConfig()
 	switch {
 	case clientcmd.IsEmptyConfig(err):
-		return nil, console.Fail(console.ExitCluster, "no cluster to talk to: give --kubeconfig, set $KUBECONFIG, or choose a context with kubectl config use-context")
+		return nil, console.Fail(console.ExitCluster, "no cluster is configured: give --kubeconfig, set $KUBECONFIG, or choose a context with kubectl config use-context")
 	case err != nil:
 		return nil, console.Fail(console.ExitCluster, "reading the kubeconfig: %v", err)
 	}
@@ -154,7 +155,7 @@ func Open(a *console.App) (*Cluster, error) {
 	return New(config, current, a.Config.Namespace)
 }
 
-// New returns a cluster of which nothing is known yet.
+// New returns a cluster for a client configuration. It sends no requests, so Serves is empty.
 func New(config *rest.Config, context, namespace string) (*Cluster, error) {
 	config.WarningHandler = rest.NoWarnings{}
 	c := &Cluster{Config: config, Context: context, Namespace: namespace}
@@ -178,7 +179,7 @@ func New(config *rest.Config, context, namespace string) (*Cluster, error) {
 	return c, nil
 }
 
-// clientKinds returns the kinds that klm uses, so that nobody has to be asked for them.
+// clientKinds returns the kinds that klm uses, so that it needs no discovery requests.
 func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	kinds := runtime.NewScheme()
 	err := errors.Join(corev1.AddToScheme(kinds), authorizationv1.AddToScheme(kinds), v1beta2.AddToScheme(kinds))
@@ -205,7 +206,7 @@ func clientKinds() (*runtime.Scheme, meta.RESTMapper, error) {
 	return kinds, mapper, nil
 }
 
-// DetectKinds asks which kinds of ours the cluster serves.
+// DetectKinds requests which kinds of our API group the cluster serves. It fails if kinds that klm needs are missing.
 func (c *Cluster) DetectKinds(ctx context.Context) error {
 	list := &metav1.APIResourceList{}
 	err := c.GetJSON(ctx, "/apis/"+v1beta2.GroupVersion.String(), list)
@@ -213,7 +214,7 @@ func (c *Cluster) DetectKinds(ctx context.Context) error {
 	case apierrors.IsNotFound(err):
 		return c.explainMissingKinds(ctx)
 	case err != nil:
-		return c.Explain(err, "asking which kinds there are")
+		return c.Explain(err, "detecting the served kinds")
 	}
 	c.Serves = map[string]bool{}
 	for _, r := range list.APIResources {
@@ -221,14 +222,14 @@ func (c *Cluster) DetectKinds(ctx context.Context) error {
 	}
 	for _, needed := range []string{"kymas", "moduletemplates", "modulereleasemetas"} {
 		if !c.Serves[needed] {
-			return console.Fail(console.ExitCluster, "%s has no %s.%s: its definitions are older than this klm, or incomplete: have its operator install them (make install)",
+			return console.Fail(console.ExitCluster, "%s has no %s.%s: its CRDs are older than this klm, or incomplete: ask its platform team to install them (make install)",
 				c, needed, v1beta2.GroupVersion.Group)
 		}
 	}
 	return nil
 }
 
-// explainMissingKinds says why there are no kinds of ours.
+// explainMissingKinds returns the error for a cluster that does not serve the version of our API group that klm needs.
 func (c *Cluster) explainMissingKinds(ctx context.Context) error {
 	group := &metav1.APIGroup{}
 	if err := c.GetJSON(ctx, "/apis/"+v1beta2.GroupVersion.Group, group); err == nil && len(group.Versions) > 0 {
@@ -236,14 +237,14 @@ func (c *Cluster) explainMissingKinds(ctx context.Context) error {
 		for _, v := range group.Versions {
 			versions = append(versions, v.Version)
 		}
-		return console.Fail(console.ExitCluster, "%s serves %s only as %s: its definitions are older than this klm, which needs %s: have its operator update them",
+		return console.Fail(console.ExitCluster, "%s serves %s only as %s: its CRDs are older than this klm, which needs %s: ask its platform team to update them",
 			c, v1beta2.GroupVersion.Group, strings.Join(versions, ", "), v1beta2.GroupVersion.Version)
 	}
-	return console.Fail(console.ExitCluster, "%s has no definitions of %s: it is neither a control plane nor a runtime that was registered: check --context; "+
+	return console.Fail(console.ExitCluster, "%s has no CRDs of %s: it is neither a control plane nor a registered runtime: check --context; "+
 		"for a new control plane, install them (make install); for a new runtime, register it (klm runtime add)", c, v1beta2.GroupVersion.Group)
 }
 
-// GetJSON reads a path as JSON.
+// GetJSON requests a path of the API server and decodes the answer.
 func (c *Cluster) GetJSON(ctx context.Context, path string, into any) error {
 	body, err := c.OpenPath(ctx, path)
 	if err != nil {
@@ -253,7 +254,8 @@ func (c *Cluster) GetJSON(ctx context.Context, path string, into any) error {
 	return json.NewDecoder(body).Decode(into)
 }
 
-// OpenPath reads a path. Whoever gets the body closes it. An error of the API server is one of package apierrors.
+// OpenPath requests a path of the API server and returns the body, which the caller closes. Errors of the API server
+// are those of package apierrors.
 func (c *Cluster) OpenPath(ctx context.Context, path string) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimSuffix(c.URL.String(), "/")+path, nil)
 	if err != nil {
@@ -275,17 +277,17 @@ func (c *Cluster) OpenPath(ctx context.Context, path string) (io.ReadCloser, err
 	return nil, apierrors.NewGenericServerResponse(response.StatusCode, "get", schema.GroupResource{}, "", path, 0, true)
 }
 
-// AccessSecrets lists the access Secrets of a runtime, by metadata alone.
+// AccessSecrets lists the metadata of the access Secrets of a runtime.
 func (c *Cluster) AccessSecrets(ctx context.Context, name string) (*metav1.PartialObjectMetadataList, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	return list, c.List(ctx, list, client.InNamespace(c.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: name})
 }
 
-// FieldOwner owns what klm writes.
+// FieldOwner is the field manager of everything that klm writes, and its user agent.
 const FieldOwner = "klm"
 
-// UID tells clusters apart.
+// UID returns the UID of namespace kube-system, which identifies a cluster.
 func (c *Cluster) UID(ctx context.Context) (string, error) {
 	n := &metav1.PartialObjectMetadata{}
 	n.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))

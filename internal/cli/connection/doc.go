@@ -8,7 +8,7 @@
 //
 // # How it works
 //
-// The kubeconfig is found as kubectl finds it. The cluster is asked which kinds of our API group it serves: one that
+// The kubeconfig is found as kubectl finds it. klm requests which kinds of our API group the cluster serves: one that
 // serves Manifests is a control plane, one that does not is a runtime. [Cluster.Explain] turns errors of API servers
 // into messages with an exit code. [WaitForKyma] waits for a change of a Kyma by a watch, and reads it every two
 // seconds where watches are forbidden.

@@ -13,7 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Explain turns what an API server or the way to it has said into words for a person, with an exit code. doing says what was tried.
+// Explain returns an error of an API server or of the network as a message for the user with an exit code. doing says
+// what was tried.
 func (c *Cluster) Explain(err error, doing string) error {
 	if err == nil {
 		return nil
@@ -30,18 +31,18 @@ func (c *Cluster) Explain(err error, doing string) error {
 	case apierrors.IsUnauthorized(err):
 		return console.Fail(console.ExitForbidden, "%s: %s does not accept the credentials: log in again, or use another context", doing, c)
 	case apierrors.IsForbidden(err):
-		return console.Fail(console.ExitForbidden, "%s: %s", doing, permission(err))
+		return console.Fail(console.ExitForbidden, "%s: %s", doing, missingPermission(err))
 	case apierrors.IsNotFound(err):
 		return console.Fail(console.ExitNotFound, "%s: %s", doing, err.Error())
 	case apierrors.IsConflict(err):
-		return console.Fail(console.ExitFailed, "%s: somebody else changes it at the same time: try again", doing)
+		return console.Fail(console.ExitFailed, "%s: another client changed it at the same time: try again", doing)
 	case strings.Contains(err.Error(), "unknown field"):
-		return console.Fail(console.ExitCluster, "%s: %s: the definitions in %s are older than this klm: have its operator update them", doing, err.Error(), c)
+		return console.Fail(console.ExitCluster, "%s: %s: the CRDs in %s are older than this klm: ask its platform team to update them", doing, err.Error(), c)
 	}
 	return console.Fail(console.ExitFailed, "%s: %s", doing, err.Error())
 }
 
-// reasonOf returns why a request failed, without the address that it went to.
+// reasonOf returns why a request failed, without its URL.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err
@@ -49,11 +50,11 @@ func reasonOf(err error) string {
 	return err.Error()
 }
 
-var refusedRequest = regexp.MustCompile(`User "([^"]*)" cannot (\w+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?`)
+var forbiddenRequest = regexp.MustCompile(`User "([^"]*)" cannot (\w+) resource "([^"]*)" in API group "([^"]*)"(?: in the namespace "([^"]*)")?`)
 
-// permission says which permission is missing.
-func permission(err error) string {
-	m := refusedRequest.FindStringSubmatch(err.Error())
+// missingPermission returns which permission a forbidden request needs, by the message of the API server.
+func missingPermission(err error) string {
+	m := forbiddenRequest.FindStringSubmatch(err.Error())
 	if m == nil {
 		return "not allowed: " + err.Error()
 	}

@@ -12,24 +12,24 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// InNamespace lists in the namespace of Kymas and catalog.
+// InNamespace is the list option for the namespace of the Kymas and the catalog.
 func (c *Cluster) InNamespace() client.ListOption { return client.InNamespace(c.Namespace) }
 
-// Kyma reads a Kyma. If there is none of this name, the error says which one may be meant.
+// Kyma reads a Kyma. If it does not exist, the error suggests similar names.
 func (c *Cluster) Kyma(ctx context.Context, name string) (*v1beta2.Kyma, error) {
 	k := &v1beta2.Kyma{}
 	err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: name}, k)
 	switch {
 	case apierrors.IsNotFound(err) && c.OwnKyma != "":
-		return nil, console.Fail(console.ExitNotFound, "%s has no Kyma %s/%s: it is not looked after by a control plane, or not yet", c, c.Namespace, name)
+		return nil, console.Fail(console.ExitNotFound, "%s has no Kyma %s/%s: no control plane manages it, or not yet", c, c.Namespace, name)
 	case apierrors.IsNotFound(err):
-		return nil, console.Fail(console.ExitNotFound, "there is no runtime %q in namespace %s of %s: %s", name, c.Namespace, c, console.Suggest(name, c.kymaNames(ctx)))
+		return nil, console.Fail(console.ExitNotFound, "runtime %q does not exist in namespace %s of %s: %s", name, c.Namespace, c, console.Suggest(name, c.kymaNames(ctx)))
 	}
 	return k, c.Explain(err, "reading Kyma "+name)
 }
 
-// WithRequest returns the Kyma with what its runtime asks for, as far as the control plane knows: the annotation v1beta2.AnnotationLastRequest has it
-// if it is not what the Kyma there says itself.
+// WithRequest returns the Kyma with the channel and modules that its runtime last requested. The control plane stores
+// them in the annotation v1beta2.AnnotationLastRequest if they differ from the spec of its own Kyma.
 func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
 	var last struct {
 		Channel string           `json:"channel"`
@@ -39,12 +39,12 @@ func WithRequest(k *v1beta2.Kyma) *v1beta2.Kyma {
 	if !there || json.Unmarshal([]byte(text), &last) != nil || last.Channel == "" {
 		return k
 	}
-	wished := *k
-	wished.Spec.Channel, wished.Spec.Modules = last.Channel, last.Modules
-	return &wished
+	requested := *k
+	requested.Spec.Channel, requested.Spec.Modules = last.Channel, last.Modules
+	return &requested
 }
 
-// ModuleNames returns the modules that a runtime asks for or has.
+// ModuleNames returns the names of the modules that a runtime requests or still has.
 func ModuleNames(k *v1beta2.Kyma) []string {
 	var all []string
 	for _, m := range WithRequest(k).Spec.Modules {

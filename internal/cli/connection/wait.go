@@ -13,22 +13,22 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Progress is how far something is.
+// Progress is how far a change of a Kyma is.
 type Progress struct {
 	Done bool
-	// blocked says what is in the way that does not go away by waiting. nil: nothing does.
+	// Blocked is the error that ends the waiting, because more time does not help; nil if there is none.
 	Blocked error
-	// text says what it waits for.
+	// Text says what the change waits for.
 	Text string
 }
 
-// WaitForKyma looks at a Kyma whenever it changes, until it is done, blocked, or the time is over. nil stands for a Kyma that is gone. What it waits
-// for is told whenever that changes.
-func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration, look func(*v1beta2.Kyma) Progress) error {
-	const period = 2 * time.Second // watches may be forbidden, or end
+// WaitForKyma calls check with a Kyma whenever it changes, with nil if it does not exist, until check reports that
+// the change is done or blocked, or until the timeout. It prints the text of the progress whenever that changes.
+func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, timeout time.Duration, check func(*v1beta2.Kyma) Progress) error {
+	const readInterval = 2 * time.Second // watches may be forbidden, or end
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	told := ""
+	printed := ""
 	changed := c.kymaChanges(ctx, name)
 	for {
 		k := &v1beta2.Kyma{}
@@ -37,25 +37,25 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 			k, err = nil, nil
 		}
 		if err == nil {
-			p := look(k)
+			p := check(k)
 			if p.Done || p.Blocked != nil {
 				return p.Blocked
 			}
-			if p.Text != told {
+			if p.Text != printed {
 				fmt.Fprintf(a.Err, "  %s\n", p.Text)
-				told = p.Text
+				printed = p.Text
 			}
 		} else if ctx.Err() == nil && (apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err)) {
 			return c.Explain(err, "reading Kyma "+name)
 		}
-		timer := time.NewTimer(period)
+		timer := time.NewTimer(readInterval)
 		select {
 		case <-changed:
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return console.Fail(console.ExitNotReady, "it is not done after %s: %s", timeout, console.OrDash(told))
+				return console.Fail(console.ExitNotReady, "not done after %s: %s", timeout, console.OrDash(printed))
 			}
 			return ctx.Err()
 		}
@@ -63,7 +63,7 @@ func WaitForKyma(ctx context.Context, a *console.App, c *Cluster, name string, t
 	}
 }
 
-// kymaChanges returns a channel that says that a Kyma may have changed, until ctx ends.
+// kymaChanges returns a channel that receives when a Kyma may have changed, until ctx ends.
 func (c *Cluster) kymaChanges(ctx context.Context, name string) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	go func() {
@@ -73,7 +73,7 @@ func (c *Cluster) kymaChanges(ctx context.Context, name string) <-chan struct{} 
 				for range w.ResultChan() {
 					select {
 					case changed <- struct{}{}:
-					default: // it is said already
+					default: // one is pending already
 					}
 				}
 				w.Stop()

@@ -13,21 +13,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// Streams are what a command reads from and writes to. Answers go to Out, progress and errors to Err.
+// Streams are the input and output of a command. Reports are written to Out, progress and errors to Err.
 type Streams struct {
 	In       io.Reader
 	Out, Err io.Writer
 }
 
-// App is one call of klm.
+// App is one invocation of klm: its streams, its settings and its clock.
 type App struct {
 	Streams
 	Config *config.Klm
-	Name   string // as the user calls it: klm, or kubectl lifecycle
+	Name   string // by which the user calls the program: klm, or kubectl lifecycle
 	Now    func() time.Time
 }
 
-// Group returns a command that only has others.
+// Group returns a command that only has subcommands.
 func (a *App) Group(use, short, long, example string, commands ...*cobra.Command) *cobra.Command {
 	g := a.Command(use, short, long, example, cobra.ArbitraryArgs, func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
@@ -43,7 +43,8 @@ func (a *App) Group(use, short, long, example string, commands ...*cobra.Command
 	return g
 }
 
-// Command returns a command. The example is given as for klm.
+// Command returns a command that calls run. The lines of the example begin with klm, and are shown with the name by
+// which the user calls the program.
 func (a *App) Command(use, short, long, example string, args cobra.PositionalArgs, run func(cmd *cobra.Command, args []string) error) *cobra.Command {
 	example = strings.ReplaceAll("\n"+strings.TrimSpace(example), "\nklm ", "\n  "+a.Name+" ")
 	return &cobra.Command{
@@ -59,20 +60,20 @@ func (a *App) Command(use, short, long, example string, args cobra.PositionalArg
 	}
 }
 
-// Arguments checks the number of arguments by their names: those in brackets may be left out.
+// Arguments returns a check for one argument for each of the names. Arguments whose name is in brackets are optional.
 func Arguments(names ...string) cobra.PositionalArgs {
-	least := 0
+	required := 0
 	for _, n := range names {
 		if !strings.HasPrefix(n, "[") {
-			least++
+			required++
 		}
 	}
 	return func(_ *cobra.Command, args []string) error {
 		switch {
-		case len(args) < least:
+		case len(args) < required:
 			return Fail(ExitUsage, "%s is missing", names[len(args)])
 		case len(args) > len(names):
-			return Fail(ExitUsage, "%q is too much", args[len(names)])
+			return Fail(ExitUsage, "unexpected argument %q", args[len(names)])
 		case slices.Contains(args, ""):
 			return Fail(ExitUsage, "%s must not be empty", names[slices.Index(args, "")])
 		}

@@ -4,17 +4,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 )
 
-// Changes shows what would become of objects.
+// Changes writes the result of a dry run: changed objects with their fields, at most 20 of each unless the page is
+// wide, and how many are unchanged.
 func (p *Page) Changes(changes []trial.Change, unchanged int) {
-	const most = 20
+	const limit = 20
 	for _, c := range changes {
 		p.Line("%-7s  %s", c.Action, c.Object)
 		if c.Message != "" {
 			p.Wrap("           ", c.Message)
 		}
 		shown := c.Fields
-		if !p.Wide && len(shown) > most {
-			shown = shown[:most]
+		if !p.Wide && len(shown) > limit {
+			shown = shown[:limit]
 		}
 		for _, f := range shown {
 			p.Line("           %s: %s → %s", f.Path, p.Clip(OrDash(f.Before), 60), p.Clip(OrDash(f.After), 60))
@@ -26,5 +27,5 @@ func (p *Page) Changes(changes []trial.Change, unchanged int) {
 	if len(changes) == 0 {
 		p.Line("nothing would change")
 	}
-	p.Line("%s would stay as they are", Count(unchanged, "object"))
+	p.Line("%s unchanged", Count(unchanged, "object"))
 }

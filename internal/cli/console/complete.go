@@ -8,16 +8,16 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// Completion returns what may stand at a place of the command line, for the shell.
+// Completion returns the possible values of an argument or a flag, for the shell.
 type Completion = func(cmd *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective)
 
-// completionTimeout bounds what a person waits for who has pressed the tab key.
+// completionTimeout limits how long a shell waits for completions.
 const completionTimeout = 3 * time.Second
 
-// NameSource is a source of names. What goes wrong is no news to a shell.
+// NameSource returns names for completion. It returns none when they cannot be read, because a shell shows no errors.
 type NameSource func(ctx context.Context, args []string) []string
 
-// CompleteArguments completes the arguments in their order; the last source is for those that follow, too, if more is set.
+// CompleteArguments completes each argument from the source at its position. Further arguments are not completed.
 func CompleteArguments(sources ...NameSource) Completion {
 	return func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		if len(args) >= len(sources) {
@@ -31,7 +31,7 @@ func CompleteArguments(sources ...NameSource) Completion {
 	}
 }
 
-// CompleteFlag completes a flag that the command has.
+// CompleteFlag completes a flag of the command from a source. It panics if the command does not have the flag.
 func CompleteFlag(cmd *cobra.Command, flag string, source NameSource) {
 	err := cmd.RegisterFlagCompletionFunc(flag, func(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTimeout)
@@ -43,7 +43,7 @@ func CompleteFlag(cmd *cobra.Command, flag string, source NameSource) {
 	}
 }
 
-// FixedNames is a source of names that are always the same.
+// FixedNames returns a source that always returns these names.
 func FixedNames(all ...string) NameSource {
 	return func(context.Context, []string) []string { return all }
 }

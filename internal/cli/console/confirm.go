@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Confirm asks a person, and fails unless the answer is yes.
+// Confirm asks the user a question, and fails unless the answer is yes.
 func (a *App) Confirm(question string) error {
 	fmt.Fprintf(a.Err, "%s [y/N] ", question)
 	answer, err := bufio.NewReader(a.In).ReadString('\n')
@@ -16,7 +16,7 @@ func (a *App) Confirm(question string) error {
 		return nil
 	case err != nil && answer == "":
 		fmt.Fprintln(a.Err)
-		return Fail(ExitUsage, "nobody answered, so nothing was changed: add --yes")
+		return Fail(ExitUsage, "no answer on standard input, so nothing was changed: add --yes to confirm")
 	}
 	return Fail(ExitFailed, "nothing was changed")
 }

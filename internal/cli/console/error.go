@@ -9,14 +9,14 @@ import (
 const (
 	ExitOK        = 0
 	ExitFailed    = 1 // none of the others
-	ExitUsage     = 2 // the command line is wrong; nothing was asked of a cluster
-	ExitNotReady  = 3 // it is not as wished yet, or something is in the way
+	ExitUsage     = 2 // the command line is wrong; no request was sent to a cluster
+	ExitNotReady  = 3 // the requested state is not reached yet, or something blocks it
 	ExitNotFound  = 4 // what was named does not exist
 	ExitForbidden = 5 // no permission, or the credentials are not accepted
 	ExitCluster   = 6 // no cluster, one that does not answer, or the wrong one
 )
 
-// Problem is an error with an exit code.
+// Problem is an error with an exit code and a message that says what to do.
 type Problem struct {
 	code    int
 	message string
@@ -24,7 +24,7 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.message }
 
-// Fail returns a problem.
+// Fail returns a [Problem] with a formatted message.
 func Fail(code int, format string, args ...any) error {
 	return &Problem{code, fmt.Sprintf(format, args...)}
 }

@@ -2,7 +2,7 @@ package console
 
 import ()
 
-// Outcome is the report of a verb that has nothing to show but that it is done.
+// Outcome is the report of a command that only says what it has done.
 type Outcome struct {
 	Object string `json:"object"`
 	Result string `json:"result"`

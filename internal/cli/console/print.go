@@ -17,18 +17,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
-// StateNew stands for a Kyma that nobody has looked at yet.
+// StateNew is shown for a Kyma without a status, which no manager has reconciled yet.
 const StateNew v1beta2.State = "New"
 
-// Report is what a verb has found. In the formats for programs it is encoded as it is.
+// Report is the result of a command. With -o json and -o yaml it is encoded as it is.
 type Report interface {
-	// show writes it for people.
+	// Show writes it for people.
 	Show(p *Page)
-	// names returns what it is about, as kind/name or a name.
+	// Names returns the lines of -o name: kind/name, or a name.
 	Names() []string
 }
 
-// Print writes a report in the format that was asked for.
+// Print writes a report to Out in the format of --output.
 func (a *App) Print(r Report) error {
 	var text []byte
 	var err error
@@ -49,25 +49,26 @@ func (a *App) Print(r Report) error {
 		text = []byte(p.String())
 	}
 	if err != nil {
-		return fmt.Errorf("encoding the answer: %w", err)
+		return fmt.Errorf("encoding the report: %w", err)
 	}
 	if _, err := a.Out.Write(text); err != nil {
-		return fmt.Errorf("writing the answer: %w", err)
+		return fmt.Errorf("writing the report: %w", err)
 	}
 	return nil
 }
 
+// Page returns an empty page with the settings of this invocation.
 func (a *App) Page() *Page {
 	return &Page{Wide: a.Config.Output == config.FormatWide, colours: !a.Config.NoColor && IsTerminal(a.Out), Now: a.Now()}
 }
 
-// IsTerminal tells whether a person sees what is written.
+// IsTerminal reports whether w is a terminal.
 func IsTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// Page is text for people on its way.
+// Page collects the text of a report for people.
 type Page struct {
 	strings.Builder
 	Wide, colours bool
@@ -77,7 +78,8 @@ type Page struct {
 // Line writes a line.
 func (p *Page) Line(format string, args ...any) { fmt.Fprintf(p, format+"\n", args...) }
 
-// Table writes rows under a header. A column whose title begins with + is shown in wide tables only. What states say is coloured.
+// Table writes rows under a header. A column whose title begins with + is shown with -o wide only. Cells that are
+// states are coloured.
 func (p *Page) Table(header []string, rows [][]string) {
 	all := make([][]string, len(rows)+1)
 	for column, title := range header {
@@ -107,7 +109,7 @@ func (p *Page) Rows(rows [][]string) {
 	for _, row := range rows {
 		var b strings.Builder
 		for i, cell := range row {
-			b.WriteString(p.State(cell) + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+3))
+			b.WriteString(p.ColourState(cell) + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+3))
 		}
 		p.Line("%s", strings.TrimRight(b.String(), " "))
 	}
@@ -130,7 +132,7 @@ func (p *Page) Wrap(indent, text string) {
 	p.Line("%s", line)
 }
 
-// Since says since when something is so, with a comma before; "" if that is not known.
+// Since returns how long something has been so, as a suffix such as ", for 5m"; "" for the zero time.
 func (p *Page) Since(t time.Time) string {
 	if t.IsZero() {
 		return ""
@@ -138,30 +140,30 @@ func (p *Page) Since(t time.Time) string {
 	return ", for " + p.Ago(t)
 }
 
-// colours of states.
+// colours has the ANSI colour code of each state.
 var colours = map[v1beta2.State]string{
 	v1beta2.StateReady: "32", v1beta2.StateProcessing: "36", v1beta2.StateDeleting: "35",
 	v1beta2.StateWarning: "33", v1beta2.StateError: "31", v1beta2.StateUnmanaged: "90", StateNew: "90",
 }
 
-// State returns a state in its colour, and any other text as it is.
-func (p *Page) State(text string) string {
+// ColourState returns a state in its colour, and any other text as it is.
+func (p *Page) ColourState(text string) string {
 	if colour := colours[v1beta2.State(text)]; colour != "" && p.colours {
 		return "\x1b[" + colour + "m" + text + "\x1b[0m"
 	}
 	return text
 }
 
-// Clip cuts a text short, unless the page is wide.
-func (p *Page) Clip(text string, most int) string {
+// Clip joins a text into one line, and cuts it after limit characters unless the page is wide.
+func (p *Page) Clip(text string, limit int) string {
 	text = strings.Join(strings.Fields(text), " ")
-	if p.Wide || utf8.RuneCountInString(text) <= most {
+	if p.Wide || utf8.RuneCountInString(text) <= limit {
 		return text
 	}
-	return string([]rune(text)[:most-1]) + "…"
+	return string([]rune(text)[:limit-1]) + "…"
 }
 
-// Ago says how long ago something was, "-" for never.
+// Ago returns how long ago t was, such as 5m; "-" for the zero time.
 func (p *Page) Ago(t time.Time) string {
 	if t.IsZero() {
 		return "-"
@@ -169,7 +171,7 @@ func (p *Page) Ago(t time.Time) string {
 	return duration.HumanDuration(max(p.Now.Sub(t), 0))
 }
 
-// Count is a number of things.
+// Count returns a number with a noun in singular or plural: 1 object, 2 objects.
 func Count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -177,7 +179,7 @@ func Count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// OrDash returns the text, or a dash for none.
+// OrDash returns the text, or "-" if it is empty.
 func OrDash(text string) string {
 	if text == "" {
 		return "-"

@@ -6,51 +6,52 @@ import (
 	"strings"
 )
 
-// closest returns those of the names that somebody who wrote name may have meant, the likeliest first, three at most.
+// closest returns at most three of the names that are similar to name, the most similar first.
 func closest(name string, names []string) []string {
 	type candidate struct {
 		name     string
 		distance int
 	}
 	var found []candidate
-	wrote := strings.ToLower(name)
+	typed := strings.ToLower(name)
 	for _, n := range slices.Compact(slices.Sorted(slices.Values(names))) {
-		meant := strings.ToLower(n)
-		d := editDistance(wrote, meant)
-		if len(wrote) > 2 && strings.Contains(meant, wrote) {
+		existing := strings.ToLower(n)
+		d := editDistance(typed, existing)
+		if len(typed) > 2 && strings.Contains(existing, typed) {
 			d = min(d, 1)
 		}
-		if d <= 1+min(len(wrote), len(meant))/3 {
+		if d <= 1+min(len(typed), len(existing))/3 {
 			found = append(found, candidate{n, d})
 		}
 	}
 	slices.SortFunc(found, func(a, b candidate) int {
 		return cmp.Or(cmp.Compare(a.distance, b.distance), strings.Compare(a.name, b.name))
 	})
-	var likely []string
+	var similar []string
 	for _, c := range found[:min(len(found), 3)] {
-		likely = append(likely, c.name)
+		similar = append(similar, c.name)
 	}
-	return likely
+	return similar
 }
 
-// Suggest says what else there is: the closest names, else some of them.
+// Suggest returns the end of an error about an unknown name: names that are similar to it, or else names that exist.
 func Suggest(name string, names []string) string {
-	const most = 8
-	if likely := closest(name, names); len(likely) > 0 {
-		return "did you mean " + strings.Join(likely, " or ") + "?"
+	const limit = 8
+	if similar := closest(name, names); len(similar) > 0 {
+		return "did you mean " + strings.Join(similar, " or ") + "?"
 	}
 	names = slices.Compact(slices.Sorted(slices.Values(names)))
 	switch {
 	case len(names) == 0:
-		return "there are none"
-	case len(names) > most:
-		return "there are " + strings.Join(names[:most], ", ") + " and more"
+		return "none exist"
+	case len(names) > limit:
+		return "choose one of " + strings.Join(names[:limit], ", ") + ", …"
 	}
-	return "there are " + strings.Join(names, ", ")
+	return "choose one of " + strings.Join(names, ", ")
 }
 
-// editDistance is the number of letters to add, drop, change or swap with the next to get from a to b.
+// editDistance returns how many letters have to be added, removed, changed, or swapped with the next one, to get from
+// a to b.
 func editDistance(a, b string) int {
 	x, y := []rune(a), []rune(b)
 	before, last, row := make([]int, len(y)+1), make([]int, len(y)+1), make([]int, len(y)+1)

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Sleep waits, or returns the error of ctx.
+// Sleep waits for d. If ctx ends before, it returns the error of ctx.
 func Sleep(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -19,13 +19,14 @@ func Sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// WaitFlags is how a verb waits for what it has asked for.
+// WaitFlags are the flags of commands that wait until a change is done.
 type WaitFlags struct {
 	NoWait  bool
 	Timeout time.Duration
 }
 
+// Register adds the flags to f.
 func (w *WaitFlags) Register(f *pflag.FlagSet) {
 	f.BoolVar(&w.NoWait, "no-wait", false, "do not wait until it is done")
-	f.DurationVar(&w.Timeout, "timeout", 5*time.Minute, "how long it is waited; then klm ends with exit code 3, and nothing is undone")
+	f.DurationVar(&w.Timeout, "timeout", 5*time.Minute, "how long to wait; after that klm ends with exit code 3 and undoes nothing")
 }

@@ -1,5 +1,5 @@
-// Package diagnosis says what state one runtime is in, and why: its modules, what is in the way of them, its last
-// events.
+// Package diagnosis reports the state of one runtime, and its reasons: its modules, what blocks them, and its
+// last events.
 //
 // # Use
 //

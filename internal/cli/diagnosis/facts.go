@@ -19,11 +19,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Facts is what is known of a runtime. What could not be read, and is not needed, has a note.
+// Facts has what was read about a runtime. For what could not be read and is not needed, there is a note.
 type Facts struct {
 	Cluster   *connection.Cluster
 	Kyma      *v1beta2.Kyma
-	Manifests []v1beta2.Manifest // empty in a runtime, where nobody knows them
+	Manifests []v1beta2.Manifest // empty in a runtime, which has no Manifests
 	Catalog   *connection.Catalog
 	Secrets   []metav1.PartialObjectMetadata
 	Events    []corev1.Event
@@ -31,7 +31,8 @@ type Facts struct {
 	Now       time.Time
 }
 
-// Read reads all about a runtime, in two rounds. With a module, it fails if the runtime neither has nor wants it.
+// Read reads all objects about a runtime, in two rounds of parallel requests. With a module, it fails if the runtime
+// neither has nor requests it.
 func Read(ctx context.Context, c *connection.Cluster, name, module string) (*Facts, error) {
 	f := &Facts{Cluster: c}
 	var manifests v1beta2.ManifestList
@@ -76,10 +77,10 @@ func Read(ctx context.Context, c *connection.Cluster, name, module string) (*Fac
 			return nil, err
 		}
 	}
-	return f, f.readMore(ctx, module)
+	return f, f.readCatalogAndEvents(ctx, module)
 }
 
-// RequireModule fails if the runtime has nothing to do with a module.
+// RequireModule fails if the runtime neither requests nor has the module.
 func (f *Facts) RequireModule(ctx context.Context, module string) error {
 	names := connection.ModuleNames(f.Kyma)
 	for i := range f.Manifests {
@@ -89,13 +90,13 @@ func (f *Facts) RequireModule(ctx context.Context, module string) error {
 		return nil
 	}
 	if s, err := f.Cluster.Catalog(ctx); err == nil && slices.Contains(s.Modules(), module) {
-		return console.Fail(console.ExitNotFound, "%s neither asks for module %s nor has it: its admin can have it by klm module enable %s", f.Kyma.Name, module, module)
+		return console.Fail(console.ExitNotFound, "%s neither requests module %s nor has it: the admin of the runtime enables it with klm module enable %s", f.Kyma.Name, module, module)
 	}
 	return console.Fail(console.ExitNotFound, "%s has no module %q: %s", f.Kyma.Name, module, console.Suggest(module, names))
 }
 
-// readMore reads the part of the catalog that the wish is about, and the events of the Manifest of the module that is asked about.
-func (f *Facts) readMore(ctx context.Context, module string) error {
+// readCatalogAndEvents reads the requested part of the catalog, and the events of the Manifest of the module.
+func (f *Facts) readCatalogAndEvents(ctx context.Context, module string) error {
 	all, ctx := errgroup.WithContext(ctx)
 	all.Go(func() (err error) {
 		f.Catalog, err = readCatalogFor(ctx, f.Cluster, connection.WithRequest(f.Kyma))
@@ -113,7 +114,7 @@ func (f *Facts) readMore(ctx context.Context, module string) error {
 	return all.Wait()
 }
 
-// Manifest returns the Manifest of a module, nil if there is none. Of several, it is one that is not on its way out.
+// Manifest returns the Manifest of a module, nil if there is none. Of several, it is one that is not being deleted.
 func (f *Facts) Manifest(module string) *v1beta2.Manifest {
 	var found *v1beta2.Manifest
 	for i := range f.Manifests {
@@ -124,10 +125,11 @@ func (f *Facts) Manifest(module string) *v1beta2.Manifest {
 	return found
 }
 
-// readEvents lists the events about an object. In a large control plane that can take long, because nobody has an index of them.
+// readEvents lists the events about an object. In a large control plane that can take long, because the API server
+// has no index by object.
 func readEvents(ctx context.Context, c *connection.Cluster, name string) ([]corev1.Event, error) {
-	const patience = 2 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	const eventsTimeout = 2 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, eventsTimeout)
 	defer cancel()
 	var list corev1.EventList
 	err := c.List(ctx, &list, c.InNamespace(), client.MatchingFields{"involvedObject.name": name})
@@ -137,21 +139,22 @@ func readEvents(ctx context.Context, c *connection.Cluster, name string) ([]core
 	return list.Items, err
 }
 
-// readCatalogFor reads the part of the catalog that a wish is about: for each module its release, and the template of the version that is wished.
-func readCatalogFor(ctx context.Context, c *connection.Cluster, wished *v1beta2.Kyma) (*connection.Catalog, error) {
+// readCatalogFor reads the part of the catalog that a Kyma requests: for each module its ModuleReleaseMeta, and the
+// ModuleTemplate of the requested version. If a module has no ModuleReleaseMeta, it reads the whole catalog.
+func readCatalogFor(ctx context.Context, c *connection.Cluster, requested *v1beta2.Kyma) (*connection.Catalog, error) {
 	s := &connection.Catalog{Releases: map[string]*v1beta2.ModuleReleaseMeta{}, Templates: map[string]*v1beta2.ModuleTemplate{}}
 	var mu sync.Mutex
-	early := false
+	incomplete := false
 	all, parallel := errgroup.WithContext(ctx)
 	all.SetLimit(16)
-	for _, m := range wished.Spec.Modules {
+	for _, m := range requested.Spec.Modules {
 		all.Go(func() error {
 			r := &v1beta2.ModuleReleaseMeta{}
 			err := c.Get(parallel, client.ObjectKey{Namespace: c.Namespace, Name: m.Name}, r)
 			if apierrors.IsNotFound(err) {
 				mu.Lock()
 				defer mu.Unlock()
-				early = true // or a wrong name; the list of templates will tell
+				incomplete = true // an old module, whose ModuleTemplates name their channels, or a wrong name
 				return nil
 			}
 			if err != nil {
@@ -159,7 +162,7 @@ func readCatalogFor(ctx context.Context, c *connection.Cluster, wished *v1beta2.
 			}
 			version := m.Version
 			if version == "" {
-				version, _ = r.ChannelVersion(wished.ModuleChannel(m.Name))
+				version, _ = r.ChannelVersion(requested.ModuleChannel(m.Name))
 			}
 			t := &v1beta2.ModuleTemplate{}
 			name := channel.TemplateName(m.Name, version)
@@ -173,7 +176,7 @@ func readCatalogFor(ctx context.Context, c *connection.Cluster, wished *v1beta2.
 			return c.Explain(client.IgnoreNotFound(err), "reading ModuleTemplate "+name)
 		})
 	}
-	if err := all.Wait(); err != nil || !early {
+	if err := all.Wait(); err != nil || !incomplete {
 		return s, err
 	}
 	return c.Catalog(ctx)

@@ -9,14 +9,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// ModuleList is what klm module list shows.
+// ModuleList is the report of klm module list.
 type ModuleList []ModuleRow
 
+// ModuleRow is a module in the Kyma of a runtime.
 type ModuleRow struct {
 	Name     string                       `json:"name"`
-	Channel  string                       `json:"channel,omitempty"` // what it follows; "" if it is pinned
+	Channel  string                       `json:"channel,omitempty"` // the channel that it follows; "" if it is pinned
 	Pinned   string                       `json:"pinned,omitempty"`  // the version that it is pinned to
-	Version  string                       `json:"version,omitempty"` // what is installed
+	Version  string                       `json:"version,omitempty"` // the installed version
 	State    v1beta2.State                `json:"state"`
 	Managed  bool                         `json:"managed"`
 	Policy   v1beta2.CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
@@ -25,7 +26,7 @@ type ModuleRow struct {
 	Resource string                       `json:"resource,omitempty"`
 }
 
-// ListModules returns the modules that a runtime asks for or still has, by name.
+// ListModules returns the modules that a runtime requests or still has, sorted by name.
 func ListModules(k *v1beta2.Kyma) ModuleList {
 	all := ModuleList{}
 	for _, name := range connection.ModuleNames(k) {
@@ -34,6 +35,7 @@ func ListModules(k *v1beta2.Kyma) ModuleList {
 	return all
 }
 
+// ModuleRowOf returns what the spec and the status of a Kyma have about a module.
 func ModuleRowOf(k *v1beta2.Kyma, name string) ModuleRow {
 	row := ModuleRow{Name: name, State: console.StateNew}
 	if m := k.Module(name); m != nil {
@@ -61,7 +63,7 @@ func (l ModuleList) Names() []string {
 
 func (l ModuleList) Show(p *console.Page) {
 	if len(l) == 0 {
-		p.Line("no modules: klm catalog shows what there is, klm module enable MODULE asks for it")
+		p.Line("no modules: klm catalog lists the available modules, klm module enable MODULE enables one")
 		return
 	}
 	var rows [][]string

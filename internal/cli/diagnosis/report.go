@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Report is what klm why shows.
+// Report is the report of klm why.
 type Report struct {
 	Runtime  string        `json:"runtime"`
 	State    v1beta2.State `json:"state"`
@@ -33,7 +33,7 @@ type Report struct {
 	Notes    []string      `json:"notes,omitempty"`
 }
 
-// Module is one module: what is wished, what there is, what comes next.
+// Module is one module with its desired, installed and next version.
 type Module struct {
 	Name      string        `json:"name"`
 	Channel   string        `json:"channel,omitempty"`
@@ -41,10 +41,10 @@ type Module struct {
 	Installed string        `json:"installed,omitempty"`
 	Next      string        `json:"next,omitempty"`
 	State     v1beta2.State `json:"state"`
-	Sort      string        `json:"sort,omitempty"` // mandatory, pinned, unmanaged, leaving
+	Kind      string        `json:"sort,omitempty"` // mandatory, pinned, unmanaged, removing
 }
 
-// blocker is one thing that is in the way.
+// blocker is one reason why a runtime or a module does not reach its desired state.
 type blocker struct {
 	Object  string    `json:"object"`
 	Reason  string    `json:"reason"`
@@ -62,7 +62,7 @@ type eventLine struct {
 	Message string    `json:"message"`
 }
 
-// moduleDetail is more about one module.
+// moduleDetail has more about one module, from its Manifest.
 type moduleDetail struct {
 	Manifest   string             `json:"manifest,omitempty"`
 	Component  string             `json:"component,omitempty"`
@@ -72,7 +72,7 @@ type moduleDetail struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// Report makes a report of what is known. With a module it is about that one only.
+// Report returns the report of the facts. With a module it is about that module only.
 func (f *Facts) Report(module string) *Report {
 	k := f.Kyma
 	r := &Report{
@@ -85,12 +85,12 @@ func (f *Facts) Report(module string) *Report {
 		}
 	}
 	r.Blockers = append(r.Blockers, f.RuntimeBlockers()...)
-	told := map[string]bool{}
+	reported := map[string]bool{}
 	for _, b := range r.Blockers {
-		told[b.Message] = true
+		reported[b.Message] = true
 	}
 	for _, b := range f.moduleBlockers() {
-		if name, _ := strings.CutPrefix(b.Object, "module "); !told[b.Message] && (module == "" || name == module) {
+		if name, _ := strings.CutPrefix(b.Object, "module "); !reported[b.Message] && (module == "" || name == module) {
 			r.Blockers = append(r.Blockers, b)
 		}
 	}
@@ -107,12 +107,12 @@ func (f *Facts) Report(module string) *Report {
 	return r
 }
 
-// Modules returns all modules that are wished or there, by name; mandatory ones come last.
+// Modules returns all modules that are requested or installed, by name; mandatory modules come last.
 func (f *Facts) Modules() []Module {
 	var all []Module
-	wished := connection.WithRequest(f.Kyma)
+	requested := connection.WithRequest(f.Kyma)
 	for _, name := range connection.ModuleNames(f.Kyma) {
-		entry, wish := f.Kyma.ModuleStatus(name), wished.Module(name)
+		entry, spec := f.Kyma.ModuleStatus(name), requested.Module(name)
 		m := Module{Name: name, State: console.StateNew}
 		if entry != nil {
 			m.State, m.Channel, m.Installed = entry.State, entry.Channel, entry.Version
@@ -120,14 +120,14 @@ func (f *Facts) Modules() []Module {
 		if is := f.Manifest(name); is != nil {
 			m.Installed = installedVersion(is)
 		}
-		if m.Sort = "leaving"; wish != nil {
-			f.resolve(&m, wished, wish, entry)
+		if m.Kind = "removing"; spec != nil {
+			f.resolve(&m, requested, spec, entry)
 		}
 		all = append(all, m)
 	}
 	for i := range f.Manifests {
 		if is := &f.Manifests[i]; is.IsMandatory() {
-			m := Module{Name: is.ModuleName(), Desired: is.Spec.Version, Installed: installedVersion(is), State: cmp.Or(is.Status.State, console.StateNew), Sort: "mandatory"}
+			m := Module{Name: is.ModuleName(), Desired: is.Spec.Version, Installed: installedVersion(is), State: cmp.Or(is.Status.State, console.StateNew), Kind: "mandatory"}
 			if m.Installed != m.Desired {
 				m.Next = m.Desired
 			}
@@ -137,36 +137,37 @@ func (f *Facts) Modules() []Module {
 	return all
 }
 
-// resolve asks package channel what a module that is wished shall have, and what comes next. entry may be nil.
-func (f *Facts) resolve(m *Module, wished *v1beta2.Kyma, wish *v1beta2.Module, entry *v1beta2.ModuleStatus) {
-	d := channel.Resolve(f.Catalog.ForResolve(), f.Request(wished, wish, m.Installed))
-	m.Desired, m.Next, m.Channel, m.Sort = d.Version, d.Next, cmp.Or(d.Channel, m.Channel), ""
-	managerBlocks := entry != nil && entry.Reason != "" && entry.State == v1beta2.StateWarning // it knows more than we do
+// resolve sets the desired and the next version of a requested module, as package channel decides. entry may be nil.
+func (f *Facts) resolve(m *Module, requested *v1beta2.Kyma, spec *v1beta2.Module, entry *v1beta2.ModuleStatus) {
+	d := channel.Resolve(f.Catalog.ForResolve(), f.Request(requested, spec, m.Installed))
+	m.Desired, m.Next, m.Channel, m.Kind = d.Version, d.Next, cmp.Or(d.Channel, m.Channel), ""
+	managerBlocks := entry != nil && entry.Reason != "" && entry.State == v1beta2.StateWarning // the manager knows more, such as the maintenance windows
 	if d.Blocker != nil || managerBlocks {
 		m.Next = ""
 	}
-	if wish.Version != "" {
-		m.Sort, m.Channel = "pinned", ""
+	if spec.Version != "" {
+		m.Kind, m.Channel = "pinned", ""
 	}
-	if !wish.IsManaged() {
-		m.Sort, m.Next = "unmanaged", ""
+	if !spec.IsManaged() {
+		m.Kind, m.Next = "unmanaged", ""
 	}
 }
 
-// Request returns what package channel is asked for a module. Windows are left to the manager, which knows them.
-func (f *Facts) Request(wished *v1beta2.Kyma, m *v1beta2.Module, version string) channel.Request {
-	w := channel.RequestFor(f.Kyma, wished, m)
+// Request returns the request for [channel.Resolve] about a module. It skips maintenance windows, because only the
+// manager knows them.
+func (f *Facts) Request(requested *v1beta2.Kyma, m *v1beta2.Module, version string) channel.Request {
+	w := channel.RequestFor(f.Kyma, requested, m)
 	w.Installed, w.ManifestVersion, w.SkipWindows, w.Now = version, version, true, f.Now
 	if f.Cluster.OwnKyma != "" && !f.Cluster.IsControlPlane() {
-		w.Beta, w.Internal = true, true // what a runtime sees of the catalog is what it may have
+		w.Beta, w.Internal = true, true // the catalog copy in a runtime has only the modules that it may have
 	}
 	return w
 }
 
-// installedVersion returns the version that is installed completely, or else is on its way.
+// installedVersion returns the version that is installed, or is being installed if there is none yet.
 func installedVersion(m *v1beta2.Manifest) string { return m.Status.Version }
 
-// Agent says whether the runtime tells of changes itself.
+// Agent says whether the agent of the runtime is connected, and since when; "" in a runtime.
 func (f *Facts) Agent() string {
 	if f.Cluster.OwnKyma != "" {
 		return ""
@@ -180,14 +181,14 @@ func (f *Facts) Agent() string {
 	}
 	switch {
 	case s == nil:
-		return "none: the control plane looks itself"
+		return "none: the control plane polls the runtime"
 	case s.Connected:
-		return "heard for" + since(s.Since) + ", version " + console.OrDash(s.Version)
+		return "connected for" + since(s.Since) + ", version " + console.OrDash(s.Version)
 	}
-	return "not heard for" + since(s.Since)
+	return "not connected for" + since(s.Since)
 }
 
-// Access says which Secret leads to the runtime.
+// Access names the access Secrets of the runtime; "" in a runtime, and if they cannot be read.
 func (f *Facts) Access() string {
 	if f.Cluster.OwnKyma != "" || slices.ContainsFunc(f.Notes, func(n string) bool { return strings.HasPrefix(n, "access") }) {
 		return ""
@@ -203,7 +204,7 @@ func (f *Facts) Access() string {
 	return "Secret " + strings.Join(all, ", ")
 }
 
-// RuntimeBlockers are what is in the way of the runtime as a whole.
+// RuntimeBlockers returns the blockers of the whole runtime, each reason once.
 func (f *Facts) RuntimeBlockers() []blocker {
 	k := f.Kyma
 	object := "Kyma " + k.Name
@@ -219,10 +220,10 @@ func (f *Facts) RuntimeBlockers() []blocker {
 	switch {
 	case k.Status.ObservedGeneration == k.Generation || k.SkipsReconciliation():
 	case k.Status.State == "":
-		add("NotObserved", time.Time{}, "nobody has looked at the Kyma yet: check that the manager runs; if many runtimes are New (klm status), it waits for its turn, "+
-			"because modules are brought to a few of them at a time (--max-new-runtimes)")
+		add("NotObserved", time.Time{}, "the manager has not reconciled the Kyma yet: check that it runs; if many runtimes are New (klm status), the Kyma waits, "+
+			"because only some of them get their first modules at the same time (--max-new-runtimes)")
 	default:
-		add("NotObserved", time.Time{}, fmt.Sprintf("nobody has looked at generation %d of the Kyma yet: check that the manager runs", k.Generation))
+		add("NotObserved", time.Time{}, fmt.Sprintf("the manager has not reconciled generation %d of the Kyma yet: check that it runs", k.Generation))
 	}
 	if !k.DeletionTimestamp.IsZero() {
 		add("Deleting", k.DeletionTimestamp.Time, fmt.Sprintf("it is being deleted: %s; finalizers: %s", console.OrDash(k.Status.LastOperation.Operation), console.OrDash(strings.Join(k.Finalizers, ", "))))
@@ -239,25 +240,26 @@ func (f *Facts) RuntimeBlockers() []blocker {
 		ofModules[k.Status.Modules[i].Reason] = true
 	}
 	conditions := slices.Clone(k.Status.Conditions)
-	slices.SortStableFunc(conditions, func(a, b metav1.Condition) int { // the one that sums up goes first
-		return cmp.Compare(rank(a.Type), rank(b.Type))
+	slices.SortStableFunc(conditions, func(a, b metav1.Condition) int { // Ready, which sums up the others, comes first
+		return cmp.Compare(conditionOrder(a.Type), conditionOrder(b.Type))
 	})
 	for _, c := range conditions {
-		if told := ofModules[c.Reason]; c.Status != metav1.ConditionTrue && !told || c.Reason == v1beta2.ReasonSkipReconciliation {
+		if reported := ofModules[c.Reason]; c.Status != metav1.ConditionTrue && !reported || c.Reason == v1beta2.ReasonSkipReconciliation {
 			add(c.Reason, c.LastTransitionTime.Time, strings.TrimPrefix(c.Message, "not ready: "))
 		}
 	}
 	return all
 }
 
-func rank(condition string) int {
+// conditionOrder is the sort key of a condition: Ready first.
+func conditionOrder(condition string) int {
 	if condition == v1beta2.ConditionReady {
 		return 0
 	}
 	return 1
 }
 
-// moduleBlockers are what is in the way of modules.
+// moduleBlockers returns the blockers of single modules.
 func (f *Facts) moduleBlockers() []blocker {
 	var all []blocker
 	for i := range f.Kyma.Status.Modules {
@@ -277,7 +279,8 @@ func (f *Facts) moduleBlockers() []blocker {
 	return all
 }
 
-// since returns since when a reason keeps a module: by its Manifest, else by the event that told it, else the Kyma; zero if none of them knows.
+// since returns since when a module has been blocked for a reason: by its Manifest, else by an event, else by the
+// Kyma; zero if none of them has it.
 func (f *Facts) since(module, reason string) time.Time {
 	if m := f.Manifest(module); m != nil {
 		if c := meta.FindStatusCondition(m.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Reason == reason {
@@ -288,7 +291,7 @@ func (f *Facts) since(module, reason string) time.Time {
 	for i := range f.Events {
 		if e := &f.Events[i]; e.Reason == reason && strings.Contains(e.Message, module) {
 			if t := eventTime(e); t.After(first) {
-				first = t // it is told when it begins, so the last one counts
+				first = t // the event is sent when the blocker begins, so the last one counts
 			}
 		}
 	}
@@ -298,7 +301,7 @@ func (f *Facts) since(module, reason string) time.Time {
 	return first
 }
 
-// eventTime returns when an event was seen last.
+// eventTime returns when an event happened last.
 func eventTime(e *corev1.Event) time.Time {
 	t := e.LastTimestamp.Time
 	if e.Series != nil && e.Series.LastObservedTime.After(t) {
@@ -313,13 +316,13 @@ func eventTime(e *corev1.Event) time.Time {
 	return t
 }
 
-// lastEvents returns the latest events, the newest first.
-func (f *Facts) lastEvents(most int) []eventLine {
+// lastEvents returns at most limit events, the newest first.
+func (f *Facts) lastEvents(limit int) []eventLine {
 	all := []eventLine{}
 	for i := range f.Events {
 		e := &f.Events[i]
 		if of := e.InvolvedObject; of.Kind == "Kyma" && of.UID != f.Kyma.UID {
-			continue // of one before, with the same name
+			continue // of an earlier Kyma with the same name
 		}
 		count := e.Count
 		if e.Series != nil {
@@ -330,7 +333,7 @@ func (f *Facts) lastEvents(most int) []eventLine {
 	slices.SortStableFunc(all, func(a, b eventLine) int {
 		return cmp.Or(b.Last.Compare(a.Last), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
 	})
-	return all[:min(len(all), most)]
+	return all[:min(len(all), limit)]
 }
 
 func (r *Report) Names() []string {
@@ -342,7 +345,7 @@ func (r *Report) Names() []string {
 }
 
 func (r *Report) Show(p *console.Page) {
-	p.Line("%s is %s, for %s", r.Runtime, p.State(string(r.State)), p.Ago(r.Since))
+	p.Line("%s is %s, for %s", r.Runtime, p.ColourState(string(r.State)), p.Ago(r.Since))
 	about := []string{"channel " + console.OrDash(r.Channel)}
 	if r.Ready != "" {
 		about = append(about, r.Ready+" modules ready")
@@ -358,7 +361,7 @@ func (r *Report) Show(p *console.Page) {
 		p.Line("")
 		var rows [][]string
 		for _, m := range r.Modules {
-			rows = append(rows, []string{m.Name, console.OrDash(m.Channel), console.OrDash(m.Desired), console.OrDash(m.Installed), console.OrDash(m.Next), string(m.State), m.Sort})
+			rows = append(rows, []string{m.Name, console.OrDash(m.Channel), console.OrDash(m.Desired), console.OrDash(m.Installed), console.OrDash(m.Next), string(m.State), m.Kind})
 		}
 		p.Table([]string{"MODULE", "CHANNEL", "DESIRED", "INSTALLED", "NEXT", "STATE", ""}, rows)
 	}
@@ -371,10 +374,10 @@ func (r *Report) Show(p *console.Page) {
 	} else {
 		p.Line("In the way:")
 	}
-	const most = 8
+	const limit = 8
 	for i, b := range r.Blockers {
-		if i == most && !p.Wide {
-			p.Line("  and %d more, see -o wide", len(r.Blockers)-most)
+		if i == limit && !p.Wide {
+			p.Line("  and %d more, see -o wide", len(r.Blockers)-limit)
 			break
 		}
 		p.Line("  %s: %s%s", b.Object, b.Reason, p.Since(b.Since))

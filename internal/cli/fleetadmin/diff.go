@@ -23,12 +23,12 @@ import (
 
 func diffCommand(a *console.App) *cobra.Command {
 	var e ocmaccess.Flags
-	var o comparing
+	var o diffOptions
 	c := a.Command("diff RUNTIME MODULE [--to VERSION | --channel CHANNEL]", "what installing a version of a module would change in a runtime, object by object",
-		`The API server of the runtime is asked, by a dry run of what the manager would do with all layers of the version: manifests, charts and Kustomize
-directories, definitions, and the custom resource, which is created but never changed. Nothing is written. Without --to and --channel it is the
-version of the channel that the runtime follows. The version is read from the registry that the module is installed from, or --registry. For that,
-klm reads the access Secret of the runtime in the control plane, or uses --runtime-context of the kubeconfig.`, `
+		`klm sends a dry run of what the manager would do with all layers of the version to the API server of the runtime: manifests, charts and
+Kustomize directories, CRDs, and the custom resource, which is created but never changed. Nothing is written. Without --to and --channel it is
+the version of the channel that the runtime follows. The version is read from the registry that the module is installed from, or --registry.
+To connect to the runtime, klm reads its access Secret in the control plane, or uses --runtime-context of the kubeconfig.`, `
 klm diff runtime-a sample
 klm diff runtime-a sample --to 2.0.0
 klm diff runtime-a sample --channel fast -o json`,
@@ -52,13 +52,13 @@ klm diff runtime-a sample --channel fast -o json`,
 	return c
 }
 
-// comparing is what klm diff is told.
-type comparing struct {
+// diffOptions are the arguments and flags of klm diff.
+type diffOptions struct {
 	runtime, module, to, channel, registry, context string
 	access                                          storage.Access
 }
 
-// differences is what klm diff has found.
+// differences is the report of klm diff.
 type differences struct {
 	Runtime   string         `json:"runtime"`
 	Module    string         `json:"module"`
@@ -81,7 +81,7 @@ func (d differences) Show(p *console.Page) {
 	p.Changes(d.Changes, d.Unchanged)
 }
 
-func diffModule(ctx context.Context, a *console.App, o comparing) error {
+func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {
 		return err
@@ -107,8 +107,8 @@ func diffModule(ctx context.Context, a *console.App, o comparing) error {
 		return c.Explain(err, "reading the Manifests of "+o.runtime)
 	}
 	f.Manifests = manifests.Items
-	there := f.Manifest(o.module)
-	i, err := loadVersion(ctx, s, o, there, version)
+	installed := f.Manifest(o.module)
+	i, err := loadVersion(ctx, s, o, installed, version)
 	if err != nil {
 		return err
 	}
@@ -117,28 +117,25 @@ func diffModule(ctx context.Context, a *console.App, o comparing) error {
 		return err
 	}
 	d := differences{Runtime: o.runtime, Module: o.module, Version: version}
-	if there != nil {
-		d.Installed = there.Status.Version
+	if installed != nil {
+		d.Installed = installed.Status.Version
 	}
-	if d.Changes, d.Unchanged, err = trial.Preview(ctx, config, i, requestOf(s, k, o.module, i, there)); err != nil {
+	if d.Changes, d.Unchanged, err = trial.Preview(ctx, config, i, requestOf(s, k, o.module, i, installed)); err != nil {
 		r, broken := connection.New(config, o.runtime, v1beta2.RuntimeNamespace)
 		if broken != nil {
 			return broken
 		}
-		return r.Explain(err, "comparing with "+o.runtime)
+		return r.Explain(err, "diffOptions with "+o.runtime)
 	}
 	return a.Print(d)
 }
 
-// versionToCompare returns the version that is compared with.
-func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o comparing) (string, error) {
-	var all []string
-	for _, t := range s.TemplatesOf(o.module) {
-		all = append(all, connection.VersionOf(t))
-	}
+// versionToCompare returns the version that klm diff compares with what is installed: --to, or the one of a channel.
+func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o diffOptions) (string, error) {
+	all := s.VersionsOf(o.module)
 	if o.to != "" {
 		if !slices.Contains(all, o.to) {
-			return "", console.Fail(console.ExitNotFound, "there is no version %s of module %s: %s", o.to, o.module, console.Suggest(o.to, all))
+			return "", console.Fail(console.ExitNotFound, "version %s of module %s does not exist: %s", o.to, o.module, console.Suggest(o.to, all))
 		}
 		return o.to, nil
 	}
@@ -154,15 +151,15 @@ func versionToCompare(s *connection.Catalog, k *v1beta2.Kyma, o comparing) (stri
 	return "", console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", o.module, wanted, console.Suggest(wanted, s.ChannelsOf(o.module)))
 }
 
-// requestOf is what the manager would put into the Manifest of a version, besides where it lies.
-func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content.Installation, there *v1beta2.Manifest) trial.Request {
-	w := trial.Request{Name: client.ObjectKey{Namespace: k.Namespace, Name: v1beta2.ManifestName(k.Name, i.Name, module)}, Installed: there}
+// requestOf returns what the manager would write into the Manifest of a version, without its sources.
+func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content.Installation, installed *v1beta2.Manifest) trial.Request {
+	w := trial.Request{Name: client.ObjectKey{Namespace: k.Namespace, Name: v1beta2.ManifestName(k.Name, i.Name, module)}, Installed: installed}
 	policy := v1beta2.CreateAndDelete
 	if m := k.Module(module); m != nil && m.CustomResourcePolicy != "" {
 		policy = m.CustomResourcePolicy
 	}
-	if there != nil {
-		w.Name, w.Manager, policy = client.ObjectKeyFromObject(there), there.Spec.Manager, there.Spec.CustomResourcePolicy
+	if installed != nil {
+		w.Name, w.Manager, policy = client.ObjectKeyFromObject(installed), installed.Spec.Manager, installed.Spec.CustomResourcePolicy
 	}
 	for _, t := range s.TemplatesOf(module) {
 		if connection.VersionOf(t) != i.Version {
@@ -179,13 +176,13 @@ func requestOf(s *connection.Catalog, k *v1beta2.Kyma, module string, i *content
 }
 
 // loadVersion reads a version of the module from its registry.
-func loadVersion(ctx context.Context, s *connection.Catalog, o comparing, there *v1beta2.Manifest, version string) (*content.Installation, error) {
+func loadVersion(ctx context.Context, s *connection.Catalog, o diffOptions, installed *v1beta2.Manifest, version string) (*content.Installation, error) {
 	place, component := o.registry, ""
 	if r := s.Releases[o.module]; r != nil {
 		component = r.Spec.OCMComponentName
 	}
-	if there != nil {
-		source, err := sourceOf(there)
+	if installed != nil {
+		source, err := sourceOf(installed)
 		if err != nil {
 			return nil, err
 		}
@@ -193,9 +190,9 @@ func loadVersion(ctx context.Context, s *connection.Catalog, o comparing, there 
 	}
 	switch {
 	case place == "":
-		return nil, console.Fail(console.ExitUsage, "module %s is not installed there, so it is not known where it comes from: give --registry", o.module)
+		return nil, console.Fail(console.ExitUsage, "module %s is not installed in the runtime, so its registry is unknown: give --registry", o.module)
 	case component == "":
-		return nil, console.Fail(console.ExitFailed, "the catalog does not say which component module %s is: its ModuleReleaseMeta should have spec.ocmComponentName", o.module)
+		return nil, console.Fail(console.ExitFailed, "the component of module %s is unknown: set spec.ocmComponentName in its ModuleReleaseMeta", o.module)
 	}
 	p, err := storage.Open("oci::"+place+"//"+component+":"+version, o.access, false)
 	if err != nil {
@@ -205,7 +202,8 @@ func loadVersion(ctx context.Context, s *connection.Catalog, o comparing, there 
 	return i, ocmaccess.Explain(err)
 }
 
-// sourceOf returns where a Manifest is installed from: all its sources are layers of one component version.
+// sourceOf returns the component version that a Manifest is installed from. All sources of a Manifest are layers of
+// one component version.
 func sourceOf(m *v1beta2.Manifest) (v1beta2.ImageSpec, error) {
 	sources := m.Sources()
 	if len(sources) == 0 {
@@ -218,8 +216,8 @@ func sourceOf(m *v1beta2.Manifest) (v1beta2.ImageSpec, error) {
 	return source, nil
 }
 
-// runtimeConfig returns how to reach a runtime.
-func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, o comparing) (*rest.Config, error) {
+// runtimeConfig returns the client configuration for a runtime: from its access Secret, or from --runtime-context.
+func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, o diffOptions) (*rest.Config, error) {
 	if o.context != "" {
 		other := *a
 		settings := *a.Config
@@ -236,7 +234,7 @@ func runtimeConfig(ctx context.Context, a *console.App, c *connection.Cluster, o
 		return nil, c.Explain(err, "looking for the access Secret of "+o.runtime)
 	}
 	if len(secrets.Items) == 0 {
-		return nil, console.Fail(console.ExitNotFound, "there is no access Secret of %s: give --runtime-context", o.runtime)
+		return nil, console.Fail(console.ExitNotFound, "%s has no access Secret: give --runtime-context", o.runtime)
 	}
 	secret := &corev1.Secret{}
 	if err := c.Get(ctx, client.ObjectKeyFromObject(&secrets.Items[0]), secret); err != nil {

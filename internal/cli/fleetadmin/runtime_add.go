@@ -23,11 +23,11 @@ import (
 )
 
 func runtimeAddCommand(a *console.App) *cobra.Command {
-	o := adding{}
-	c := a.Command("add RUNTIME --kubeconfig-file FILE [--channel CHANNEL] [--label KEY=VALUE]…", "make a cluster a runtime of this control plane", `
-The kubeconfig in FILE (- is standard input) is what the control plane will use: it needs token or certificates in it, a server that can be
-reached from there, and the rights to install modules, which is usually all rights. That is checked; then a Secret and a Kyma are made, and
-it is waited until the control plane has reached the runtime.`, `
+	o := addOptions{}
+	c := a.Command("add RUNTIME --kubeconfig-file FILE [--channel CHANNEL] [--label KEY=VALUE]…", "add a cluster as a runtime of this control plane", `
+The control plane will use the kubeconfig in FILE (- is standard input). It has to contain a token or certificates, a server that the control
+plane can reach, and the rights to install modules, usually all rights. klm checks that, creates a Secret and a Kyma, and waits until the
+control plane has connected to the runtime.`, `
 klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml
 klm runtime add runtime-a --kubeconfig-file=runtime-a.yaml --channel fast --label kyma-project.io/region=eu-central-1
 kubectl config view --flatten --minify --context runtime-a | klm runtime add runtime-a --kubeconfig-file=-`,
@@ -54,38 +54,38 @@ kubectl config view --flatten --minify --context runtime-a | klm runtime add run
 	return c
 }
 
-// adding is what klm runtime add is told.
-type adding struct {
+// addOptions are the arguments and flags of klm runtime add.
+type addOptions struct {
 	name, file, channel string
 	labels              []string
 	wait                console.WaitFlags
 }
 
-// parse checks what can be checked without a cluster, and returns the labels.
-func (o *adding) parse() (map[string]string, error) {
+// parse checks the options without sending requests, and returns the labels of the Kyma.
+func (o *addOptions) parse() (map[string]string, error) {
 	switch problems := validation.IsDNS1123Subdomain(o.name); {
 	case len(problems) > 0:
-		return nil, console.Fail(console.ExitUsage, "RUNTIME: %q is no name: lower-case letters, digits, - and ., as for every object", o.name)
+		return nil, console.Fail(console.ExitUsage, "RUNTIME: %q is not a valid name: lower-case letters, digits, - and ., as for every object", o.name)
 	case len(o.name) > validation.LabelValueMaxLength:
 		return nil, console.Fail(console.ExitUsage, "RUNTIME: the name is longer than %d characters, and it becomes the value of a label", validation.LabelValueMaxLength)
 	case o.file == "":
-		return nil, console.Fail(console.ExitUsage, "--kubeconfig-file is missing: it says how the control plane reaches the runtime")
+		return nil, console.Fail(console.ExitUsage, "--kubeconfig-file is required: the control plane connects to the runtime with it")
 	case !connection.ChannelName.MatchString(o.channel) || o.channel == v1beta2.NoChannel:
-		return nil, console.Fail(console.ExitUsage, "--channel: %q is no channel: 3 to 32 lower-case letters, and not %q", o.channel, v1beta2.NoChannel)
+		return nil, console.Fail(console.ExitUsage, "--channel: %q is not a channel: use 3 to 32 lower-case letters; %q is reserved", o.channel, v1beta2.NoChannel)
 	}
 	labels := map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}
 	for _, l := range o.labels {
 		key, value, found := strings.Cut(l, "=")
 		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
 		if !found || len(problems) > 0 {
-			return nil, console.Fail(console.ExitUsage, "--label: %q is no KEY=VALUE as labels are: at most 63 letters, digits, -, _ and ., after a prefix if you like", l)
+			return nil, console.Fail(console.ExitUsage, "--label: %q is not a label KEY=VALUE: at most 63 letters, digits, -, _ and . each; KEY may have a prefix before a slash", l)
 		}
 		labels[key] = value
 	}
 	return labels, nil
 }
 
-func addRuntime(ctx context.Context, a *console.App, o adding) error {
+func addRuntime(ctx context.Context, a *console.App, o addOptions) error {
 	labels, err := o.parse()
 	if err != nil {
 		return err
@@ -105,7 +105,7 @@ func addRuntime(ctx context.Context, a *console.App, o adding) error {
 	k := &v1beta2.Kyma{}
 	switch err := c.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: o.name}, k); {
 	case err == nil && len(secrets.Items) > 0:
-		return console.Fail(console.ExitFailed, "there is a runtime %s already, with access Secret %s: remove it, choose another name, or write a new kubeconfig into the Secret", o.name, secrets.Items[0].Name)
+		return console.Fail(console.ExitFailed, "runtime %s exists already, with access Secret %s: remove it, choose another name, or write a new kubeconfig into the Secret", o.name, secrets.Items[0].Name)
 	case err != nil && !apierrors.IsNotFound(err):
 		return c.Explain(err, "looking for Kyma "+o.name)
 	}
@@ -121,18 +121,19 @@ func addRuntime(ctx context.Context, a *console.App, o adding) error {
 		return c.Explain(err, "creating Kyma "+o.name)
 	}
 	if o.wait.NoWait {
-		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added; klm why " + o.name + " says how far it is"})
+		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added; klm why " + o.name + " shows its progress"})
 	}
 	if err := connection.WaitForKyma(ctx, a, c, o.name, o.wait.Timeout, addProgress); err != nil {
 		return err
 	}
-	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added and reached"})
+	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is added and connected"})
 }
 
-// accessSecret is the name of the access Secret that klm makes for a runtime. Others may have other names: the label counts.
+// accessSecret returns the name of the access Secret that klm creates for a runtime. Secrets of other clients may
+// have other names: the label counts.
 func accessSecret(name string) string { return name + "-access" }
 
-// saveAccessSecret writes the access Secret of a runtime. One that an earlier try has left is overwritten.
+// saveAccessSecret creates the access Secret of a runtime, or updates one that an earlier attempt has created.
 func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, kubeconfig []byte) error {
 	s := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{
@@ -150,13 +151,14 @@ func saveAccessSecret(ctx context.Context, c *connection.Cluster, name string, k
 		return c.Explain(err, "reading Secret "+s.Name)
 	}
 	if old.Labels[v1beta2.LabelKymaName] != name {
-		return console.Fail(console.ExitFailed, "there is a Secret %s in namespace %s already that is not for runtime %s: rename or delete it", s.Name, c.Namespace, name)
+		return console.Fail(console.ExitFailed, "Secret %s in namespace %s exists already, but is not for runtime %s: rename or delete it", s.Name, c.Namespace, name)
 	}
 	old.Data = s.Data
 	return c.Explain(c.Update(ctx, old, client.FieldOwner(connection.FieldOwner)), "updating Secret "+s.Name)
 }
 
-// checkKubeconfig fails if a kubeconfig cannot be what the control plane uses for a runtime.
+// checkKubeconfig fails if the control plane cannot use a kubeconfig for a runtime: it is refused, does not work,
+// leads to the control plane itself, or lacks rights.
 func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connection.Cluster, file string, kubeconfig []byte) error {
 	config, err := runtimes.ParseKubeconfig(kubeconfig)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
@@ -172,7 +174,7 @@ func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connecti
 	}
 	here, err := controlPlane.UID(ctx)
 	if err != nil {
-		return controlPlane.Explain(err, "reading who this control plane is")
+		return controlPlane.Explain(err, "identifying this control plane")
 	}
 	there, err := r.UID(ctx)
 	if err != nil && !apierrors.IsForbidden(err) {
@@ -184,17 +186,17 @@ func checkKubeconfig(ctx context.Context, a *console.App, controlPlane *connecti
 	missing, all, err := missingRights(ctx, r)
 	switch {
 	case err != nil:
-		return r.Explain(err, "asking for the rights of the kubeconfig in "+file)
+		return r.Explain(err, "checking the rights of the kubeconfig in "+file)
 	case len(missing) > 0:
 		return console.Fail(console.ExitForbidden, "the kubeconfig in %s lacks rights in the runtime: %s: give its user the ClusterRole cluster-admin, or one with these and what the modules need",
 			file, strings.Join(missing, ", "))
 	case !all:
-		fmt.Fprintf(a.Err, "  note: the kubeconfig does not have all rights; a module that needs more will say so\n")
+		fmt.Fprintf(a.Err, "  note: the kubeconfig does not have all rights; the status of a module that needs more will show that\n")
 	}
 	return nil
 }
 
-// neededRights are the least that a runtime cannot be looked after without.
+// neededRights are the least that the manager needs to manage a runtime.
 var neededRights = []authorizationv1.ResourceAttributes{
 	{Verb: "create", Resource: "namespaces"},
 	{Verb: "patch", Group: "apiextensions.k8s.io", Resource: "customresourcedefinitions"},
@@ -207,7 +209,8 @@ var neededRights = []authorizationv1.ResourceAttributes{
 	{Verb: "patch", Group: "rbac.authorization.k8s.io", Resource: "clusterrolebindings"},
 }
 
-// missingRights returns which of the needed rights are missing, and whether there are all rights that there can be.
+// missingRights returns which of the needed rights the user of a cluster does not have, and whether it has all
+// possible rights.
 func missingRights(ctx context.Context, c *connection.Cluster) (missing []string, all bool, err error) {
 	may := func(ctx context.Context, r authorizationv1.ResourceAttributes) (bool, error) {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &r}}
@@ -236,17 +239,17 @@ func missingRights(ctx context.Context, c *connection.Cluster) (missing []string
 	return missing, false, nil
 }
 
-// addProgress tells whether the control plane has reached a runtime.
+// addProgress returns whether the control plane has connected to a runtime.
 func addProgress(k *v1beta2.Kyma) connection.Progress {
 	if k == nil {
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "somebody has removed the runtime in the meantime")}
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "the runtime was removed in the meantime")}
 	}
 	synced := meta.FindStatusCondition(k.Status.Conditions, v1beta2.ConditionCRDsSync)
 	switch {
 	case synced == nil && k.Status.State == v1beta2.StateReady, synced != nil && synced.Status == metav1.ConditionTrue:
 		return connection.Progress{Done: true}
 	case synced == nil:
-		return connection.Progress{Text: "waiting for the control plane to look at it"}
+		return connection.Progress{Text: "waiting for the control plane to reconcile it"}
 	}
-	return connection.Progress{Text: "not reached yet: " + strings.TrimPrefix(synced.Message, v1beta2.MessageCRDsSyncFalse+": ")}
+	return connection.Progress{Text: "not connected yet: " + strings.TrimPrefix(synced.Message, v1beta2.MessageCRDsSyncFalse+": ")}
 }

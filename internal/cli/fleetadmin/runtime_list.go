@@ -21,7 +21,7 @@ klm runtime list --state Error -o wide
 klm runtime list -l kyma-project.io/region=eu-central-1 -o name`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
 			if state != "" && !slices.Contains(listedStates, state) {
-				return console.Fail(console.ExitUsage, "--state: %q is no state: %s", state, console.Suggest(state, listedStates))
+				return console.Fail(console.ExitUsage, "--state: %q is not a state: %s", state, console.Suggest(state, listedStates))
 			}
 			c, err := connection.ControlPlane(cmd.Context(), a)
 			if err != nil {
@@ -44,14 +44,15 @@ klm runtime list -l kyma-project.io/region=eu-central-1 -o name`,
 	return c
 }
 
-// listedStates are what a list can be asked for.
+// listedStates are the values of --state.
 var listedStates = []string{
 	string(v1beta2.StateReady), string(v1beta2.StateProcessing), string(v1beta2.StateWarning), string(v1beta2.StateError), string(v1beta2.StateDeleting), string(console.StateNew),
 }
 
-// runtimeList is what klm runtime list shows.
+// runtimeList is the report of klm runtime list.
 type runtimeList []runtimeRow
 
+// runtimeRow is one runtime of a list.
 type runtimeRow struct {
 	Name    string        `json:"name"`
 	State   v1beta2.State `json:"state"`
@@ -64,6 +65,7 @@ type runtimeRow struct {
 	Message string        `json:"message,omitempty"`
 }
 
+// rowOf returns the row of a runtime.
 func rowOf(m *fleetlist.Member) runtimeRow {
 	row := runtimeRow{
 		Name: m.Metadata.Name, State: m.State(), Channel: m.Spec.Channel, Modules: m.Status.ModulesReady, Paused: m.IsPaused(),
@@ -79,6 +81,9 @@ func rowOf(m *fleetlist.Member) runtimeRow {
 	}
 	return row
 }
+
+// agentTexts has the texts for people of runtimeRow.Agent.
+var agentTexts = map[string]string{"": "-", "heard": "connected", "silent": "not connected"}
 
 func (l runtimeList) Names() []string {
 	var all []string
@@ -100,7 +105,7 @@ func (l runtimeList) Show(p *console.Page) {
 		if r.Paused {
 			reason = v1beta2.ReasonKymaPaused
 		}
-		rows = append(rows, []string{r.Name, state, console.OrDash(r.Channel), console.OrDash(r.Modules), console.OrDash(r.Agent), p.Ago(r.Created), console.OrDash(reason), console.OrDash(r.Message)})
+		rows = append(rows, []string{r.Name, state, console.OrDash(r.Channel), console.OrDash(r.Modules), agentTexts[r.Agent], p.Ago(r.Created), console.OrDash(reason), console.OrDash(r.Message)})
 	}
 	p.Table([]string{"NAME", "STATE", "CHANNEL", "MODULES", "+AGENT", "AGE", "REASON", "+MESSAGE"}, rows)
 }

@@ -18,24 +18,24 @@ import (
 
 func runtimePauseCommand(a *console.App) *cobra.Command {
 	var reason, module string
-	c := a.Command("pause RUNTIME --reason TEXT [--module MODULE]", "let nothing change in a runtime, or one of its modules, until it is resumed",
-		"What runs goes on running, and is neither updated nor repaired. Its deletion still proceeds.", `
+	c := a.Command("pause RUNTIME --reason TEXT [--module MODULE]", "stop all changes in a runtime, or of one of its modules, until it is resumed",
+		"Workloads keep running, and are neither updated nor repaired. Deletions still proceed.", `
 klm runtime pause runtime-a --reason "migration of the database, ask Kim"
-klm runtime pause runtime-a --module sample --reason "2.0.0 is being looked into"`,
+klm runtime pause runtime-a --module sample --reason "2.0.0 is being investigated"`,
 		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
 			if reason == "" {
-				return console.Fail(console.ExitUsage, "--reason is missing: it is what others will read who wonder")
+				return console.Fail(console.ExitUsage, "--reason is required: it is shown to other users")
 			}
 			return setPause(cmd.Context(), a, args[0], module, &reason)
 		})
-	c.Flags().StringVar(&reason, "reason", "", "why, for people")
+	c.Flags().StringVar(&reason, "reason", "", "why it is paused; shown to other users (required)")
 	pauseFlags(a, c, &module)
 	return c
 }
 
 func runtimeResumeCommand(a *console.App) *cobra.Command {
 	var module string
-	c := a.Command("resume RUNTIME [--module MODULE]", "let a runtime, or one of its modules, go on that was paused", "", `
+	c := a.Command("resume RUNTIME [--module MODULE]", "resume a paused runtime, or one of its modules", "", `
 klm runtime resume runtime-a
 klm runtime resume runtime-a --module sample`,
 		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
@@ -51,7 +51,7 @@ func pauseFlags(a *console.App, c *cobra.Command, module *string) {
 	console.CompleteFlag(c, "module", connection.ModulesOfRuntime(a))
 }
 
-// setPause pauses for a reason, or resumes with nil.
+// setPause pauses a runtime or one of its modules for a reason; without a reason it resumes it.
 func setPause(ctx context.Context, a *console.App, name, module string, reason *string) error {
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {
@@ -71,7 +71,7 @@ func setPause(ctx context.Context, a *console.App, name, module string, reason *
 	}
 	if _, there := k.Annotations[key]; !there && reason == nil {
 		if b := channel.PauseBlocker(k, module); b != nil {
-			return console.Fail(console.ExitNotReady, "%s is not paused by itself: %s", what, b.Message)
+			return console.Fail(console.ExitNotReady, "%s is not paused separately: %s", what, b.Message)
 		}
 		return a.Print(console.Outcome{Object: what, Result: what + " is not paused"})
 	}
@@ -84,7 +84,7 @@ func setPause(ctx context.Context, a *console.App, name, module string, reason *
 	}
 	done := what + " is paused"
 	if reason == nil {
-		if done = what + " goes on"; channel.PauseBlocker(k, module) != nil {
+		if done = what + " is resumed"; channel.PauseBlocker(k, module) != nil {
 			done = fmt.Sprintf("%s: %s", what, channel.PauseBlocker(k, module).Message)
 		}
 	}

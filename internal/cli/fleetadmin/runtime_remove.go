@@ -19,11 +19,11 @@ import (
 )
 
 func runtimeRemoveCommand(a *console.App) *cobra.Command {
-	o := removing{}
-	c := a.Command("remove RUNTIME [--yes] [--cluster-is-gone]", "take all modules out of a runtime and forget it", `
-It says what goes and what is in the way, and asks. The Kyma is deleted, which removes the modules and what the runtime got from the control
-plane; when it is gone, so is the access Secret. For a cluster that does not exist any more, --cluster-is-gone removes the access Secret
-first: then nothing is asked of it, and what is in it stays.`, `
+	o := removeOptions{}
+	c := a.Command("remove RUNTIME [--yes] [--cluster-is-gone]", "remove all modules from a runtime, and remove the runtime from the control plane", `
+klm shows what will be removed and what is in the way, and asks before it starts. It deletes the Kyma, which removes the modules and everything
+else that the control plane has installed in the runtime, and then deletes the access Secret. For a cluster that does not exist any more,
+--cluster-is-gone deletes the access Secret first: then no requests are sent to the cluster, and its objects stay.`, `
 klm runtime remove runtime-a
 klm runtime remove runtime-a --yes --timeout=20m
 klm runtime remove runtime-a --cluster-is-gone`,
@@ -33,19 +33,19 @@ klm runtime remove runtime-a --cluster-is-gone`,
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.RuntimeNames(a))
 	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	c.Flags().BoolVar(&o.gone, "cluster-is-gone", false, "the cluster does not exist any more, so nothing has to be removed from it")
+	c.Flags().BoolVar(&o.gone, "cluster-is-gone", false, "the cluster does not exist any more: remove nothing from it")
 	o.wait.Register(c.Flags())
 	return c
 }
 
-// removing is what klm runtime remove is told.
-type removing struct {
+// removeOptions are the arguments and flags of klm runtime remove.
+type removeOptions struct {
 	name      string
 	yes, gone bool
 	wait      console.WaitFlags
 }
 
-func removeRuntime(ctx context.Context, a *console.App, o removing) error {
+func removeRuntime(ctx context.Context, a *console.App, o removeOptions) error {
 	c, err := connection.ControlPlane(ctx, a)
 	if err != nil {
 		return err
@@ -75,7 +75,7 @@ func removeRuntime(ctx context.Context, a *console.App, o removing) error {
 	if o.wait.NoWait {
 		text := "runtime " + o.name + " is being removed"
 		if len(f.Secrets) > 0 && !o.gone {
-			text += "; when its Kyma is gone, delete its access: kubectl delete secret -n " + c.Namespace + " -l " + v1beta2.LabelKymaName + "=" + o.name
+			text += "; when its Kyma is deleted, delete its access Secret: kubectl delete secret -n " + c.Namespace + " -l " + v1beta2.LabelKymaName + "=" + o.name
 		}
 		return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: text})
 	}
@@ -88,7 +88,7 @@ func removeRuntime(ctx context.Context, a *console.App, o removing) error {
 	return a.Print(console.Outcome{Object: "kyma/" + o.name, Result: "runtime " + o.name + " is removed"})
 }
 
-// showRemoval says what goes with a runtime, and what will be in the way.
+// showRemoval writes what will be removed from a runtime, and what will block that.
 func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
 	k := f.Kyma
 	objects := 0
@@ -101,11 +101,11 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
 	slices.Sort(modules)
 	switch {
 	case gone:
-		p.Line("%s is forgotten; nothing is removed from its cluster.", k.Name)
+		p.Line("%s will be removed from the control plane; nothing is removed from its cluster.", k.Name)
 	case len(modules) == 0:
-		p.Line("%s has no modules. The definitions of %s go from it, with its Kyma.", k.Name, v1beta2.GroupVersion.Group)
+		p.Line("%s has no modules. The CRDs of %s and its Kyma will be removed from it.", k.Name, v1beta2.GroupVersion.Group)
 	default:
-		p.Wrap("", fmt.Sprintf("From %s go %s of %s (%s), what these manage, and the definitions of %s, with its Kyma.",
+		p.Wrap("", fmt.Sprintf("From %s will be removed: %s of %s (%s), the objects that these manage, the CRDs of %s, and its Kyma.",
 			k.Name, console.Count(objects, "object"), console.Count(len(modules), "module"), strings.Join(modules, ", "), v1beta2.GroupVersion.Group))
 	}
 	for _, b := range removalBlockers(f, gone) {
@@ -113,7 +113,7 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
 	}
 }
 
-// removalBlockers says what will keep a runtime from going by itself.
+// removalBlockers returns what a person has to do before the removal of a runtime can end.
 func removalBlockers(f *diagnosis.Facts, gone bool) []string {
 	k := f.Kyma
 	var all []string
@@ -129,29 +129,29 @@ func removalBlockers(f *diagnosis.Facts, gone bool) []string {
 			v1beta2.ReasonKubeconfigRefused, v1beta2.ReasonAccessSecretAmbiguous:
 			all = append(all, fmt.Sprintf("%s: %s", b.Reason, b.Message))
 		case v1beta2.ReasonAccessSecretNotFound:
-			all = append(all, "there is no access Secret: what is in the cluster stays")
+			all = append(all, "there is no access Secret: the objects in the cluster stay")
 		}
 	}
 	for i := range f.Manifests {
 		if m := &f.Manifests[i]; m.Policy() == v1beta2.Ignore {
-			all = append(all, fmt.Sprintf("custom resources of module %s, if there are any: they belong to the admin of the runtime, who has to delete them", m.ModuleName()))
+			all = append(all, fmt.Sprintf("custom resources of module %s, if there are any: the admin of the runtime has to delete them", m.ModuleName()))
 		}
 	}
 	for _, finalizer := range k.Finalizers {
 		if finalizer != v1beta2.FinalizerKyma {
-			all = append(all, "finalizer "+finalizer+" of somebody else")
+			all = append(all, "finalizer "+finalizer+" of another controller")
 		}
 	}
 	return all
 }
 
-// removeProgress tells how far a runtime is on its way out.
+// removeProgress returns how far the removal of a runtime is.
 func removeProgress(k *v1beta2.Kyma) connection.Progress {
 	switch {
 	case k == nil:
 		return connection.Progress{Done: true}
 	case k.DeletionTimestamp.IsZero():
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "somebody has added runtime %s again", k.Name)}
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "runtime %s was added again in the meantime", k.Name)}
 	}
 	text := []string{console.OrDash(k.Status.LastOperation.Operation)}
 	for i := range k.Status.Modules {
@@ -162,7 +162,7 @@ func removeProgress(k *v1beta2.Kyma) connection.Progress {
 	return connection.Progress{Text: (&console.Page{}).Clip(strings.Join(text, "; "), 240)}
 }
 
-// deleteAccessSecrets deletes access Secrets, if they are still those that were seen.
+// deleteAccessSecrets deletes access Secrets that have not been replaced since they were read.
 func deleteAccessSecrets(ctx context.Context, c *connection.Cluster, secrets []metav1.PartialObjectMetadata) error {
 	for i := range secrets {
 		s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: secrets[i].Name, Namespace: secrets[i].Namespace}}

@@ -16,7 +16,7 @@ import (
 )
 
 func runtimeShowCommand(a *console.App) *cobra.Command {
-	c := a.Command("show RUNTIME", "one runtime: labels, access, conditions, modules", "What is in the way, and what to do, is told by klm why.", `
+	c := a.Command("show RUNTIME", "one runtime: labels, access, conditions, modules", "klm why shows what blocks it, and what to do.", `
 klm runtime show runtime-a`,
 		console.Arguments("RUNTIME"), func(cmd *cobra.Command, args []string) error {
 			c, err := connection.ControlPlane(cmd.Context(), a)
@@ -34,7 +34,7 @@ klm runtime show runtime-a`,
 	return c
 }
 
-// runtimeReport is what klm runtime show shows.
+// runtimeReport is the report of klm runtime show.
 type runtimeReport struct {
 	Name        string               `json:"name"`
 	State       v1beta2.State        `json:"state"`
@@ -52,6 +52,7 @@ type runtimeReport struct {
 	Objects     int                  `json:"objects"`
 }
 
+// describeRuntime returns the report about a runtime.
 func describeRuntime(f *diagnosis.Facts) *runtimeReport {
 	k := f.Kyma
 	r := &runtimeReport{
@@ -60,7 +61,7 @@ func describeRuntime(f *diagnosis.Facts) *runtimeReport {
 		Labels: k.Labels, Conditions: k.Status.Conditions, Modules: diagnosis.ListModules(connection.WithRequest(k)),
 	}
 	for _, m := range f.Modules() {
-		if m.Sort == "mandatory" {
+		if m.Kind == "mandatory" {
 			r.Mandatory = append(r.Mandatory, m)
 		}
 	}

@@ -42,37 +42,37 @@ klm status --watch`,
 		})
 	c.Flags().StringVarP(&selector, "selector", "l", "", "only runtimes whose Kyma has these labels, such as a=b,c!=d")
 	c.Flags().IntVar(&worst, "worst", 10, "how many of the worst runtimes are shown")
-	c.Flags().BoolVarP(&watch, "watch", "w", false, "go on and show every change")
+	c.Flags().BoolVarP(&watch, "watch", "w", false, "keep running, and show every change")
 	return c
 }
 
-// fleetReport is what klm status shows.
+// fleetReport is the report of klm status.
 type fleetReport struct {
 	Cluster   string         `json:"cluster"`
 	Namespace string         `json:"namespace"`
 	Runtimes  int            `json:"runtimes"`
 	Paused    int            `json:"paused"`
 	Agents    *agentCount    `json:"agents,omitempty"`
-	States    []named        `json:"states"`
-	Channels  []named        `json:"channels"`
+	States    []runtimeCount `json:"states"`
+	Channels  []runtimeCount `json:"channels"`
 	Modules   []moduleCount  `json:"modules"`
-	Reasons   []named        `json:"reasons"`
+	Reasons   []runtimeCount `json:"reasons"`
 	Worst     []worstRuntime `json:"worst"`
 }
 
-// agentCount says how many agents are heard.
+// agentCount is how many agents are connected, and how many are not.
 type agentCount struct {
 	Heard  int `json:"heard"`
 	Silent int `json:"silent"`
 }
 
-// named is a number of runtimes.
-type named struct {
+// runtimeCount is a number of runtimes with the state, channel or reason that they have in common.
+type runtimeCount struct {
 	Name     string `json:"name"`
 	Runtimes int    `json:"runtimes"`
 }
 
-// moduleCount is how many runtimes have a version of a module from a channel, and how it is there.
+// moduleCount is how many runtimes have a version of a module from a channel, and in which states.
 type moduleCount struct {
 	Module   string                `json:"module"`
 	Version  string                `json:"version"`
@@ -91,7 +91,7 @@ type worstRuntime struct {
 	Message string        `json:"message,omitempty"`
 }
 
-// tally counts a fleet. The zero value is empty.
+// tally counts the runtimes of a fleet. The zero value is empty.
 type tally struct {
 	runtimes, paused int
 	agents           agentCount
@@ -101,6 +101,7 @@ type tally struct {
 	worst            []worstRuntime
 }
 
+// add counts one runtime.
 func (t *tally) add(m *fleetlist.Member) {
 	if t.states == nil {
 		t.states, t.channels, t.reasons, t.modules = map[string]int{}, map[string]int{}, map[string]int{}, map[fleetlist.ModuleVersion]*moduleCount{}
@@ -140,13 +141,13 @@ func (t *tally) add(m *fleetlist.Member) {
 	}
 }
 
-// report returns what was counted, with so many of the worst.
+// report returns what was counted, with the worst runtimes, at most as many as worst.
 func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 	r := &fleetReport{
 		Cluster: c.Context, Namespace: c.Namespace, Runtimes: t.runtimes, Paused: t.paused,
 		States: byCount(t.states), Channels: byCount(t.channels), Reasons: byCount(t.reasons), Modules: []moduleCount{}, Worst: []worstRuntime{},
 	}
-	slices.SortStableFunc(r.States, func(a, b named) int {
+	slices.SortStableFunc(r.States, func(a, b runtimeCount) int {
 		return cmp.Compare(fleetlist.Severity(v1beta2.State(b.Name)), fleetlist.Severity(v1beta2.State(a.Name)))
 	})
 	if t.agents != (agentCount{}) {
@@ -165,13 +166,13 @@ func (t *tally) report(c *connection.Cluster, worst int) *fleetReport {
 	return r
 }
 
-// byCount returns names and numbers, the largest first.
-func byCount(counts map[string]int) []named {
-	all := []named{}
+// byCount returns the counts with their names, the largest count first.
+func byCount(counts map[string]int) []runtimeCount {
+	all := []runtimeCount{}
 	for name, n := range counts {
-		all = append(all, named{name, n})
+		all = append(all, runtimeCount{name, n})
 	}
-	slices.SortFunc(all, func(a, b named) int {
+	slices.SortFunc(all, func(a, b runtimeCount) int {
 		return cmp.Or(cmp.Compare(b.Runtimes, a.Runtimes), strings.Compare(a.Name, b.Name))
 	})
 	return all
@@ -192,7 +193,7 @@ func (r *fleetReport) Show(p *console.Page) {
 	}
 	var parts []string
 	for _, s := range r.States {
-		parts = append(parts, fmt.Sprintf("%d %s", s.Runtimes, p.State(s.Name)))
+		parts = append(parts, fmt.Sprintf("%d %s", s.Runtimes, p.ColourState(s.Name)))
 	}
 	p.Line("  state:    %s", strings.Join(parts, ", "))
 	parts = nil
@@ -201,7 +202,7 @@ func (r *fleetReport) Show(p *console.Page) {
 	}
 	p.Line("  channel:  %s", strings.Join(parts, ", "))
 	if r.Agents != nil {
-		p.Line("  agents:   %d heard, %d not", r.Agents.Heard, r.Agents.Silent)
+		p.Line("  agents:   %d connected, %d not", r.Agents.Heard, r.Agents.Silent)
 	}
 	if r.Paused > 0 {
 		p.Line("  paused:   %d", r.Paused)
@@ -225,12 +226,12 @@ func (r *fleetReport) Show(p *console.Page) {
 	}
 }
 
-// moduleStates are the columns of states of modules.
+// moduleStates are the states that the table of modules may have columns for.
 var moduleStates = []v1beta2.State{
 	v1beta2.StateReady, v1beta2.StateProcessing, v1beta2.StateWarning, v1beta2.StateError, v1beta2.StateDeleting, v1beta2.StateUnmanaged,
 }
 
-// showModules writes the table of modules, with columns only for states that there are.
+// showModules writes the table of modules, with columns only for states that modules have.
 func (r *fleetReport) showModules(p *console.Page) {
 	if len(r.Modules) == 0 {
 		return
@@ -261,9 +262,10 @@ func (r *fleetReport) showModules(p *console.Page) {
 	p.Table(header, rows)
 }
 
-// watchStatus shows the fleet, and again whenever it has changed, until ctx ends. Changes that come together are shown together.
+// watchStatus shows the fleet, and shows it again whenever it has changed, until ctx ends. It collects changes for
+// half a second.
 func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, selector string, worst int) error {
-	const together = 500 * time.Millisecond
+	const refreshDelay = 500 * time.Millisecond
 	fleet := map[string]*fleetlist.Member{}
 	last := ""
 	show := func() error {
@@ -293,8 +295,8 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, sel
 	changes := make(chan fleetlist.Change)
 	failed := make(chan error, 1)
 	go func() { failed <- fleetlist.Watch(ctx, c, selector, changes) }()
-	var soon <-chan time.Time
-	listed := false // until then there is less to show than was shown before
+	var refresh <-chan time.Time
+	listed := false // until then, the fleet is not complete
 	for {
 		select {
 		case <-ctx.Done():
@@ -304,12 +306,12 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, sel
 				return nil
 			}
 			return err
-		case <-soon:
-			if soon = nil; !listed {
+		case <-refresh:
+			if refresh = nil; !listed {
 				continue
 			}
 			if err := show(); err != nil {
-				return fmt.Errorf("writing the answer: %w", err)
+				return fmt.Errorf("writing the report: %w", err)
 			}
 		case ch := <-changes:
 			switch {
@@ -317,14 +319,14 @@ func watchStatus(ctx context.Context, a *console.App, c *connection.Cluster, sel
 				clear(fleet)
 				listed = false
 			case ch.Listed:
-				listed, soon = true, time.After(0)
+				listed, refresh = true, time.After(0)
 			case ch.Deleted:
 				delete(fleet, ch.Member.Metadata.Name)
 			case ch.Member != nil:
 				fleet[ch.Member.Metadata.Name] = ch.Member
 			}
-			if soon == nil && listed {
-				soon = time.After(together)
+			if refresh == nil && listed {
+				refresh = time.After(refreshDelay)
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 func whyCommand(a *console.App) *cobra.Command {
-	c := a.Command("why RUNTIME [MODULE]", "what a runtime shall have, what it has, what comes next, and what is in the way",
-		"For each thing in the way it says since when, and what to do. With MODULE it says more about that one.", `
+	c := a.Command("why RUNTIME [MODULE]", "the desired and the installed modules of a runtime, what comes next, and what is in the way",
+		"For each blocker it shows since when, and what to do. With MODULE it shows more about that module.", `
 klm why runtime-a
 klm why runtime-a sample
 klm why runtime-a -o json | jq '.blockers[].reason'`,

@@ -6,7 +6,7 @@
 //
 // # How it works
 //
-// A fleet is read in pages of 500. A page is cut into its objects without decoding them (json.go), what nobody needs
+// A fleet is read in pages of 500. A page is cut into its objects without decoding them (json.go), what is not needed
 // is left out, and the rest is decoded on all processors into [Member], which has only the fields that are shown.
 // While one page is decoded, the next one is requested.
 //

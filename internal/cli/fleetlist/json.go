@@ -6,40 +6,40 @@ import (
 	"errors"
 )
 
-// A list of ten thousand objects is 50 MB of JSON, of which a quarter is wanted. So a chunk is only cut into its objects first, which is quick,
-// and what nobody wants is left out of them before they are decoded.
+// A list of 10,000 objects is 50 MB of JSON, of which a quarter is needed. So a page is first cut into its objects
+// without decoding them, which is quick, and managedFields are removed from each object before it is decoded.
 
-// listPage is one chunk of a list.
+// listPage is one page of a list.
 type listPage struct {
 	items   [][]byte // the objects as JSON
-	next    string   // the token that asks for what comes then; "" if that was all
-	version string   // of the list
+	next    string   // the continue token of the next page; "" if this is the last one
+	version string   // resource version of the list
 }
 
-var errNoList = errors.New("the API server did not answer with a list in JSON")
+var errNotAList = errors.New("the API server did not return a list in JSON")
 
-// splitList cuts a list into its objects.
+// splitList cuts a page of a list into its objects.
 func splitList(data []byte) (s listPage, err error) {
-	i := space(data, 0)
+	i := skipSpace(data, 0)
 	if i == len(data) || data[i] != '{' {
-		return s, errNoList
+		return s, errNotAList
 	}
 	for i++; ; {
-		key, at, ok := field(data, i)
+		key, at, ok := nextField(data, i)
 		if !ok {
-			return s, errNoList
+			return s, errNotAList
 		}
 		if key == nil {
 			return s, nil
 		}
-		end := skip(data, at)
+		end := endOfValue(data, at)
 		if end < 0 {
-			return s, errNoList
+			return s, errNotAList
 		}
 		switch string(key) {
 		case `"items"`:
-			if s.items, ok = elements(data[at:end]); !ok {
-				return s, errNoList
+			if s.items, ok = splitArray(data[at:end]); !ok {
+				return s, errNotAList
 			}
 		case `"metadata"`:
 			var meta struct {
@@ -47,7 +47,7 @@ func splitList(data []byte) (s listPage, err error) {
 				ResourceVersion string `json:"resourceVersion"`
 			}
 			if err := json.Unmarshal(data[at:end], &meta); err != nil {
-				return s, errNoList
+				return s, errNotAList
 			}
 			s.next, s.version = meta.Continue, meta.ResourceVersion
 		}
@@ -55,38 +55,39 @@ func splitList(data []byte) (s listPage, err error) {
 	}
 }
 
-// field finds the next key of a JSON object after i, with its quotes, and where its value begins; nil at the end of the object.
-func field(data []byte, i int) (key []byte, value int, ok bool) {
-	if i = space(data, i); i < len(data) && data[i] == ',' {
-		i = space(data, i+1)
+// nextField returns the next key of a JSON object after i, with its quotes, and where its value begins; nil at the
+// end of the object.
+func nextField(data []byte, i int) (key []byte, value int, ok bool) {
+	if i = skipSpace(data, i); i < len(data) && data[i] == ',' {
+		i = skipSpace(data, i+1)
 	}
 	if i < len(data) && data[i] == '}' {
 		return nil, 0, true
 	}
-	end := skip(data, i)
+	end := endOfValue(data, i)
 	if end < 0 || data[i] != '"' {
 		return nil, 0, false
 	}
-	colon := space(data, end)
+	colon := skipSpace(data, end)
 	if colon == len(data) || data[colon] != ':' {
 		return nil, 0, false
 	}
-	return data[i:end], space(data, colon+1), true
+	return data[i:end], skipSpace(data, colon+1), true
 }
 
-// elements cuts a JSON array, or null, into its elements.
-func elements(data []byte) (all [][]byte, ok bool) {
+// splitArray cuts a JSON array, or null, into its elements.
+func splitArray(data []byte) (all [][]byte, ok bool) {
 	if data[0] != '[' {
 		return nil, string(data) == "null"
 	}
 	for i := 1; ; {
-		if i = space(data, i); i < len(data) && data[i] == ',' {
-			i = space(data, i+1)
+		if i = skipSpace(data, i); i < len(data) && data[i] == ',' {
+			i = skipSpace(data, i+1)
 		}
 		if i >= len(data) || data[i] == ']' {
 			return all, i < len(data)
 		}
-		end := skip(data, i)
+		end := endOfValue(data, i)
 		if end < 0 {
 			return nil, false
 		}
@@ -95,13 +96,14 @@ func elements(data []byte) (all [][]byte, ok bool) {
 	}
 }
 
-// skip returns where the JSON value ends that begins at i, -1 if it does not end. It does not look into the value more than that takes.
-func skip(data []byte, i int) int {
+// endOfValue returns the index after the JSON value that begins at i, -1 if the value is not complete. It does not
+// check the syntax within the value.
+func endOfValue(data []byte, i int) int {
 	depth := 0
 	for ; i < len(data); i++ {
 		switch data[i] {
 		case '"':
-			if i = quoted(data, i); i < 0 {
+			if i = endOfString(data, i); i < 0 {
 				return -1
 			}
 		case '{', '[':
@@ -123,8 +125,8 @@ func skip(data []byte, i int) int {
 	return -1
 }
 
-// quoted returns where the string that begins at i has its last quote, -1 if it has none.
-func quoted(data []byte, i int) int {
+// endOfString returns the index of the closing quote of the string that begins at i, -1 if there is none.
+func endOfString(data []byte, i int) int {
 	for i++; ; i++ {
 		n := bytes.IndexByte(data[i:], '"')
 		if n < 0 {
@@ -141,8 +143,8 @@ func quoted(data []byte, i int) int {
 	}
 }
 
-// space returns the next place from i on that is no white space.
-func space(data []byte, i int) int {
+// skipSpace returns the index of the first character from i on that is not white space.
+func skipSpace(data []byte, i int) int {
 	for i < len(data) && (data[i] == ' ' || data[i] == '\n' || data[i] == '\t' || data[i] == '\r') {
 		i++
 	}
@@ -151,15 +153,15 @@ func space(data []byte, i int) int {
 
 var managedFields = []byte(`"managedFields":[`)
 
-// withoutManagedFields returns an object without its managedFields, which are often half of it. It may change what it is given. Within a string the quotes of the
-// key would have backslashes before them, so what is found is a key.
+// withoutManagedFields returns an object without its managedFields, which are often half of it. It may change its
+// argument. Searching for the quoted key is safe: within a string its quotes would have backslashes before them.
 func withoutManagedFields(object []byte) []byte {
 	at := bytes.Index(object, managedFields)
 	if at < 0 {
 		return object
 	}
 	begin := at + len(managedFields) - 1
-	end := skip(object, begin)
+	end := endOfValue(object, begin)
 	if end < 0 {
 		return object
 	}

@@ -61,7 +61,8 @@ func TestLean(t *testing.T) {
 	}
 }
 
-// FuzzSplit: what encoding/json can read as a list is cut into the same objects, and nothing else is worse than refused.
+// FuzzSplit: what encoding/json can read as a list is cut into the same objects, and nothing else is worse than
+// refused.
 func FuzzSplit(f *testing.F) {
 	for _, seed := range []string{`{"items":[{"a":"b"},[],1,null,"\\"],"metadata":{"continue":"x"}}`, `{"a":{"items":[1]},"items":null}`, `{"items":[{"managedFields":[{}]}]}`, `{"":0,"items":[`} {
 		f.Add([]byte(seed))

@@ -21,10 +21,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// PageSize is how many Kymas are asked for at once. Larger ones are not faster, and cost memory on both sides.
+// PageSize is how many objects are requested at once. Larger pages are not faster, and cost memory on both sides.
 const PageSize = 500
 
-// Member is what is read of a Kyma when a whole fleet is listed: times stay text, and what is not here is not kept.
+// Member has the fields of a Kyma that are decoded when a whole fleet is listed. Times are not parsed.
 type Member struct {
 	Metadata memberMeta `json:"metadata"`
 	Spec     struct {
@@ -55,6 +55,7 @@ type memberMeta struct {
 	} `json:"annotations"`
 }
 
+// MemberModule is a module in the status of a Kyma.
 type MemberModule struct {
 	Name        string        `json:"name"`
 	Version     string        `json:"version"`
@@ -65,6 +66,7 @@ type MemberModule struct {
 	Maintenance bool          `json:"maintenance"`
 }
 
+// MemberCondition is a condition in the status of a Kyma.
 type MemberCondition struct {
 	Type    string `json:"type"`
 	Status  string `json:"status"`
@@ -72,19 +74,20 @@ type MemberCondition struct {
 	Message string `json:"message"`
 }
 
-// State is the state of the Kyma, stateNew if there is none.
+// State returns the state of the Kyma, console.StateNew if it has none.
 func (m *Member) State() v1beta2.State { return cmp.Or(m.Status.State, console.StateNew) }
 
-// Since is when the last operation began to be what it is; zero if that is not known.
+// Since returns the time of the last operation, zero if it is unknown.
 func (m *Member) Since() time.Time { return ParseTime(m.Status.LastOperation.LastUpdateTime) }
 
-// IsPaused tells whether the runtime as a whole is paused.
+// IsPaused reports whether the whole runtime is paused.
 func (m *Member) IsPaused() bool {
 	p := m.Metadata.Annotations.Paused
 	return p != nil && !strings.EqualFold(strings.TrimSpace(*p), "false")
 }
 
-// Blocker returns why the Kyma is not Ready; "" if it is. The worst module goes before what concerns the Kyma as a whole.
+// Blocker returns why the Kyma is not Ready, "" if it is. If the Kyma is not Ready because of a module, it is the
+// reason of its worst module.
 func (m *Member) Blocker() (reason, message string) {
 	worst := -1
 	for i := range m.Status.Modules {
@@ -104,7 +107,7 @@ func (m *Member) Blocker() (reason, message string) {
 	return reason, message
 }
 
-// Severity orders states: the worst is the highest.
+// Severity returns a number that is higher for worse states.
 func Severity(s v1beta2.State) int {
 	switch s {
 	case v1beta2.StateError:
@@ -123,13 +126,14 @@ func Severity(s v1beta2.State) int {
 	return 0
 }
 
-// List calls each for every Kyma that the label selector selects; "" selects all. See each.
+// List calls each for every Kyma that the label selector selects; "" selects all. See [ListAs].
 func List(ctx context.Context, c *connection.Cluster, selector string, each func(*Member)) (version string, err error) {
 	return ListAs(ctx, c, "kymas", selector, each)
 }
 
-// ListAs calls each for every object of a resource of ours; T is the part of an object that is wanted. No more than two chunks are in memory: while
-// one is decoded, the next is on its way. It returns the version of the whole list, from which it can be watched.
+// ListAs calls each for every object of a resource of our API group, in any order but one after the other. T has the
+// fields that are decoded. At most two pages are in memory: while one is decoded, the next is requested. It returns
+// the resource version of the list, to watch from.
 func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selector string, each func(*T)) (version string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -137,7 +141,7 @@ func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selecto
 		listPage
 		err error
 	}
-	ask := func(next string) <-chan answer {
+	request := func(next string) <-chan answer {
 		answers := make(chan answer, 1)
 		path := pathOf(c, resource, url.Values{"limit": {strconv.Itoa(PageSize)}, "continue": {next}, "labelSelector": {selector}})
 		go func() {
@@ -146,17 +150,17 @@ func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selecto
 		}()
 		return answers
 	}
-	for answers := ask(""); answers != nil; {
+	for answers := request(""); answers != nil; {
 		a := <-answers
 		switch {
 		case apierrors.IsResourceExpired(a.err):
-			return "", console.Fail(console.ExitFailed, "listing %s: they changed for too long while they were read: try again", resource)
+			return "", console.Fail(console.ExitFailed, "listing %s: they changed too much while they were read: try again", resource)
 		case a.err != nil:
 			return "", c.Explain(a.err, "listing "+resource)
 		}
 		version, answers = a.version, nil
 		if a.next != "" {
-			answers = ask(a.next)
+			answers = request(a.next)
 		}
 		if err := decodeAll(a.items, each); err != nil {
 			return "", console.Fail(console.ExitFailed, "listing %s: %v", resource, err)
@@ -165,7 +169,7 @@ func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selecto
 	return version, nil
 }
 
-// readPage reads one chunk.
+// readPage requests one page of a list.
 func readPage(ctx context.Context, c *connection.Cluster, path string) (listPage, error) {
 	body, err := c.OpenPath(ctx, path)
 	if err != nil {
@@ -179,7 +183,8 @@ func readPage(ctx context.Context, c *connection.Cluster, path string) (listPage
 	return splitList(data)
 }
 
-// decodeAll decodes the objects of a chunk on all processors, and calls each for one after the other, in any order.
+// decodeAll decodes the objects of a page on all processors. It calls each for one object after the other, in any
+// order.
 func decodeAll[T any](items [][]byte, each func(*T)) error {
 	var mu sync.Mutex
 	var all errgroup.Group
@@ -201,13 +206,13 @@ func decodeAll[T any](items [][]byte, each func(*T)) error {
 	return all.Wait()
 }
 
-// pathOf is the path of a resource of ours, with a query of which empty values are left out.
+// pathOf returns the path of a resource of our API group with a query, without the empty values of it.
 func pathOf(c *connection.Cluster, resource string, query url.Values) string {
 	maps.DeleteFunc(query, func(_ string, values []string) bool { return values[0] == "" })
 	return "/apis/" + v1beta2.GroupVersion.String() + "/namespaces/" + c.Namespace + "/" + resource + "?" + query.Encode()
 }
 
-// ParseTime reads a time of an object; zero if it is none.
+// ParseTime parses a time of an object; zero if it is not a time.
 func ParseTime(text string) time.Time {
 	t, err := time.Parse(time.RFC3339, text)
 	if err != nil {
@@ -216,4 +221,5 @@ func ParseTime(text string) time.Time {
 	return t
 }
 
+// ModuleVersion is a version of a module that runtimes have from a channel; "" if they are pinned to it.
 type ModuleVersion struct{ Module, Version, Channel string }

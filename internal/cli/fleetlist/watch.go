@@ -16,16 +16,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// Change is something that happened to a fleet.
+// Change is an event of [Watch].
 type Change struct {
 	Member  *Member
-	Deleted bool // the member is gone
-	Reset   bool // what is known is forgotten; everything comes again
-	Listed  bool // everything has come
+	Deleted bool // the member was deleted
+	Reset   bool // a new list begins: the receiver forgets all members
+	Listed  bool // all members of the list were sent
 }
 
-// Watch sends the Kymas that the label selector selects, and then what happens to them. It returns when ctx ends, or when they cannot be
-// listed. Each member that is sent belongs to the receiver.
+// Watch sends the Kymas that the label selector selects, and then their changes. It returns when ctx ends, or when
+// they cannot be listed or watched. The receiver may keep the members that it receives.
 func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<- Change) error {
 	send := func(ch Change) {
 		select {
@@ -55,7 +55,8 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 	return ctx.Err()
 }
 
-// watchFrom follows one watch until it ends, which is normal, and returns how far it came.
+// watchFrom sends the events of one watch until it ends, which is normal, and returns the resource version that the
+// next watch begins with.
 func watchFrom(ctx context.Context, c *connection.Cluster, selector, version string, send func(Change)) (string, error) {
 	body, err := c.OpenPath(ctx, pathOf(c, "kymas", url.Values{
 		"watch": {"true"}, "resourceVersion": {version}, "allowWatchBookmarks": {"true"}, "labelSelector": {selector},
@@ -91,7 +92,8 @@ func watchFrom(ctx context.Context, c *connection.Cluster, selector, version str
 	}
 }
 
-// isBroken tells whether a watch ended because its connection did: then the next one goes on where it ended.
+// isBroken reports whether a watch ended because its connection broke. Then the next watch continues from the same
+// resource version.
 func isBroken(err error) bool {
 	_, isNet := errors.AsType[net.Error](err)
 	return isNet || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

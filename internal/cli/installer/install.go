@@ -28,18 +28,18 @@ import (
 )
 
 func installCommand(a *console.App) *cobra.Command {
-	o := installing{}
+	o := installOptions{}
 	c := a.Command("install [--flavour=FLAVOUR] [--image=IMAGE] [--print | --dry-run]", "install or upgrade the lifecycle manager itself", `
-What it installs is what deploy/chart makes of the values: definitions, roles, the manager. It checks first that you may do all of it, then
-applies, and waits until the manager is ready. Upgrading is the same command with the new klm: what the former version had, or former values
-made, and what is not among the objects any more is removed once the new manager is ready. Definitions and namespaces stay in any case. What is
-installed is written down in ConfigMap lifecycle-manager-inventory beside the manager; klm uninstall goes by that.
+klm renders deploy/chart with the values: CRDs, roles, the manager. It checks first that you have all permissions, then applies the objects and
+waits until the manager is ready. To upgrade, run the same command with the new klm: objects that the former version or former values had
+installed and that are not rendered any more are deleted when the new manager is ready. CRDs and namespaces are never deleted. The installed
+objects are listed in ConfigMap lifecycle-manager-inventory beside the manager; klm uninstall reads it.
 
-With --dry-run the cluster is asked what would change, and nothing is written to it. With --print klm writes YAML and asks nothing of a
-cluster, for kubectl apply or a repository.
+With --dry-run klm shows what would change in the cluster, and writes nothing. With --print it writes YAML, for kubectl apply or a repository,
+and sends no requests to a cluster.
 
-Flavours: control-plane serves runtimes that are reached by access Secrets, in-cluster installs modules on the cluster itself. The values are
-documented in deploy/chart/values.yaml; one that does not exist is refused.`, `
+Flavours: control-plane manages runtimes by their access Secrets, in-cluster installs modules on the cluster itself. The values are documented
+in deploy/chart/values.yaml; unknown values are refused.`, `
 klm install --image=registry.example.com/kyma/lifecycle-manager:0.1.0 --set=registry.host=registry.example.com
 klm install --flavour=in-cluster --image=registry.example.com/kyma/lifecycle-manager:0.1.0 --values=values.yaml
 klm install --image=registry.example.com/kyma/lifecycle-manager:0.1.0 --set=replicas=2 --dry-run
@@ -47,11 +47,11 @@ klm install --print --set=replicas=2 | kubectl diff -f -`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error { return install(cmd.Context(), a, o) })
 	f := c.Flags()
 	f.StringVar(&o.flavour, "flavour", deploy.ControlPlaneFlavour, "control-plane or in-cluster")
-	f.StringVar(&o.image, "image", "", "image of the manager: REPOSITORY[:TAG][@DIGEST]; that of agents is looked for beside it")
+	f.StringVar(&o.image, "image", "", "image of the manager: REPOSITORY[:TAG][@DIGEST]; the image of agents is expected in the same repository path")
 	f.StringVarP(&o.file, "values", "f", "", "file with values for the chart")
-	f.StringArrayVar(&o.set, "set", nil, "value for the chart, as in Helm: a.b=1; goes over --values")
+	f.StringArrayVar(&o.set, "set", nil, "value for the chart, as in Helm: a.b=1; takes precedence over --values")
 	f.BoolVar(&o.print, "print", false, "write the objects as YAML, and install nothing")
-	f.BoolVar(&o.dryRun, "dry-run", false, "tell what would change in the cluster, and change nothing")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show what would change in the cluster, and change nothing")
 	o.wait.Register(f)
 	err := errors.Join(
 		c.RegisterFlagCompletionFunc("flavour", cobra.FixedCompletions([]string{deploy.ControlPlaneFlavour, deploy.InClusterFlavour}, cobra.ShellCompDirectiveNoFileComp)),
@@ -63,15 +63,15 @@ klm install --print --set=replicas=2 | kubectl diff -f -`,
 	return c
 }
 
-// installing is what klm install is told.
-type installing struct {
+// installOptions are the flags of klm install.
+type installOptions struct {
 	flavour, image, file string
 	set                  []string
 	print, dryRun        bool
 	wait                 console.WaitFlags
 }
 
-func install(ctx context.Context, a *console.App, o installing) error {
+func install(ctx context.Context, a *console.App, o installOptions) error {
 	if o.print && o.dryRun {
 		return console.Fail(console.ExitUsage, "--print and --dry-run exclude each other")
 	}
@@ -84,7 +84,7 @@ func install(ctx context.Context, a *console.App, o installing) error {
 	}
 	manager := findKind(objects, "Deployment")
 	if image := imageOf(manager); !strings.Contains(image, "/") {
-		return console.Fail(console.ExitUsage, "image %s is in no registry: give --image (make image IMG=… pushes one)", image)
+		return console.Fail(console.ExitUsage, "image %s names no registry: give --image (make image IMG=… pushes one)", image)
 	}
 	c, err := connection.Open(a)
 	if err != nil {
@@ -106,29 +106,30 @@ func install(ctx context.Context, a *console.App, o installing) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.wait.Timeout)
 	defer cancel()
-	tell := func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }
-	if err := in.apply(ctx, tell); err != nil {
-		return in.late(ctx, err, o.wait.Timeout)
+	report := func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }
+	if err := in.apply(ctx, report); err != nil {
+		return in.explainDeadline(ctx, err, o.wait.Timeout)
 	}
-	for _, m := range in.missing(ctx, manager) {
+	for _, m := range in.missingObjects(ctx, manager) {
 		fmt.Fprintf(a.Err, "missing: %s\n", m)
 	}
 	what := fmt.Sprintf("lifecycle manager (%s) in namespace %s", o.flavour, c.Namespace)
 	if o.wait.NoWait {
-		what += " is installed; nobody has waited until it is ready"
+		what += " is installed, but may not be ready yet"
 		if len(in.stale) > 0 {
-			what += ", so this stays until klm install has: " + namesOf(in.stale)
+			what += "; these objects of the former version stay until klm install waits: " + namesOf(in.stale)
 		}
 		return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what})
 	}
-	if err := in.finish(ctx, tell); err != nil {
-		return in.late(ctx, err, o.wait.Timeout)
+	if err := in.finish(ctx, report); err != nil {
+		return in.explainDeadline(ctx, err, o.wait.Timeout)
 	}
 	return a.Print(console.Outcome{Object: "deployment/" + manager.GetName(), Result: what + " is ready"})
 }
 
-// keepServed leaves it to the manager whether early versions are served, as the chart does under Helm: what it has switched on stays on while another
-// one starts. Who may not read definitions is told so later, with all that is missing.
+// keepServed sets served for the CRD versions that the cluster serves already, as the chart does under Helm: the
+// manager decides whether early versions are served, and they have to stay served while a new manager starts. If CRDs
+// may not be read, the check of permissions reports that later.
 func keepServed(ctx context.Context, c *connection.Cluster, objects []*unstructured.Unstructured) error {
 	args, _ := container(findKind(objects, "Deployment"))["args"].([]any)
 	if !slices.Contains(args, any("--enable-webhooks")) {
@@ -144,16 +145,16 @@ func keepServed(ctx context.Context, c *connection.Cluster, objects []*unstructu
 		switch {
 		case apierrors.IsNotFound(err) || apierrors.IsForbidden(err):
 		case err != nil:
-			return c.Explain(err, "reading definition "+o.GetName())
+			return c.Explain(err, "reading CRD "+o.GetName())
 		default:
-			serveAs(o, live)
+			serveLiveVersions(o, live)
 		}
 	}
 	return nil
 }
 
-// serveAs lets a definition serve the versions that another one serves, too.
-func serveAs(o, live *unstructured.Unstructured) {
+// serveLiveVersions sets served for the versions of a CRD that the live CRD serves.
+func serveLiveVersions(o, live *unstructured.Unstructured) {
 	served := map[any]bool{}
 	versions, _, _ := unstructured.NestedSlice(live.Object, "spec", "versions")
 	for _, v := range versions {
@@ -166,25 +167,25 @@ func serveAs(o, live *unstructured.Unstructured) {
 			v["served"] = true
 		}
 	}
-	_ = unstructured.SetNestedSlice(o.Object, versions, "spec", "versions") // it was there
+	_ = unstructured.SetNestedSlice(o.Object, versions, "spec", "versions") // it exists, as it was read above
 }
 
-// previewInstall tells what klm install would change.
+// previewInstall prints what klm install would change.
 func previewInstall(ctx context.Context, a *console.App, in *installer) error {
 	changes, unchanged, err := trial.PreviewSet(ctx, in.Config, in.set, in.stale)
 	if err != nil {
-		return in.Explain(err, "asking what would change")
+		return in.Explain(err, "sending the dry run")
 	}
-	return a.Print(prospect{changes, unchanged})
+	return a.Print(previewReport{changes, unchanged})
 }
 
-// prospect is what klm install --dry-run has found.
-type prospect struct {
+// previewReport is the report of klm install --dry-run.
+type previewReport struct {
 	Changes   []trial.Change `json:"changes"`
 	Unchanged int            `json:"unchanged"`
 }
 
-func (w prospect) Names() []string {
+func (w previewReport) Names() []string {
 	var names []string
 	for _, c := range w.Changes {
 		names = append(names, c.Object)
@@ -192,10 +193,10 @@ func (w prospect) Names() []string {
 	return names
 }
 
-func (w prospect) Show(p *console.Page) { p.Changes(w.Changes, w.Unchanged) }
+func (w previewReport) Show(p *console.Page) { p.Changes(w.Changes, w.Unchanged) }
 
-// objects renders the chart.
-func (o installing) objects(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
+// objects renders the chart with the options.
+func (o installOptions) objects(ctx context.Context, namespace string) ([]*unstructured.Unstructured, error) {
 	if o.flavour != deploy.ControlPlaneFlavour && o.flavour != deploy.InClusterFlavour {
 		return nil, console.Fail(console.ExitUsage, "--flavour: %q is neither %s nor %s", o.flavour, deploy.ControlPlaneFlavour, deploy.InClusterFlavour)
 	}
@@ -214,7 +215,7 @@ func (o installing) objects(ctx context.Context, namespace string) ([]*unstructu
 	return objects, nil
 }
 
-// imageValues splits an image into values of the chart.
+// imageValues returns the values of the chart for an image.
 func imageValues(image string) []string {
 	if image == "" {
 		return nil
@@ -227,7 +228,7 @@ func imageValues(image string) []string {
 	return []string{"image.repository=" + repository, "image.tag=" + tag, "image.digest=" + digest}
 }
 
-// writeObjects writes YAML documents.
+// writeObjects writes the objects to Out as YAML documents.
 func writeObjects(a *console.App, objects []*unstructured.Unstructured) error {
 	var stream bytes.Buffer
 	for _, o := range objects {
@@ -243,21 +244,23 @@ func writeObjects(a *console.App, objects []*unstructured.Unstructured) error {
 	return nil
 }
 
+// findKind returns the first object of a kind. It panics if there is none.
 func findKind(objects []*unstructured.Unstructured, kind string) *unstructured.Unstructured {
 	return objects[slices.IndexFunc(objects, func(o *unstructured.Unstructured) bool { return o.GetKind() == kind })]
 }
 
-// container returns the one container of a Deployment of the chart.
+// container returns the only container of a Deployment of the chart.
 func container(deployment *unstructured.Unstructured) map[string]any {
 	containers, _, _ := unstructured.NestedSlice(deployment.Object, "spec", "template", "spec", "containers")
 	return containers[0].(map[string]any)
 }
 
+// imageOf returns the image of a Deployment of the chart.
 func imageOf(deployment *unstructured.Unstructured) string {
 	return container(deployment)["image"].(string)
 }
 
-// installer brings objects into a cluster.
+// installer installs objects in a cluster, and removes objects that were installed before.
 type installer struct {
 	*connection.Cluster
 	objects []*unstructured.Unstructured
@@ -265,10 +268,11 @@ type installer struct {
 	set     apply.Set
 	refs    []apply.Ref
 	done    apply.Progress
-	// stale was installed before, is still there, and is not among the objects any more.
+	// stale objects were installed before, still exist, and are not among the objects any more.
 	stale []apply.Ref
 }
 
+// newInstaller returns an installer of the objects. It sends no requests.
 func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (*installer, error) {
 	bundle, err := render.Build(objects, render.Options{})
 	if err != nil {
@@ -281,53 +285,53 @@ func newInstaller(c *connection.Cluster, objects []*unstructured.Unstructured) (
 	return &installer{Cluster: c, objects: objects, to: to, set: apply.Set{Bundle: bundle, Namespace: c.Namespace, Owner: connection.FieldOwner}}, nil
 }
 
-// prepare finds the kinds of the objects in the cluster and what was installed before, and fails with everything that the user may not do. It
-// writes nothing.
+// prepare finds the kinds of the objects in the cluster and what was installed before. It fails if permissions are
+// missing, with all of them. It writes nothing.
 func (in *installer) prepare(ctx context.Context) error {
 	var err error
 	if in.refs, err = in.to.Inventory(ctx, in.set); err != nil {
 		if len(in.refs) == 0 {
-			return in.because(err)
+			return in.explainApply(err)
 		}
-		return console.Fail(console.ExitCluster, "%s does not have all kinds: %v; switch the value off that asks for it", in, err)
+		return console.Fail(console.ExitCluster, "%s does not serve all kinds: %v; disable the value that needs it", in, err)
 	}
 	inventory := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: in.Namespace, Name: inventoryName}
-	if err := in.permissions(ctx, append(slices.Clone(in.refs), inventory), "create", "patch"); err != nil {
+	if err := in.requirePermissions(ctx, append(slices.Clone(in.refs), inventory), "create", "patch"); err != nil {
 		return err
 	}
-	if release, err := in.release(ctx); err != nil {
+	if release, err := in.managerRelease(ctx); err != nil {
 		return err
 	} else if release != "" {
-		return console.Fail(console.ExitFailed, "the manager in namespace %s was installed by Helm: helm upgrade %s -n %s, or helm uninstall first, which leaves Kymas and definitions", in.Namespace, release, in.Namespace)
+		return console.Fail(console.ExitFailed, "the manager in namespace %s was installed by Helm: helm upgrade %s -n %s, or helm uninstall first, which keeps Kymas and CRDs", in.Namespace, release, in.Namespace)
 	}
-	old, _, err := in.recorded(ctx)
+	old, _, err := in.readInventory(ctx)
 	if err != nil {
 		return err
 	}
 	if in.stale, err = in.removable(ctx, apply.Removed(old, in.refs)); err != nil {
 		return err
 	}
-	return in.permissions(ctx, in.stale, "delete")
+	return in.requirePermissions(ctx, in.stale, "delete")
 }
 
-// permissions fails with everything that the user may not do with objects.
-func (in *installer) permissions(ctx context.Context, refs []apply.Ref, verbs ...string) error {
+// requirePermissions fails if the user lacks permissions for the objects, with all that are missing.
+func (in *installer) requirePermissions(ctx context.Context, refs []apply.Ref, verbs ...string) error {
 	var missing []string
-	asked := map[authorizationv1.ResourceAttributes]bool{}
+	checked := map[authorizationv1.ResourceAttributes]bool{}
 	for _, ref := range refs {
 		resource, _, err := in.to.Resource(ctx, ref)
 		if err != nil {
-			return in.because(err)
+			return in.explainApply(err)
 		}
 		for _, verb := range verbs {
-			question := authorizationv1.ResourceAttributes{Verb: verb, Group: resource.Group, Resource: resource.Resource, Namespace: ref.Namespace}
-			if asked[question] {
+			attributes := authorizationv1.ResourceAttributes{Verb: verb, Group: resource.Group, Resource: resource.Resource, Namespace: ref.Namespace}
+			if checked[attributes] {
 				continue
 			}
-			asked[question] = true
-			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &question}}
+			checked[attributes] = true
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &attributes}}
 			if err := in.Create(ctx, review); err != nil {
-				return in.Explain(err, "asking what you may do")
+				return in.Explain(err, "checking your permissions")
 			}
 			if !review.Status.Allowed {
 				missing = append(missing, fmt.Sprintf("%s %s", verb, resource.GroupResource()))
@@ -340,23 +344,23 @@ func (in *installer) permissions(ctx context.Context, refs []apply.Ref, verbs ..
 	return nil
 }
 
-// apply writes down what will be installed, and sends the objects until all are accepted.
-func (in *installer) apply(ctx context.Context, tell func(string)) error {
+// apply writes the inventory, and applies the objects until the API server has accepted all of them.
+func (in *installer) apply(ctx context.Context, report func(string)) error {
 	if err := in.ensureNamespace(ctx); err != nil {
 		return err
 	}
-	if err := in.record(ctx, append(slices.Clone(in.refs), in.stale...)); err != nil {
+	if err := in.writeInventory(ctx, append(slices.Clone(in.refs), in.stale...)); err != nil {
 		return err
 	}
-	told := ""
+	reported := ""
 	for {
 		result, err := in.to.Apply(ctx, in.set, &in.done)
 		if err != nil {
-			return in.because(err)
+			return in.explainApply(err)
 		}
 		for _, e := range result.Failed {
 			if apply.ClassOf(e) == apply.Terminal {
-				return in.because(e)
+				return in.explainApply(e)
 			}
 		}
 		if result.Done() {
@@ -369,35 +373,35 @@ func (in *installer) apply(ctx context.Context, tell func(string)) error {
 		for _, w := range result.Waiting {
 			waits = append(waits, w.Message)
 		}
-		if text := cmp.Or(strings.Join(waits, "; "), told); text != told {
-			told = text
-			tell((&console.Page{}).Clip(text, 240))
+		if text := cmp.Or(strings.Join(waits, "; "), reported); text != reported {
+			reported = text
+			report((&console.Page{}).Clip(text, 240))
 		}
 		if err := console.Sleep(ctx, 200*time.Millisecond); err != nil {
-			return late(err, told)
+			return explainTimeout(err, reported)
 		}
 	}
 }
 
-// finish waits until everything is ready, and takes away what was installed before and is not needed any more.
-func (in *installer) finish(ctx context.Context, tell func(string)) error {
-	if err := in.ready(ctx, tell); err != nil || len(in.stale) == 0 {
+// finish waits until everything is ready, and removes the stale objects.
+func (in *installer) finish(ctx context.Context, report func(string)) error {
+	if err := in.waitReady(ctx, report); err != nil || len(in.stale) == 0 {
 		return err
 	}
-	if err := in.remove(ctx, in.stale, tell); err != nil {
+	if err := in.remove(ctx, in.stale, report); err != nil {
 		return err
 	}
-	tell("removed, since it is not needed any more: " + namesOf(in.stale))
-	return in.record(ctx, in.refs)
+	report("removed, because no longer needed: " + namesOf(in.stale))
+	return in.writeInventory(ctx, in.refs)
 }
 
-// ready waits until everything is ready. What will not become so by itself ends it.
-func (in *installer) ready(ctx context.Context, tell func(string)) error {
-	told := ""
+// waitReady waits until everything is ready. It fails early if an object cannot become ready by itself.
+func (in *installer) waitReady(ctx context.Context, report func(string)) error {
+	reported := ""
 	for {
 		notReady, err := in.to.CheckReady(ctx, in.refs, &in.done)
 		if err != nil {
-			return in.because(err)
+			return in.explainApply(err)
 		}
 		if len(notReady) == 0 {
 			return nil
@@ -409,51 +413,51 @@ func (in *installer) ready(ctx context.Context, tell func(string)) error {
 				return console.Fail(console.ExitNotReady, "%s; kubectl -n %s logs deployment/%s may say more", n.Message, in.Namespace, deploy.Release)
 			}
 		}
-		if text := strings.Join(texts, "; "); text != told {
-			told = text
-			tell((&console.Page{}).Clip(text, 240))
+		if text := strings.Join(texts, "; "); text != reported {
+			reported = text
+			report((&console.Page{}).Clip(text, 240))
 		}
 		if err := console.Sleep(ctx, 500*time.Millisecond); err != nil {
-			return late(err, told)
+			return explainTimeout(err, reported)
 		}
 	}
 }
 
-// late says what was waited for when the time was over.
-func late(err error, told string) error {
+// explainTimeout turns the end of ctx into an error that says what was waited for.
+func explainTimeout(err error, reported string) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return console.Fail(console.ExitNotReady, "it is not done in time: %s", console.OrDash(told))
+		return console.Fail(console.ExitNotReady, "not done in time: %s", console.OrDash(reported))
 	}
 	return err
 }
 
-// late turns the end of the time, wherever it was met, into words.
-func (in *installer) late(ctx context.Context, err error, timeout time.Duration) error {
-	if _, said := errors.AsType[*console.Problem](err); !said && errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return console.Fail(console.ExitNotReady, "it is not done after %s; nothing is undone, try again", timeout)
+// explainDeadline turns errors after the end of the timeout into one error.
+func (in *installer) explainDeadline(ctx context.Context, err error, timeout time.Duration) error {
+	if _, explained := errors.AsType[*console.Problem](err); !explained && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return console.Fail(console.ExitNotReady, "not done after %s; nothing is undone, try again", timeout)
 	}
 	return err
 }
 
-// because turns an error of package apply into words, with an exit code.
-func (in *installer) because(err error) error {
+// explainApply gives an error of package apply an exit code and says what to do.
+func (in *installer) explainApply(err error) error {
 	e, ok := errors.AsType[*apply.Error](err)
 	if !ok {
-		return in.Explain(err, "installing")
+		return in.Explain(err, "installOptions")
 	}
 	switch e.Reason() {
 	case apply.RuntimeUnreachable:
-		return console.Fail(console.ExitCluster, "installing: %s does not answer: %s; check its address and your network", in, e.Message)
+		return console.Fail(console.ExitCluster, "installOptions: %s does not answer: %s; check its address and your network", in, e.Message)
 	case apply.RuntimeUnauthorized:
-		return console.Fail(console.ExitForbidden, "installing: %s does not accept the credentials: log in again, or use another context", in)
+		return console.Fail(console.ExitForbidden, "installOptions: %s does not accept the credentials: log in again, or use another context", in)
 	case apply.RuntimeForbidden:
-		return console.Fail(console.ExitForbidden, "installing: %v", e)
+		return console.Fail(console.ExitForbidden, "installOptions: %v", e)
 	}
-	return console.Fail(console.ExitFailed, "installing: %v", e)
+	return console.Fail(console.ExitFailed, "installOptions: %v", e)
 }
 
-// missing says what the manager will need and does not find.
-func (in *installer) missing(ctx context.Context, manager *unstructured.Unstructured) []string {
+// missingObjects returns which objects the manager needs and that do not exist, with a command to create each.
+func (in *installer) missingObjects(ctx context.Context, manager *unstructured.Unstructured) []string {
 	var all []string
 	args, _ := container(manager)["args"].([]any)
 	for _, arg := range args {
@@ -469,7 +473,7 @@ func (in *installer) missing(ctx context.Context, manager *unstructured.Unstruct
 			continue
 		}
 		if err := in.Get(ctx, client.ObjectKey{Namespace: in.Namespace, Name: name}, o); apierrors.IsNotFound(err) {
-			all = append(all, fmt.Sprintf("%s %s, which %s names: %s", strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1."), name, flag, remedy))
+			all = append(all, fmt.Sprintf("%s %s of flag %s: %s", strings.TrimPrefix(fmt.Sprintf("%T", o), "*v1."), name, flag, remedy))
 		}
 	}
 	return all

@@ -21,31 +21,33 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// What klm install has installed, it writes down in a ConfigMap beside the manager, so that it can take away what the next version does not have, and
-// klm uninstall all of it. As with modules it is written before something new is applied, and what is gone leaves it afterwards: an installation
-// that was interrupted is finished by the next one.
+// klm install lists the objects that it installs in a ConfigMap beside the manager, the inventory, so that it can
+// delete objects that the next version does not have, and klm uninstall can delete all of them. New objects are
+// listed before they are applied, and deleted objects are taken from the list afterwards, so that the next call can
+// finish an interrupted one.
 
 const (
 	// inventoryName is the name of the ConfigMap.
 	inventoryName = "lifecycle-manager-inventory"
-	// inventoryKey has the objects, as a list of v1beta2.Resource in JSON.
+	// inventoryKey is the key of the objects, a list of v1beta2.Resource in JSON.
 	inventoryKey = "objects"
 )
 
-// nameLabel is on every object of the chart but definitions and the namespace.
+// nameLabel is the label of every object of the chart except CRDs and the namespace.
 const nameLabel = "app.kubernetes.io/name"
 
-// isKept tells whether an object stays whatever happens: with a namespace or a definition all Kymas would go.
+// isKept reports whether an object is never deleted: deleting a namespace or a CRD would delete all Kymas.
 func isKept(r apply.Ref) bool {
 	return r.Keep || r.Kind == "Namespace" && r.Group == "" || r.Kind == "CustomResourceDefinition"
 }
 
-// withoutKept returns the objects that do not stay.
+// withoutKept returns the objects that may be deleted.
 func withoutKept(refs []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), isKept)
 }
 
-// encodeInventory and decodeInventory are each other's reverse, but for what is kept, which neither of them has.
+// encodeInventory encodes the objects that may be deleted. decodeInventory is its reverse, and leaves out kept
+// objects that somebody has added.
 func encodeInventory(refs []apply.Ref) (string, error) {
 	all := []v1beta2.Resource{}
 	for _, r := range withoutKept(refs) {
@@ -67,28 +69,28 @@ func decodeInventory(text string) ([]apply.Ref, error) {
 	return withoutKept(refs), nil
 }
 
-// recorded reads the inventory; there is false if klm has installed nothing, or is older than inventories.
-func (in *installer) recorded(ctx context.Context) (refs []apply.Ref, there bool, err error) {
+// readInventory reads the inventory. exists is false if klm has installed nothing, or was older than inventories.
+func (in *installer) readInventory(ctx context.Context) (refs []apply.Ref, exists bool, err error) {
 	m := &corev1.ConfigMap{}
 	err = in.Get(ctx, client.ObjectKey{Namespace: in.Namespace, Name: inventoryName}, m)
 	if apierrors.IsNotFound(err) {
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, in.Explain(err, "reading what is installed")
+		return nil, false, in.Explain(err, "reading the inventory")
 	}
 	if refs, err = decodeInventory(m.Data[inventoryKey]); err != nil {
-		return nil, false, console.Fail(console.ExitFailed, "ConfigMap %s/%s, in which klm writes down what it has installed, cannot be read: %v; without it klm install works, and leaves what it does not need any more",
+		return nil, false, console.Fail(console.ExitFailed, "the inventory in ConfigMap %s/%s cannot be decoded: %v; if you delete it, klm install works, but keeps objects that are no longer needed",
 			in.Namespace, inventoryName, err)
 	}
 	return refs, true, nil
 }
 
-// record writes the inventory.
-func (in *installer) record(ctx context.Context, refs []apply.Ref) error {
+// writeInventory writes the inventory.
+func (in *installer) writeInventory(ctx context.Context, refs []apply.Ref) error {
 	text, err := encodeInventory(refs)
 	if err != nil {
-		return fmt.Errorf("encoding what is installed: %w", err)
+		return fmt.Errorf("encoding the inventory: %w", err)
 	}
 	m := &unstructured.Unstructured{Object: map[string]any{"data": map[string]any{inventoryKey: text}}}
 	m.SetAPIVersion("v1")
@@ -96,22 +98,23 @@ func (in *installer) record(ctx context.Context, refs []apply.Ref) error {
 	m.SetNamespace(in.Namespace)
 	m.SetName(inventoryName)
 	m.SetLabels(map[string]string{nameLabel: deploy.Release})
-	return in.Explain(in.Apply(ctx, client.ApplyConfigurationFromUnstructured(m), client.FieldOwner(connection.FieldOwner), client.ForceOwnership), "writing down what is installed")
+	return in.Explain(in.Apply(ctx, client.ApplyConfigurationFromUnstructured(m), client.FieldOwner(connection.FieldOwner), client.ForceOwnership), "writing the inventory")
 }
 
-// ensureNamespace makes the namespace, if the chart does, for the inventory that is written before everything else.
+// ensureNamespace applies the namespace, if the chart has it, because the inventory is written before all other
+// objects.
 func (in *installer) ensureNamespace(ctx context.Context) error {
 	for _, o := range in.objects {
 		if o.GetKind() == "Namespace" && o.GetName() == in.Namespace {
 			err := in.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()), client.FieldOwner(connection.FieldOwner), client.ForceOwnership)
-			return in.Explain(err, "making namespace "+in.Namespace)
+			return in.Explain(err, "creating namespace "+in.Namespace)
 		}
 	}
 	return nil
 }
 
-// removable returns which of the objects are there and are the manager's. An inventory can be edited by whoever may edit ConfigMaps beside the
-// manager, and what another installation has taken over is that one's: neither shall make somebody delete what is not meant.
+// removable returns which of the objects exist and belong to the manager. Others are never deleted: everybody who may
+// edit ConfigMaps beside the manager can edit the inventory, and another installation may have taken over an object.
 func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
 	var found []apply.Ref
 	for _, ref := range refs {
@@ -120,7 +123,7 @@ func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.R
 		switch {
 		case ok && slices.Contains([]string{apply.ObjectNotFound, apply.KindUnknown, apply.NamespaceNotFound}, e.Reason()):
 		case err != nil:
-			return nil, in.because(err)
+			return nil, in.explainApply(err)
 		case o.GetLabels()[nameLabel] == deploy.Release && helmRelease(o) == "":
 			found = append(found, ref)
 		}
@@ -131,46 +134,47 @@ func (in *installer) removable(ctx context.Context, refs []apply.Ref) ([]apply.R
 // helmRelease returns the name of the Helm release that an object belongs to, "" if it belongs to none.
 func helmRelease(o client.Object) string { return o.GetAnnotations()["meta.helm.sh/release-name"] }
 
-// release returns the name of the Helm release that the manager in the cluster belongs to, "" if there is no manager, or it belongs to none.
-func (in *installer) release(ctx context.Context) (string, error) {
+// managerRelease returns the name of the Helm release of the manager in the cluster, "" if there is no manager, or it
+// belongs to no release.
+func (in *installer) managerRelease(ctx context.Context) (string, error) {
 	manager := &unstructured.Unstructured{}
 	manager.SetAPIVersion("apps/v1")
 	manager.SetKind("Deployment")
 	err := in.Get(ctx, client.ObjectKey{Namespace: in.Namespace, Name: deploy.Release}, manager)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return "", in.Explain(err, "looking for the manager")
+		return "", in.Explain(err, "reading the Deployment of the manager")
 	}
 	return helmRelease(manager), nil
 }
 
-// remove deletes objects and waits until they are gone.
-func (in *installer) remove(ctx context.Context, refs []apply.Ref, tell func(string)) error {
-	told := ""
-	asked := apply.DeletionProgress{}
+// remove deletes objects and waits until they do not exist any more.
+func (in *installer) remove(ctx context.Context, refs []apply.Ref, report func(string)) error {
+	reported := ""
+	progress := apply.DeletionProgress{}
 	for {
-		result, err := in.to.Delete(ctx, refs, &asked)
+		result, err := in.to.Delete(ctx, refs, &progress)
 		if err != nil {
-			return in.because(err)
+			return in.explainApply(err)
 		}
 		if result.Done() {
 			return nil
 		}
 		for _, r := range result.Remaining {
 			if r.Err != nil && (apply.ClassOf(r.Err) == apply.Terminal || r.Err.Reason() == apply.RuntimeForbidden) {
-				return in.because(r.Err)
+				return in.explainApply(r.Err)
 			}
 		}
-		if text := result.WaitMessage(); text != told {
-			told = text
-			tell((&console.Page{}).Clip(text, 240))
+		if text := result.WaitMessage(); text != reported {
+			reported = text
+			report((&console.Page{}).Clip(text, 240))
 		}
 		if err := console.Sleep(ctx, 200*time.Millisecond); err != nil {
-			return late(err, told)
+			return explainTimeout(err, reported)
 		}
 	}
 }
 
-// namesOf lists objects in one line.
+// namesOf returns the names of objects in one line of at most 240 characters.
 func namesOf(refs []apply.Ref) string {
 	var names []string
 	for _, r := range refs {

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestInventory: what is written down is what may be removed later, however the ConfigMap was edited.
+// TestInventory: only objects that may be deleted are listed, even if the ConfigMap was edited.
 func TestInventory(t *testing.T) {
 	role := apply.Ref{Group: "rbac.authorization.k8s.io", Version: "v1", Kind: "Role", Namespace: "kcp-system", Name: "lifecycle-manager-agents"}
 	cases := map[string]struct {
@@ -17,11 +17,11 @@ func TestInventory(t *testing.T) {
 		refs   []apply.Ref
 		want   []apply.Ref
 	}{
-		"None":       {"nothing is installed", nil, nil},
-		"Role":       {"a role comes back as it was", []apply.Ref{role}, []apply.Ref{role}},
-		"Namespace":  {"all Kymas would go with it", []apply.Ref{{Version: "v1", Kind: "Namespace", Name: "kcp-system"}, role}, []apply.Ref{role}},
-		"Definition": {"likewise", []apply.Ref{{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "kymas.operator.kyma-project.io"}, role}, []apply.Ref{role}},
-		"Keep":       {"whoever made it wants it to stay", []apply.Ref{{Version: "v1", Kind: "ConfigMap", Name: "a", Keep: true}, role}, []apply.Ref{role}},
+		"None":      {"nothing is installed", nil, nil},
+		"Role":      {"a role is unchanged", []apply.Ref{role}, []apply.Ref{role}},
+		"Namespace": {"deleting it would delete all Kymas", []apply.Ref{{Version: "v1", Kind: "Namespace", Name: "kcp-system"}, role}, []apply.Ref{role}},
+		"CRD":       {"likewise", []apply.Ref{{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "kymas.operator.kyma-project.io"}, role}, []apply.Ref{role}},
+		"Keep":      {"the object says that it is kept", []apply.Ref{{Version: "v1", Kind: "ConfigMap", Name: "a", Keep: true}, role}, []apply.Ref{role}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -47,9 +47,9 @@ func TestInventory(t *testing.T) {
 	}
 }
 
-// TestServeAs: an upgrade does not switch off what the manager has switched on.
-func TestServeAs(t *testing.T) {
-	definition := func(early, current any) *unstructured.Unstructured {
+// TestServeLiveVersions: an upgrade keeps the versions served that the manager serves.
+func TestServeLiveVersions(t *testing.T) {
+	crd := func(early, current any) *unstructured.Unstructured {
 		return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"versions": []any{
 			map[string]any{"name": "v1alpha1", "served": early}, map[string]any{"name": "v1beta2", "served": current},
 		}}}}
@@ -58,14 +58,14 @@ func TestServeAs(t *testing.T) {
 		reason           string
 		new, live, wants *unstructured.Unstructured
 	}{
-		"On":      {"the manager can convert", definition(false, true), definition(true, true), definition(true, true)},
-		"Off":     {"it cannot, or not yet", definition(false, true), definition(false, true), definition(false, true)},
-		"Current": {"what is served by the new definition is served", definition(false, true), definition(false, false), definition(false, true)},
-		"Unknown": {"a definition that has other versions", definition(false, true), &unstructured.Unstructured{Object: map[string]any{}}, definition(false, true)},
+		"On":      {"the manager can convert", crd(false, true), crd(true, true), crd(true, true)},
+		"Off":     {"it cannot, or not yet", crd(false, true), crd(false, true), crd(false, true)},
+		"Current": {"what the new CRD serves is served", crd(false, true), crd(false, false), crd(false, true)},
+		"Unknown": {"a CRD with other versions", crd(false, true), &unstructured.Unstructured{Object: map[string]any{}}, crd(false, true)},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			serveAs(c.new, c.live)
+			serveLiveVersions(c.new, c.live)
 			if diff := cmp.Diff(c.wants, c.new); diff != "" {
 				t.Errorf("%s: -want +got\n%s", c.reason, diff)
 			}

@@ -21,11 +21,12 @@ import (
 )
 
 func uninstallCommand(a *console.App) *cobra.Command {
-	o := uninstalling{}
-	c := a.Command("uninstall [--flavour=FLAVOUR] [--yes | --dry-run]", "remove the lifecycle manager itself; Kymas, their definitions and the modules stay", `
-It says what goes, and asks. What goes is what klm install has installed, or, if that was an older klm or kubectl, what this version of the chart
-has in all its parts. The namespace, definitions, Kymas, Manifests, Secrets and what is installed on the runtimes stay: klm install goes on from
-there. To have modules removed from a runtime, do that first: klm runtime remove. A release of Helm is left to Helm.`, `
+	o := uninstallOptions{}
+	c := a.Command("uninstall [--flavour=FLAVOUR] [--yes | --dry-run]", "remove the lifecycle manager itself; Kymas, their CRDs and the modules stay", `
+klm shows what it will remove, and asks before it starts. It removes the objects that klm install has installed, or, if an older klm or kubectl has
+installed them, all objects that this version of the chart can have. The namespace, CRDs, Kymas, Manifests, Secrets and the modules in the
+runtimes stay, so that klm install can continue with them. To remove modules from a runtime, run klm runtime remove first. A manager that was
+installed by Helm has to be removed by Helm.`, `
 klm uninstall
 klm uninstall --flavour=in-cluster --yes
 klm uninstall --dry-run`,
@@ -33,8 +34,8 @@ klm uninstall --dry-run`,
 	f := c.Flags()
 	f.StringVar(&o.flavour, "flavour", deploy.ControlPlaneFlavour, "control-plane or in-cluster")
 	f.BoolVarP(&o.yes, "yes", "y", false, "do not ask")
-	f.BoolVar(&o.dryRun, "dry-run", false, "tell what would go, and change nothing")
-	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long it is waited; then klm ends with exit code 3, and can be called again")
+	f.BoolVar(&o.dryRun, "dry-run", false, "show what would be removed, and change nothing")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "how long to wait; after that klm ends with exit code 3, and can be called again")
 	err := c.RegisterFlagCompletionFunc("flavour", cobra.FixedCompletions([]string{deploy.ControlPlaneFlavour, deploy.InClusterFlavour}, cobra.ShellCompDirectiveNoFileComp))
 	if err != nil {
 		panic(err) // the flag was registered above
@@ -42,21 +43,22 @@ klm uninstall --dry-run`,
 	return c
 }
 
-// uninstalling is what klm uninstall is told.
-type uninstalling struct {
+// uninstallOptions are the flags of klm uninstall.
+type uninstallOptions struct {
 	flavour     string
 	yes, dryRun bool
 	timeout     time.Duration
 }
 
-// allParts are values with which the chart makes everything that it can make, but for what stays.
+// allParts are values with which the chart renders every object that it can render, except those that are never
+// deleted.
 var allParts = []string{
 	"crds.install=false", "webhooks.enabled=true", "agents.address=any:1", "metrics.serviceMonitor.enabled=true", "metrics.readers[0].kind=Group",
 	"metrics.readers[0].name=any", "monitoring.dashboards.enabled=true", "monitoring.alerts.enabled=true", "podDisruptionBudget.enabled=true", "networkPolicy.enabled=true",
 }
 
-func uninstall(ctx context.Context, a *console.App, o uninstalling) error {
-	objects, err := installing{flavour: o.flavour, set: allParts}.objects(ctx, a.Config.Namespace)
+func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
+	objects, err := installOptions{flavour: o.flavour, set: allParts}.objects(ctx, a.Config.Namespace)
 	if err != nil {
 		return err
 	}
@@ -69,11 +71,11 @@ func uninstall(ctx context.Context, a *console.App, o uninstalling) error {
 	if err != nil {
 		return err
 	}
-	refs, err := in.installed(ctx)
+	refs, err := in.objectsToUninstall(ctx)
 	if err != nil {
 		return err
 	}
-	if err := in.permissions(ctx, refs, "delete"); err != nil {
+	if err := in.requirePermissions(ctx, refs, "delete"); err != nil {
 		return err
 	}
 	p := a.Page()
@@ -90,56 +92,58 @@ func uninstall(ctx context.Context, a *console.App, o uninstalling) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	if err := in.dismantle(ctx, refs, func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }); err != nil {
-		return in.late(ctx, err, o.timeout)
+	if err := in.removeAll(ctx, refs, func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }); err != nil {
+		return in.explainDeadline(ctx, err, o.timeout)
 	}
 	return a.Print(console.Outcome{Object: "deployment/" + deploy.Release, Result: fmt.Sprintf("lifecycle manager (%s) is removed from namespace %s", o.flavour, c.Namespace)})
 }
 
-// installed returns what is there and goes. It fails if that is nothing, or belongs to Helm.
-func (in *installer) installed(ctx context.Context) ([]apply.Ref, error) {
-	if release, err := in.release(ctx); err != nil {
+// objectsToUninstall returns the objects that exist and will be deleted. It fails if exists are none, or if the
+// manager was installed by Helm.
+func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error) {
+	if release, err := in.managerRelease(ctx); err != nil {
 		return nil, err
 	} else if release != "" {
 		return nil, console.Fail(console.ExitFailed, "the manager in namespace %s was installed by Helm: helm uninstall %s -n %s", in.Namespace, release, in.Namespace)
 	}
-	refs, there, err := in.recorded(ctx)
+	refs, exists, err := in.readInventory(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if !there { // kinds that the cluster does not have are left out, and nothing is there of them
+	if !exists { // kinds that the cluster does not serve are omitted: it has no objects of them
 		if refs, err = in.to.Inventory(ctx, in.set); err != nil && len(refs) == 0 {
-			return nil, in.because(err)
+			return nil, in.explainApply(err)
 		}
 		refs = withoutKept(refs)
 	}
 	if refs, err = in.removable(ctx, refs); err != nil {
 		return nil, err
 	}
-	if there {
+	if exists {
 		refs = append(refs, apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: in.Namespace, Name: inventoryName})
 	}
 	if len(refs) == 0 {
-		return nil, console.Fail(console.ExitNotFound, "there is no lifecycle manager in namespace %s: choose another --namespace, --flavour or --context", in.Namespace)
+		return nil, console.Fail(console.ExitNotFound, "exists is no lifecycle manager in namespace %s: choose another --namespace, --flavour or --context", in.Namespace)
 	}
 	return refs, nil
 }
 
-// showRemoval says what goes, what stays, and who will not be looked after.
+// showRemoval writes which objects will be removed, and how many runtimes will not be managed any more.
 func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []apply.Ref) {
-	p.Line("From %s go:", in)
+	p.Line("From %s will be removed:", in)
 	for _, r := range refs {
 		p.Line("  %s", r)
 	}
 	kymas := &metav1.PartialObjectMetadataList{}
 	kymas.SetGroupVersionKind(v1beta2.GroupVersion.WithKind("KymaList"))
 	if err := in.List(ctx, kymas, in.InNamespace()); err == nil && len(kymas.Items) > 0 {
-		p.Wrap("", fmt.Sprintf("Nobody will look after %s then: their modules stay as they are, and so do their Kymas, Manifests and Secrets here.", console.Count(len(kymas.Items), "runtime")))
+		p.Wrap("", fmt.Sprintf("Then nothing manages %s any more: the modules exists stay, and so do the Kymas, Manifests and Secrets here.", console.Count(len(kymas.Items), "runtime")))
 	}
 }
 
-// dismantle deletes the manager, waits until it has stopped, so that it can hand back what it holds, and deletes the rest.
-func (in *installer) dismantle(ctx context.Context, refs []apply.Ref, tell func(string)) error {
+// removeAll deletes the manager first and waits until its pods have stopped, so that it can release its leases. Then
+// it deletes the other objects.
+func (in *installer) removeAll(ctx context.Context, refs []apply.Ref, report func(string)) error {
 	isManager := func(r apply.Ref) bool { return r.Kind == "Deployment" }
 	isInventory := func(r apply.Ref) bool { return r.Name == inventoryName }
 	var managers, inventory []apply.Ref
@@ -150,22 +154,22 @@ func (in *installer) dismantle(ctx context.Context, refs []apply.Ref, tell func(
 			inventory = append(inventory, r)
 		}
 	}
-	if err := in.remove(ctx, managers, tell); err != nil {
+	if err := in.remove(ctx, managers, report); err != nil {
 		return err
 	}
-	if err := in.stopped(ctx, tell); err != nil {
+	if err := in.waitStopped(ctx, report); err != nil {
 		return err
 	}
 	rest := slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return isManager(r) || isInventory(r) })
-	if err := in.remove(ctx, rest, tell); err != nil {
+	if err := in.remove(ctx, rest, report); err != nil {
 		return err
 	}
-	return in.remove(ctx, inventory, tell) // last, so that what was interrupted can be ended
+	return in.remove(ctx, inventory, report) // last, so that the next call can finish an interrupted one
 }
 
-// stopped waits until no pod of the manager runs. Who may not list pods does not wait.
-func (in *installer) stopped(ctx context.Context, tell func(string)) error {
-	told := ""
+// waitStopped waits until no pod of the manager exists. It does not wait if the user may not list pods.
+func (in *installer) waitStopped(ctx context.Context, report func(string)) error {
+	reported := ""
 	for {
 		pods := &metav1.PartialObjectMetadataList{}
 		pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
@@ -174,16 +178,16 @@ func (in *installer) stopped(ctx context.Context, tell func(string)) error {
 		case apierrors.IsForbidden(err) || err == nil && len(pods.Items) == 0:
 			return nil
 		case errors.Is(err, context.DeadlineExceeded):
-			return late(err, told)
+			return explainTimeout(err, reported)
 		case err != nil:
-			return in.Explain(err, "waiting for the end of the manager")
+			return in.Explain(err, "waiting until the manager has stopped")
 		}
-		if told == "" {
-			told = "waiting for the end of " + console.Count(len(pods.Items), "pod")
-			tell(told)
+		if reported == "" {
+			reported = "waiting until they have stopped: " + console.Count(len(pods.Items), "pod")
+			report(reported)
 		}
 		if err := console.Sleep(ctx, 200*time.Millisecond); err != nil {
-			return late(err, told)
+			return explainTimeout(err, reported)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 )
 
-// findingList shows findings.
+// findingList is a list of findings as part of a report.
 type findingList []content.Finding
 
 func (l findingList) Show(p *console.Page) {
@@ -17,20 +17,20 @@ func (l findingList) Show(p *console.Page) {
 	}
 }
 
-// printFindings shows findings that do not stop a verb, as progress.
+// printFindings prints findings that do not stop a command, as progress.
 func printFindings(a *console.App, findings []content.Finding) {
 	for _, f := range findings {
 		fmt.Fprintf(a.Err, "  %s: %s\n", f.Level, f)
 	}
 }
 
-// copies is what a verb has brought somewhere.
-type copies struct {
+// copyReport is the report of klm module push, pull and mirror.
+type copyReport struct {
 	To       string           `json:"to"`
 	Versions []storage.Copied `json:"versions"`
 }
 
-func (c copies) Names() []string {
+func (c copyReport) Names() []string {
 	var names []string
 	for _, v := range c.Versions {
 		names = append(names, v.Name+":"+v.Version)
@@ -38,20 +38,20 @@ func (c copies) Names() []string {
 	return names
 }
 
-func (c copies) Show(p *console.Page) {
+func (c copyReport) Show(p *console.Page) {
 	for _, v := range c.Versions {
-		how := "is there now"
+		how := "is copied"
 		if !v.New {
-			how = "was there already"
+			how = "existed already"
 		}
 		p.Line("%s:%s %s: %s@%s", v.Name, v.Version, how, c.To, v.Digest)
 		if v.Signatures > 0 {
 			p.Line("  with %s of cosign", console.Count(v.Signatures, "artefact"))
 		}
 		for _, i := range v.Images {
-			how := "is there now"
+			how := "is copied"
 			if !i.New {
-				how = "was there already"
+				how = "existed already"
 			}
 			p.Line("  image %s %s: %s", i.Image, how, i.At)
 		}
@@ -60,22 +60,22 @@ func (c copies) Show(p *console.Page) {
 			what = "it and its images"
 		}
 		if v.Was != "" {
-			p.Line("  its descriptor says now where to find %s; before, its digest was %s", what, v.Was)
+			p.Line("  its descriptor now names the location of %s; its digest was %s before", what, v.Was)
 		}
 		c.showOldNames(p, v)
 	}
 }
 
-// showOldNames tells which objects ask for images by names that lead elsewhere.
-func (copies) showOldNames(p *console.Page, v storage.Copied) {
+// showOldNames lists objects that use images by their names before the copy.
+func (copyReport) showOldNames(p *console.Page, v storage.Copied) {
 	for i, old := range v.OldNames {
 		if i == 0 {
-			p.Line("  what is installed asks for these by the names of before: let the container runtimes of clusters look for them elsewhere (a registry mirror)")
+			p.Line("  installed objects use these images by their old names: configure a registry mirror in the container runtimes of the clusters")
 		}
 		if old.At == "" {
-			p.Line("    %s: %s, which is no resource of the component and was not copied", old.Object, old.Image)
+			p.Line("    %s: %s, which is not a resource of the component and was not copied", old.Object, old.Image)
 		} else {
-			p.Line("    %s: %s, which is %s now", old.Object, old.Image, old.At)
+			p.Line("    %s: %s, which is copied to %s", old.Object, old.Image, old.At)
 		}
 	}
 }

@@ -10,8 +10,8 @@ import (
 
 func initCommand(a *console.App) *cobra.Command {
 	var folder, team string
-	c := a.Command("init COMPONENT", "write the skeleton of a module, with a tiny operator that works",
-		"COMPONENT is a domain and a path; the last part becomes the name of the module. Files that are there already stay as they are.", `
+	c := a.Command("init COMPONENT", "write the skeleton of a module, with a small working operator",
+		"COMPONENT is a domain and a path; the last part becomes the name of the module. Existing files are not changed.", `
 klm module init example.com/module/greeter
 klm module init example.com/module/greeter --directory greeter --team example/blue`,
 		console.Arguments("COMPONENT"), func(_ *cobra.Command, args []string) error {
@@ -21,12 +21,12 @@ klm module init example.com/module/greeter --directory greeter --team example/bl
 			}
 			return a.Print(skeleton(written))
 		})
-	c.Flags().StringVar(&folder, "directory", ".", "folder to write to; it is made if it is not there")
-	c.Flags().StringVar(&team, "team", "example/team", "who answers for findings of security scanners")
+	c.Flags().StringVar(&folder, "directory", ".", "directory to write to; it is created if it does not exist")
+	c.Flags().StringVar(&team, "team", "example/team", "team that is responsible for findings of security scanners")
 	return c
 }
 
-// skeleton is what klm module init has written.
+// skeleton is the report of klm module init: the files that it has written.
 type skeleton []author.Written
 
 func (s skeleton) Names() []string {
@@ -42,7 +42,7 @@ func (s skeleton) Show(p *console.Page) {
 		if w.New {
 			p.Line("%s", w.File)
 		} else {
-			p.Line("%s is there already, and stays", w.File)
+			p.Line("%s exists already, and is not changed", w.File)
 		}
 	}
 }

@@ -16,9 +16,9 @@ import (
 func lintCommand(a *console.App) *cobra.Command {
 	var e ocmaccess.Flags
 	var previous string
-	c := a.Command("lint [FILE] [--previous PLACE]", "say what a module should not be released with",
-		`FILE is the module-config. With --previous, the version before, it says what the upgrade would break: definitions that refuse or drop what users
-have, fields that cannot be changed, objects that go, rights that are asked for anew. Exit code 1 if there is an error, 0 for warnings.
+	c := a.Command("lint [FILE] [--previous PLACE]", "find what should be corrected before a module is released",
+		`FILE is the module-config. With --previous, the version before, klm also finds what the upgrade would break: CRDs that refuse or drop existing
+objects of users, fields that cannot be changed, objects that are deleted, new rights. Exit code 1 if there is an error, 0 for warnings.
 `+ocmaccess.PlaceHelp, `
 klm module lint
 klm module lint --previous released.ctf
@@ -35,20 +35,20 @@ klm module lint --previous registry.example.com/modules//kyma-project.io/module/
 			return lintModule(cmd.Context(), a, file, previous, access)
 		})
 	c.ValidArgsFunction = nil // files
-	c.Flags().StringVar(&previous, "previous", "", "PLACE//COMPONENT:VERSION of the version before; component and version may be left out if there is one only")
+	c.Flags().StringVar(&previous, "previous", "", "PLACE//COMPONENT:VERSION of the version before; component and version may be omitted if there is only one")
 	e.Register(c.Flags())
 	return c
 }
 
-// linted is what klm module lint has found.
-type linted struct {
+// lintReport is the report of klm module lint.
+type lintReport struct {
 	Name     string            `json:"name,omitempty"`
 	Version  string            `json:"version,omitempty"`
 	Previous string            `json:"previous,omitempty"`
 	Findings []content.Finding `json:"findings"`
 }
 
-func (l linted) Names() []string {
+func (l lintReport) Names() []string {
 	var names []string
 	for _, f := range l.Findings {
 		names = append(names, f.Where)
@@ -56,7 +56,7 @@ func (l linted) Names() []string {
 	return names
 }
 
-func (l linted) count(level content.Level) (n int) {
+func (l lintReport) count(level content.Level) (n int) {
 	for _, f := range l.Findings {
 		if f.Level == level {
 			n++
@@ -65,7 +65,7 @@ func (l linted) count(level content.Level) (n int) {
 	return n
 }
 
-func (l linted) Show(p *console.Page) {
+func (l lintReport) Show(p *console.Page) {
 	findingList(l.Findings).Show(p)
 	what := l.Name + ":" + l.Version
 	if l.Previous != "" {
@@ -79,7 +79,7 @@ func lintModule(ctx context.Context, a *console.App, file, previous string, acce
 	if err != nil {
 		return ocmaccess.Explain(err)
 	}
-	l := linted{Name: m.Name, Version: m.Version}
+	l := lintReport{Name: m.Name, Version: m.Version}
 	var before *author.Module
 	if previous != "" {
 		p, err := ocmaccess.Open(a, previous, access, false)

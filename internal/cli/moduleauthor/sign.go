@@ -18,16 +18,17 @@ func signCommand(a *console.App) *cobra.Command {
 	var e ocmaccess.Flags
 	var s storage.SignOptions
 	var key, password string
-	c := a.Command("sign PLACE[//COMPONENT[:VERSION]] --key FILE", "sign component versions where they lie",
-		`An RSA key signs the descriptor (OCM), which covers the digests of all resources and images; for that, registries are asked for the digests of
-images that are named by a tag, and one that is not there is an error. Any other key signs the manifest, as cosign does. --key is a private key in PEM, or one of cosign.
+	c := a.Command("sign PLACE[//COMPONENT[:VERSION]] --key FILE", "sign component versions in a registry or an archive",
+		`An RSA key signs the descriptor (OCM), which covers the digests of all resources and images; klm reads the digests of images that are named by a
+tag from their registries, and a missing image is an error. Any other key signs the manifest, as cosign does. --key is a private key in PEM, or
+one of cosign.
 `+ocmaccess.PlaceHelp, `
 klm module sign module.ctf --key signing.pem
 klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.0 --key cosign.key --key-password-file pass`,
 		console.Arguments("PLACE"), func(cmd *cobra.Command, args []string) error {
 			switch {
 			case key == "":
-				return console.Fail(console.ExitUsage, "--key is missing: give the file with the private key")
+				return console.Fail(console.ExitUsage, "--key is required: give the file with the private key")
 			case s.Kind != "" && s.Kind != registry.KindOCM && s.Kind != registry.KindCosign:
 				return console.Fail(console.ExitUsage, "--kind: %q is neither %s nor %s", s.Kind, registry.KindOCM, registry.KindCosign)
 			}
@@ -52,17 +53,17 @@ klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.
 	c.ValidArgsFunction = nil // files
 	c.Flags().StringVar(&key, "key", "", "file with the private key (required)")
 	c.Flags().StringVar(&password, "key-password-file", "", "file with the password of an encrypted key; - reads it from standard input")
-	c.Flags().StringVar(&s.Kind, "kind", "", "ocm: in the descriptor; cosign: beside the manifest; empty: ocm for RSA keys, else cosign")
-	c.Flags().StringVar(&s.Name, "name", "default", "name of a signature in the descriptor; one of the same name is replaced")
+	c.Flags().StringVar(&s.Kind, "kind", "", "ocm: signature in the descriptor; cosign: signature beside the manifest; empty: ocm for RSA keys, else cosign")
+	c.Flags().StringVar(&s.Name, "name", "default", "name of a signature in the descriptor; a signature of the same name is replaced")
 	console.CompleteFlag(c, "kind", console.FixedNames(registry.KindOCM, registry.KindCosign))
 	e.Register(c.Flags())
 	return c
 }
 
-// signed is what was signed.
-type signed []storage.Signed
+// signReport is the report of klm module sign.
+type signReport []storage.Signed
 
-func (s signed) Names() []string {
+func (s signReport) Names() []string {
 	var names []string
 	for _, v := range s {
 		names = append(names, v.Name+":"+v.Version)
@@ -70,7 +71,7 @@ func (s signed) Names() []string {
 	return names
 }
 
-func (s signed) Show(p *console.Page) {
+func (s signReport) Show(p *console.Page) {
 	for _, v := range s {
 		p.Line("%s:%s is signed (%s): %s", v.Name, v.Version, v.Kind, v.Digest)
 	}
@@ -85,7 +86,7 @@ func signModule(ctx context.Context, a *console.App, reference string, access st
 	if err != nil {
 		return ocmaccess.Explain(err)
 	}
-	return a.Print(signed(done))
+	return a.Print(signReport(done))
 }
 
 func verifyCommand(a *console.App) *cobra.Command {
@@ -94,9 +95,9 @@ func verifyCommand(a *console.App) *cobra.Command {
 	var policy string
 	var images bool
 	c := a.Command("verify PLACE[//COMPONENT[:VERSION]] [--key FILE | --trust-policy FILE]", "check component versions and their signatures",
-		`Every blob is read and compared with its digest. With --key, a public key, each version has to be signed by one of these keys; with
---trust-policy it is judged as the manager would. In an archive only the rule with prefix "" counts. Without both, signatures do not count.
---images looks for the images, too, in the archive or in the registries that they name: they have to be what is signed.
+		`Every blob is read and compared with its digest. With --key, a public key, each version has to be signed by one of these keys. With
+--trust-policy klm verifies signatures as the manager does; in an archive only the rule with prefix "" applies. Without both, signatures are not
+verified. With --images the images, in the archive or in the registries that they name, have to exist and to have the signed digests.
 `+ocmaccess.PlaceHelp, `
 klm module verify module.ctf
 klm module verify registry.example.com/modules//kyma-project.io/module/sample:1.0.0 --key signing.pub
@@ -117,17 +118,17 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 			if err != nil {
 				return ocmaccess.Explain(err)
 			}
-			return a.Print(verified(done))
+			return a.Print(verifyReport(done))
 		})
 	c.ValidArgsFunction = nil // files
 	c.Flags().StringArrayVar(&keys, "key", nil, "file with a public key in PEM; may be repeated")
-	c.Flags().BoolVar(&images, "images", false, "look for the images of each version, too")
-	c.Flags().StringVar(&policy, "trust-policy", "", "file with a trust policy, as the manager has it")
+	c.Flags().BoolVar(&images, "images", false, "also verify the images of each version")
+	c.Flags().StringVar(&policy, "trust-policy", "", "file with a trust policy, in the format of the manager")
 	e.Register(c.Flags())
 	return c
 }
 
-// trustOf makes a policy of keys, or reads one.
+// trustOf returns a trust policy that requires one of the keys, or reads one from a file; nil if neither is given.
 func trustOf(a *console.App, keys []string, policy string) (*registry.Trust, error) {
 	switch {
 	case len(keys) == 0 && policy == "":
@@ -168,10 +169,10 @@ func trustOf(a *console.App, keys []string, policy string) (*registry.Trust, err
 	return t, nil
 }
 
-// verified is what was checked.
-type verified []storage.Verified
+// verifyReport is the report of klm module verify.
+type verifyReport []storage.Verified
 
-func (v verified) Names() []string {
+func (v verifyReport) Names() []string {
 	var names []string
 	for _, one := range v {
 		names = append(names, one.Name+":"+one.Version)
@@ -179,7 +180,7 @@ func (v verified) Names() []string {
 	return names
 }
 
-func (v verified) Show(p *console.Page) {
+func (v verifyReport) Show(p *console.Page) {
 	for _, one := range v {
 		switch {
 		case one.Problem != "":
@@ -187,10 +188,10 @@ func (v verified) Show(p *console.Page) {
 		case one.Kind != "":
 			p.Line("%s:%s is complete, and signed by %s (%s): %s", one.Name, one.Version, one.Key, one.Kind, one.Digest)
 		default:
-			p.Line("%s:%s is complete; signatures were not asked for: %s", one.Name, one.Version, one.Digest)
+			p.Line("%s:%s is complete; signatures were not verified: %s", one.Name, one.Version, one.Digest)
 		}
 		for _, image := range one.Images {
-			p.Line("  image %s is there", image)
+			p.Line("  image %s exists", image)
 		}
 	}
 }

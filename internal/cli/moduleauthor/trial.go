@@ -29,12 +29,12 @@ import (
 
 func testCommand(a *console.App) *cobra.Command {
 	var e ocmaccess.Flags
-	var o trying
+	var o testOptions
 	c := a.Command("test [FILE] [--previous PLACE] [--image REPOSITORY=PROGRAM]", "install a module on a local API server, upgrade it, and remove it",
-		`FILE is the module-config. Without --kubeconfig or --context a cluster of its own is started, with the program playground: beside klm, on the
-$PATH, or --playground. Pods are simulated there; --image runs those with an image as a local program, and if it runs the operator, the
-default custom resource has to become Ready. With --kubeconfig or --context it is that cluster: one without the module, that nobody needs.
-With --previous that version is installed first, and upgraded. At the end nothing may be left that was not there before.
+		`FILE is the module-config. Without --kubeconfig and --context, klm starts a cluster with the program playground: beside klm, on the $PATH, or
+--playground. Its pods are simulated; --image runs pods with an image as a local program. If that is the operator, the default custom resource has
+to become Ready. With --kubeconfig or --context klm uses that cluster: it must not have the module, and should be for tests only. With --previous
+that version is installed first, and upgraded. At the end no objects may be left that did not exist before.
 `+ocmaccess.PlaceHelp, `
 klm module test --image sample-operator=bin/operator
 klm module test --previous released.ctf --image sample-operator=bin/operator
@@ -51,39 +51,39 @@ klm module test --kubeconfig kind.yaml`,
 			return testModule(cmd.Context(), a, o)
 		})
 	c.ValidArgsFunction = nil // files
-	c.Flags().StringVar(&o.previous, "previous", "", "PLACE//COMPONENT:VERSION that is installed first, and upgraded")
+	c.Flags().StringVar(&o.previous, "previous", "", "PLACE//COMPONENT:VERSION to install first, and to upgrade")
 	c.Flags().StringArrayVar(&o.images, "image", nil, "REPOSITORY=PROGRAM: run pods with this image as a local program; may be repeated")
-	c.Flags().StringVar(&o.playground, "playground", "", "the program playground; empty: beside klm, or on the $PATH")
-	c.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "of each step")
+	c.Flags().StringVar(&o.playground, "playground", "", "path of the program playground; empty: beside klm, or on the $PATH")
+	c.Flags().DurationVar(&o.timeout, "timeout", 3*time.Minute, "timeout of each step")
 	e.Register(c.Flags())
 	return c
 }
 
-// trying is what klm module test is told.
-type trying struct {
+// testOptions are the arguments and flags of klm module test.
+type testOptions struct {
 	file, previous, playground string
 	images                     []string
 	timeout                    time.Duration
 	access                     storage.Access
 }
 
-// tried is what a trial came to.
-type tried struct {
+// testReport is the report of klm module test.
+type testReport struct {
 	Name    string       `json:"name"`
 	Version string       `json:"version"`
 	Steps   []trial.Step `json:"steps"`
 }
 
-func (t tried) Names() []string { return []string{t.Name + ":" + t.Version} }
+func (t testReport) Names() []string { return []string{t.Name + ":" + t.Version} }
 
-func (t tried) Show(p *console.Page) {
+func (t testReport) Show(p *console.Page) {
 	for _, s := range t.Steps {
 		p.Line("%-10s %s", s.Name, s.Result)
 	}
 	p.Line("%s:%s can be released", t.Name, t.Version)
 }
 
-func testModule(ctx context.Context, a *console.App, o trying) (err error) {
+func testModule(ctx context.Context, a *console.App, o testOptions) (err error) {
 	m, err := author.Build(ctx, author.Source{File: o.file})
 	if err != nil {
 		return ocmaccess.Explain(err)
@@ -109,7 +109,7 @@ func testModule(ctx context.Context, a *console.App, o trying) (err error) {
 	case len(o.images) > 0:
 		return console.Fail(console.ExitUsage, "--image is for the cluster that is started here: leave out --kubeconfig and --context, or --image")
 	default:
-		if t.Config, err = otherCluster(ctx, a); err != nil {
+		if t.Config, err = testCluster(ctx, a); err != nil {
 			return err
 		}
 	}
@@ -120,17 +120,17 @@ func testModule(ctx context.Context, a *console.App, o trying) (err error) {
 		}
 		return console.Fail(console.ExitFailed, "%s:%s should not be released as it is: %v", m.Name, m.Version, err)
 	}
-	return a.Print(tried{m.Name, m.Version, steps})
+	return a.Print(testReport{m.Name, m.Version, steps})
 }
 
-// otherCluster connects to the cluster of the kubeconfig, which must not be one of a fleet.
-func otherCluster(ctx context.Context, a *console.App) (*rest.Config, error) {
+// testCluster connects to the cluster of the kubeconfig, which must be neither a control plane nor a runtime.
+func testCluster(ctx context.Context, a *console.App) (*rest.Config, error) {
 	c, err := connection.Open(a)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.DetectKinds(ctx); err == nil {
-		return nil, console.Fail(console.ExitCluster, "%s is a control plane or a runtime: modules there are not to be played with; use another cluster, or none, and klm starts one", c)
+		return nil, console.Fail(console.ExitCluster, "%s is a control plane or a runtime, where modules must not be tested: use another cluster, or no --kubeconfig and --context, and klm starts one", c)
 	}
 	if _, err := c.UID(ctx); err != nil {
 		return nil, c.Explain(err, "connecting")
@@ -138,15 +138,16 @@ func otherCluster(ctx context.Context, a *console.App) (*rest.Config, error) {
 	return c.Config, nil
 }
 
-// startCluster starts a cluster with the playground and connects the trial to it. stop takes it away.
-func startCluster(ctx context.Context, a *console.App, o trying, t *trial.Trial) (stop func(), err error) {
+// startCluster starts a cluster with the program playground and connects the trial to it. stop stops the cluster and
+// removes its files.
+func startCluster(ctx context.Context, a *console.App, o testOptions, t *trial.Trial) (stop func(), err error) {
 	program, err := findPlayground(o.playground)
 	if err != nil {
 		return nil, err
 	}
 	dir, err := os.MkdirTemp("", "klm-test-")
 	if err != nil {
-		return nil, console.Fail(console.ExitFailed, "making a folder for the cluster: %v", err)
+		return nil, console.Fail(console.ExitFailed, "creating a directory for the cluster: %v", err)
 	}
 	args := []string{"clusters", "--names=test", "--dir=" + filepath.Join(dir, "clusters")}
 	t.Simulated = true
@@ -155,18 +156,18 @@ func startCluster(ctx context.Context, a *console.App, o trying, t *trial.Trial)
 		if !ok {
 			return nil, errors.Join(console.Fail(console.ExitUsage, "--image: %q is not REPOSITORY=PROGRAM", image), os.RemoveAll(dir))
 		}
-		args = append(args, playedBy(image, t)...)
+		args = append(args, imageFlags(image, t)...)
 		for _, used := range t.Module.Images {
 			t.Simulated = t.Simulated && !isOfRepository(used, repository)
 		}
 	}
 	if t.Simulated {
-		fmt.Fprintln(a.Err, "  no --image runs an operator: pods are simulated, and the state of the custom resource does not count")
+		fmt.Fprintln(a.Err, "  no --image runs an operator: pods are simulated, and the state of the custom resource is ignored")
 	}
 	fmt.Fprintln(a.Err, "  starting a cluster")
 	c := exec.Command(program, args...) //nolint:gosec // the user has put it there
-	var complaints strings.Builder
-	c.Stderr = &complaints
+	var stderr strings.Builder
+	c.Stderr = &stderr
 	out, err := c.StdoutPipe()
 	if err == nil {
 		err = c.Start()
@@ -180,15 +181,15 @@ func startCluster(ctx context.Context, a *console.App, o trying, t *trial.Trial)
 		_ = c.Wait()
 		_ = os.RemoveAll(dir)
 	}
-	unhook := context.AfterFunc(ctx, func() { _ = c.Process.Signal(syscall.SIGTERM) })
-	defer unhook()
+	stopSignal := context.AfterFunc(ctx, func() { _ = c.Process.Signal(syscall.SIGTERM) })
+	defer stopSignal()
 	ready := false
 	for lines := bufio.NewScanner(out); !ready && lines.Scan(); {
 		ready = lines.Text() == "ready"
 	}
 	if !ready {
 		stop()
-		return nil, console.Fail(console.ExitFailed, "starting a cluster with %s: %s", program, strings.TrimSpace(complaints.String()))
+		return nil, console.Fail(console.ExitFailed, "starting a cluster with %s: %s", program, strings.TrimSpace(stderr.String()))
 	}
 	t.Config, err = clientcmd.BuildConfigFromFlags("", filepath.Join(dir, "clusters", "test.kubeconfig"))
 	if err != nil {
@@ -198,8 +199,9 @@ func startCluster(ctx context.Context, a *console.App, o trying, t *trial.Trial)
 	return stop, nil
 }
 
-// playedBy are the flags of the playground for an --image: one for each repository of the versions that are tried, which it wants to be named whole.
-func playedBy(image string, t *trial.Trial) []string {
+// imageFlags returns the flags of the playground for one --image: one flag for each repository of the tested versions
+// that it matches, because the playground needs complete names.
+func imageFlags(image string, t *trial.Trial) []string {
 	repository, program, _ := strings.Cut(image, "=")
 	names := map[string]bool{repository: true}
 	for _, m := range []*author.Module{t.Module, t.Previous} {
@@ -223,13 +225,13 @@ func imagesOf(m *author.Module) []string {
 	return m.Images
 }
 
-// isOfRepository tells whether an image is one of a repository, which may be named without its host and path.
+// isOfRepository reports whether an image is of a repository, which may be named without its host and path.
 func isOfRepository(image, repository string) bool {
 	name := repositoryOf(image)
 	return name == repository || strings.HasSuffix(name, "/"+repository)
 }
 
-// repositoryOf is an image without tag and digest.
+// repositoryOf returns an image without tag and digest.
 func repositoryOf(image string) string {
 	image, _, _ = strings.Cut(image, "@")
 	if i := strings.LastIndex(image, ":"); i > strings.LastIndex(image, "/") {
@@ -238,7 +240,7 @@ func repositoryOf(image string) string {
 	return image
 }
 
-// findPlayground finds the program that starts clusters.
+// findPlayground returns the path of the program playground.
 func findPlayground(named string) (string, error) {
 	if named != "" {
 		if _, err := os.Stat(named); err != nil {
@@ -255,5 +257,5 @@ func findPlayground(named string) (string, error) {
 	if found, err := exec.LookPath("playground"); err == nil {
 		return found, nil
 	}
-	return "", console.Fail(console.ExitCluster, "there is no cluster to test on: put the program playground beside klm (make build does), or give --kubeconfig of a cluster that nobody needs")
+	return "", console.Fail(console.ExitCluster, "there is no cluster to test on: put the program playground beside klm (make build does), or give --kubeconfig of a cluster for tests")
 }

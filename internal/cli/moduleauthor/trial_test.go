@@ -9,8 +9,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
 )
 
-// TestPlayedBy: a program plays an image in every repository in which the versions have it.
-func TestPlayedBy(t *testing.T) {
+// TestImageFlags: the program runs an image in every repository in which the versions have it.
+func TestImageFlags(t *testing.T) {
 	trial := &trial.Trial{
 		Module:   &author.Module{Images: []string{"127.0.0.1:5000/team/operator:2.0.0", "example.com/other-operator:1"}},
 		Previous: &author.Module{Images: []string{"example.com/operator@sha256:00"}},
@@ -24,7 +24,7 @@ func TestPlayedBy(t *testing.T) {
 		"None":  {"others are for the cluster to judge", "nothing=bin/o", []string{"--image=nothing=bin/o"}},
 	}
 	for name, c := range cases {
-		if diff := cmp.Diff(c.want, playedBy(c.image, trial)); diff != "" {
+		if diff := cmp.Diff(c.want, imageFlags(c.image, trial)); diff != "" {
 			t.Errorf("%s: %s (-want +got):\n%s", name, c.reason, diff)
 		}
 	}

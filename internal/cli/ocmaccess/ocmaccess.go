@@ -15,29 +15,30 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
 )
 
-// PlaceHelp is the part of the help that verbs with places share.
+// PlaceHelp is the help about PLACE, which several commands have as an argument.
 const PlaceHelp = `
 A PLACE is a registry, host[:port][/path], with http:// before it if it has no TLS; or a Common Transport Format archive: a path that
 begins with a dot or a slash, or ends with .ctf, .tgz or .tar. //COMPONENT:VERSION after it names one component version in it. Logins are
-those of docker login, unless --username says otherwise.`
+those of docker login, unless --username is given.`
 
-// Flags is how a verb gets into registries.
+// Flags are the flags of commands that log in to registries.
 type Flags struct {
 	username, passwordFile string
 }
 
+// Register adds the flags to f.
 func (e *Flags) Register(f *pflag.FlagSet) {
-	f.StringVar(&e.username, "username", "", "user of the registry; empty: those of docker login")
+	f.StringVar(&e.username, "username", "", "user of the registry; empty: the logins of docker login")
 	f.StringVar(&e.passwordFile, "password-file", "", "file with the password or token of --username; - reads it from standard input")
 }
 
-// Access returns the logins.
+// Access returns the login of the flags; without them, the logins of docker login are used.
 func (e *Flags) Access(a *console.App) (storage.Access, error) {
 	switch {
 	case e.username == "" && e.passwordFile == "":
 		return storage.Access{}, nil
 	case e.username == "" || e.passwordFile == "":
-		return storage.Access{}, console.Fail(console.ExitUsage, "--username and --password-file need each other")
+		return storage.Access{}, console.Fail(console.ExitUsage, "--username and --password-file must be given together")
 	}
 	password, err := readSecret(a, e.passwordFile)
 	if err != nil {
@@ -46,25 +47,25 @@ func (e *Flags) Access(a *console.App) (storage.Access, error) {
 	return storage.Access{Keychain: oneLogin{authn.FromConfig(authn.AuthConfig{Username: e.username, Password: string(password)})}}, nil
 }
 
-// readSecret reads a file with one secret, without the end of its line.
+// readSecret reads the password from a file, without line breaks at its end.
 func readSecret(a *console.App, file string) ([]byte, error) {
 	data, err := a.ReadInput("--password-file", file)
 	return bytes.TrimRight(data, "\r\n"), err
 }
 
-// oneLogin is a keychain with one login. Who has it asks only the registries that it is for.
+// oneLogin is a keychain that has the same login for all registries. It is used for the registries of one command only.
 type oneLogin struct{ authn.Authenticator }
 
 // Resolve implements [authn.Keychain].
 func (l oneLogin) Resolve(authn.Resource) (authn.Authenticator, error) { return l.Authenticator, nil }
 
-// open finds a place.
+// Open opens a registry or an archive, which is created if create is set and it does not exist.
 func Open(a *console.App, reference string, access storage.Access, create bool) (*storage.Place, error) {
 	p, err := storage.Open(reference, access, create)
 	return p, Explain(err)
 }
 
-// Explain gives an error of a build or a place its exit code, and says how to log in.
+// Explain gives an error of package author or registry its exit code, and adds how to log in where a login is missing.
 func Explain(err error) error {
 	if err == nil {
 		return nil

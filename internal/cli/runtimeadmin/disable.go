@@ -15,8 +15,8 @@ import (
 func disableCommand(a *console.App) *cobra.Command {
 	var yes bool
 	var wait console.WaitFlags
-	c := a.Command("disable MODULE [--yes]", "take a module out of a runtime, and wait until it is gone",
-		"It says what goes, and asks. While custom resources of the module are there that are not its own, it waits for somebody to delete them.", `
+	c := a.Command("disable MODULE [--yes]", "remove a module from a runtime, and wait until it is removed",
+		"klm shows what will be removed, and asks before it starts. The removal waits until users have deleted the custom resources that they created.", `
 klm module disable sample
 klm module disable sample --yes --timeout=10m`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
@@ -41,12 +41,12 @@ func disableModule(ctx context.Context, a *console.App, module string, yes bool,
 		return console.Fail(console.ExitNotFound, "module %q is not enabled: %s", module, console.Suggest(module, connection.ModuleNames(k)))
 	}
 	if !yes {
-		fmt.Fprintf(a.Err, "%s\n", leaving(k, module))
+		fmt.Fprintf(a.Err, "%s\n", describeRemoval(k, module))
 		if err := a.Confirm("Disable module " + module + "?"); err != nil {
 			return err
 		}
 	}
-	k, err = editModules(ctx, c, func(w *wish) error {
+	k, err = editModules(ctx, c, func(w *edit) error {
 		w.remove(module)
 		return nil
 	})
@@ -54,46 +54,46 @@ func disableModule(ctx context.Context, a *console.App, module string, yes bool,
 		return err
 	}
 	if wait.NoWait {
-		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), fmt.Sprintf("asked for module %s to go", module)})
+		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), fmt.Sprintf("the removal of module %s is requested", module)})
 	}
 	generation := k.Generation
 	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, wait.Timeout, func(now *v1beta2.Kyma) connection.Progress { return disableProgress(now, module, generation) })
 	if err != nil {
 		return err
 	}
-	return a.Print(moduleDone{diagnosis.ModuleRow{Name: module}, fmt.Sprintf("module %s is gone", module)})
+	return a.Print(moduleDone{diagnosis.ModuleRow{Name: module}, fmt.Sprintf("module %s is removed", module)})
 }
 
-// leaving says what goes with a module.
-func leaving(k *v1beta2.Kyma, module string) string {
+// describeRemoval says what will be removed with a module.
+func describeRemoval(k *v1beta2.Kyma, module string) string {
 	m, row := k.Module(module), diagnosis.ModuleRowOf(k, module)
 	switch {
 	case m != nil && !m.IsManaged():
-		return fmt.Sprintf("Module %s was handed over: its objects stay, and are not looked after.", module)
+		return fmt.Sprintf("Module %s is unmanaged: its objects stay, and nothing manages them.", module)
 	case m.Policy() == v1beta2.Ignore:
-		return fmt.Sprintf("Module %s %s goes when all of its custom resources are deleted, which is left to you.", module, row.Version)
+		return fmt.Sprintf("Module %s %s will be removed when you have deleted all of its custom resources.", module, row.Version)
 	case row.Resource != "":
-		return fmt.Sprintf("Module %s %s goes with its custom resource %s and all that it manages.", module, row.Version, row.Resource)
+		return fmt.Sprintf("Module %s %s will be removed with its custom resource %s and everything that this manages.", module, row.Version, row.Resource)
 	}
-	return fmt.Sprintf("Module %s %s goes with all of its objects.", module, row.Version)
+	return fmt.Sprintf("Module %s %s will be removed with all of its objects.", module, row.Version)
 }
 
-// disableProgress tells how far a module is on its way out.
+// disableProgress returns how far the removal of a module is.
 func disableProgress(k *v1beta2.Kyma, module string, generation int64) connection.Progress {
 	switch {
 	case k == nil:
 		return connection.Progress{Done: true}
 	case k.Module(module) != nil:
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "somebody has enabled module %s again in the meantime", module)}
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s was enabled again in the meantime", module)}
 	}
 	e := k.ModuleStatus(module)
 	if seen := k.Status.ObservedGeneration; seen != 0 && seen < generation {
-		return connection.Progress{Text: module + ": waiting for the control plane to look at it"}
+		return connection.Progress{Text: module + ": waiting for the control plane to reconcile it"}
 	}
 	switch {
 	case e == nil:
 		return connection.Progress{Done: true}
-	case isPause(e.Reason):
+	case isPauseCode(e.Reason):
 		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s: %s: %s", module, e.Reason, e.Message)}
 	case e.Message != "":
 		return connection.Progress{Text: fmt.Sprintf("%s: %s: %s", module, e.State, e.Message)}

@@ -20,14 +20,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/diagnosis"
 )
 
-// wish is spec.modules of a Kyma on its way to be changed: as it came, so that fields that this program does not know stay.
-type wish struct {
+// edit is spec.modules of a Kyma while it is changed. It is unstructured, so that fields that this version of klm
+// does not know are kept.
+type edit struct {
 	kyma    *v1beta2.Kyma
 	modules []any
 }
 
-// entry returns the entry of a module, nil if there is none. What is changed in it is changed in the wish.
-func (w *wish) entry(module string) map[string]any {
+// entry returns the entry of a module, nil if there is none. Changes of the entry change spec.modules.
+func (w *edit) entry(module string) map[string]any {
 	for _, m := range w.modules {
 		if entry, ok := m.(map[string]any); ok && entry["name"] == module {
 			return entry
@@ -36,8 +37,8 @@ func (w *wish) entry(module string) map[string]any {
 	return nil
 }
 
-// add returns the entry of a module, which is made if there is none.
-func (w *wish) add(module string) map[string]any {
+// ensureEntry returns the entry of a module. It adds one if there is none.
+func (w *edit) ensureEntry(module string) map[string]any {
 	if entry := w.entry(module); entry != nil {
 		return entry
 	}
@@ -46,15 +47,16 @@ func (w *wish) add(module string) map[string]any {
 	return entry
 }
 
-func (w *wish) remove(module string) {
+// remove removes the entry of a module.
+func (w *edit) remove(module string) {
 	w.modules = slices.DeleteFunc(w.modules, func(m any) bool {
 		entry, ok := m.(map[string]any)
 		return ok && entry["name"] == module
 	})
 }
 
-// module returns an entry as its type.
-func (w *wish) module(name string) *v1beta2.Module {
+// module returns the entry of a module as its type, nil if there is none.
+func (w *edit) module(name string) *v1beta2.Module {
 	m := &v1beta2.Module{}
 	if entry := w.entry(name); entry == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(entry, m) != nil {
 		return nil
@@ -62,9 +64,9 @@ func (w *wish) module(name string) *v1beta2.Module {
 	return m
 }
 
-// editModules changes spec.modules of the Kyma of a runtime. change checks and changes what it is given; if somebody else has changed the Kyma in the
-// meantime, it is asked again. It returns the Kyma as it is then.
-func editModules(ctx context.Context, c *connection.Cluster, change func(*wish) error) (*v1beta2.Kyma, error) {
+// editModules changes spec.modules of the Kyma of a runtime and returns the changed Kyma. change checks and changes
+// the edit; it is called again if another client has changed the Kyma in the meantime.
+func editModules(ctx context.Context, c *connection.Cluster, change func(*edit) error) (*v1beta2.Kyma, error) {
 	doing := "changing Kyma " + c.OwnKyma
 	key := client.ObjectKey{Namespace: c.Namespace, Name: c.OwnKyma}
 	for try := 1; ; try++ {
@@ -72,7 +74,7 @@ func editModules(ctx context.Context, c *connection.Cluster, change func(*wish) 
 		u.SetGroupVersionKind(v1beta2.GroupVersion.WithKind("Kyma"))
 		if err := c.Get(ctx, key, u); err != nil {
 			if apierrors.IsNotFound(err) {
-				_, err = c.Kyma(ctx, c.OwnKyma) // has the words for it
+				_, err = c.Kyma(ctx, c.OwnKyma) // returns a better error
 			}
 			return nil, c.Explain(err, "reading Kyma "+c.OwnKyma)
 		}
@@ -80,9 +82,9 @@ func editModules(ctx context.Context, c *connection.Cluster, change func(*wish) 
 		if err != nil {
 			return nil, fmt.Errorf("encoding Kyma %s: %w", c.OwnKyma, err)
 		}
-		w := &wish{kyma: &v1beta2.Kyma{}}
+		w := &edit{kyma: &v1beta2.Kyma{}}
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, w.kyma); err != nil {
-			return nil, console.Fail(console.ExitFailed, "%s: it cannot be understood: %v", doing, err)
+			return nil, console.Fail(console.ExitFailed, "%s: it cannot be decoded: %v", doing, err)
 		}
 		w.modules, _, _ = unstructured.NestedSlice(u.Object, "spec", "modules")
 		if w.modules == nil {
@@ -91,7 +93,7 @@ func editModules(ctx context.Context, c *connection.Cluster, change func(*wish) 
 		if err := change(w); err != nil {
 			return nil, err
 		}
-		patch, same, err := wishPatch(before, u.GetResourceVersion(), w.modules)
+		patch, same, err := modulesPatch(before, u.GetResourceVersion(), w.modules)
 		if err != nil || same {
 			return w.kyma, err
 		}
@@ -108,8 +110,9 @@ func editModules(ctx context.Context, c *connection.Cluster, change func(*wish) 
 	}
 }
 
-// wishPatch returns the patch that writes the modules if the Kyma still has that version, or that there is nothing to change.
-func wishPatch(before []byte, version string, modules []any) (patch []byte, same bool, err error) {
+// modulesPatch returns a patch that writes the modules if the Kyma still has that resource version. same reports that
+// nothing has changed.
+func modulesPatch(before []byte, version string, modules []any) (patch []byte, same bool, err error) {
 	var spec struct {
 		Modules []any `json:"modules"`
 	}
@@ -131,8 +134,9 @@ func wishPatch(before []byte, version string, modules []any) (patch []byte, same
 	return patch, false, err
 }
 
-// checkCatalog fails if the catalog does not have what is asked for, and says what it has. It returns the version that will come.
-func checkCatalog(c *connection.Cluster, s *connection.Catalog, w *wish, module string, now time.Time) (string, error) {
+// checkCatalog returns the version that a module will get. It fails if the catalog does not have what is requested;
+// the error suggests what it has.
+func checkCatalog(c *connection.Cluster, s *connection.Catalog, w *edit, module string, now time.Time) (string, error) {
 	if err := s.RequireModule(module, c); err != nil {
 		return "", err
 	}
@@ -143,23 +147,21 @@ func checkCatalog(c *connection.Cluster, s *connection.Catalog, w *wish, module 
 		version = e.Version
 	}
 	d := channel.Resolve(s.ForResolve(), f.Request(w.kyma, m, version))
-	if d.Blocker == nil || isPause(d.Blocker.Code) {
+	if d.Blocker == nil || isPauseCode(d.Blocker.Code) {
 		return d.Version, nil
 	}
 	switch d.Blocker.Code {
 	case v1beta2.ReasonChannelNotFound:
-		asked := f.Request(w.kyma, m, version).Channel
-		return "", console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", module, asked, console.Suggest(asked, s.ChannelsOf(module)))
+		requested := f.Request(w.kyma, m, version).Channel
+		return "", console.Fail(console.ExitNotFound, "module %s has no channel %q: %s", module, requested, console.Suggest(requested, s.ChannelsOf(module)))
 	case v1beta2.ReasonVersionNotFound:
-		var all []string
-		for _, t := range s.TemplatesOf(module) {
-			all = append(all, connection.VersionOf(t))
-		}
-		return "", console.Fail(console.ExitNotFound, "the catalog here has no version %s of module %s: %s; --force asks for it all the same", m.Version, module, console.Suggest(m.Version, all))
+		all := s.VersionsOf(module)
+		return "", console.Fail(console.ExitNotFound, "the catalog of this runtime has no version %s of module %s: %s; --force requests it nevertheless", m.Version, module, console.Suggest(m.Version, all))
 	}
 	return "", console.Fail(console.ExitNotReady, "%s: %s", d.Blocker.Code, d.Blocker.Message)
 }
 
-func isPause(code string) bool {
+// isPauseCode reports whether a code says that a Kyma or a module is paused.
+func isPauseCode(code string) bool {
 	return code == v1beta2.ReasonKymaPaused || code == v1beta2.ReasonModulePaused
 }

@@ -6,18 +6,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-func TestWishKeepsWhatItDoesNotKnow(t *testing.T) {
-	w := &wish{kyma: &v1beta2.Kyma{}, modules: []any{map[string]any{"name": "keda", "future": "x"}}}
-	w.add("sample")["channel"] = "fast"
-	w.add("keda")["managed"] = false
-	patch, same, err := wishPatch([]byte(`{"modules":[{"name":"keda","future":"x"}]}`), "7", w.modules)
+func TestEditKeepsUnknownFields(t *testing.T) {
+	w := &edit{kyma: &v1beta2.Kyma{}, modules: []any{map[string]any{"name": "keda", "future": "x"}}}
+	w.ensureEntry("sample")["channel"] = "fast"
+	w.ensureEntry("keda")["managed"] = false
+	patch, same, err := modulesPatch([]byte(`{"modules":[{"name":"keda","future":"x"}]}`), "7", w.modules)
 	want := `{"metadata":{"resourceVersion":"7"},"spec":{"modules":[{"future":"x","managed":false,"name":"keda"},{"channel":"fast","name":"sample"}]}}`
 	if err != nil || same || string(patch) != want {
 		t.Errorf("got %s, %t, %v", patch, same, err)
 	}
 	w.remove("sample")
 	delete(w.entry("keda"), "managed")
-	if _, same, err := wishPatch([]byte(`{"modules":[{"name":"keda","future":"x"}]}`), "7", w.modules); !same || err != nil {
+	if _, same, err := modulesPatch([]byte(`{"modules":[{"name":"keda","future":"x"}]}`), "7", w.modules); !same || err != nil {
 		t.Errorf("nothing to change, but %t, %v", same, err)
 	}
 }

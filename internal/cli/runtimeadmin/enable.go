@@ -14,9 +14,9 @@ import (
 )
 
 func enableCommand(a *console.App) *cobra.Command {
-	var o enabling
-	c := a.Command("enable MODULE [--channel CHANNEL | --version VERSION]", "have a module in a runtime, and wait until it is ready",
-		"A module that is enabled already stays as it is; klm module set-channel changes its channel.", `
+	var o enableOptions
+	c := a.Command("enable MODULE [--channel CHANNEL | --version VERSION]", "enable a module in a runtime, and wait until it is ready",
+		"A module that is enabled already is not changed; klm module set-channel changes its channel.", `
 klm module enable sample
 klm module enable sample --channel fast
 klm module enable sample --version 1.0.0 --no-wait
@@ -26,9 +26,9 @@ klm module enable sample --policy Ignore      # without its default custom resou
 			return enableModule(cmd.Context(), a, o)
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.CatalogModules(a))
-	c.Flags().StringVarP(&o.channel, "channel", "c", "", "release channel; empty: that of the runtime")
+	c.Flags().StringVarP(&o.channel, "channel", "c", "", "release channel; empty: the channel of the runtime")
 	c.Flags().StringVar(&o.version, "version", "", "pin this version instead of following a channel")
-	c.Flags().StringVar(&o.policy, "policy", "", "CreateAndDelete (default): with its default custom resource; Ignore: without it")
+	c.Flags().StringVar(&o.policy, "policy", "", "CreateAndDelete (default): create the default custom resource; Ignore: do not create it")
 	c.Flags().BoolVar(&o.force, "force", false, "do not check the catalog")
 	o.wait.Register(c.Flags())
 	console.CompleteFlag(c, "channel", connection.ModuleChannels(a))
@@ -40,14 +40,14 @@ klm module enable sample --policy Ignore      # without its default custom resou
 // policies are the values of --policy.
 var policies = []string{string(v1beta2.CreateAndDelete), string(v1beta2.Ignore)}
 
-// enabling is what klm module enable is told.
-type enabling struct {
+// enableOptions are the arguments and flags of klm module enable.
+type enableOptions struct {
 	module, channel, version, policy string
 	force                            bool
 	wait                             console.WaitFlags
 }
 
-func (o *enabling) validate() error {
+func (o *enableOptions) validate() error {
 	switch {
 	case o.channel != "" && o.version != "":
 		return console.Fail(console.ExitUsage, "--channel and --version exclude each other: a module follows a channel or is pinned to a version")
@@ -57,18 +57,18 @@ func (o *enabling) validate() error {
 	return nil
 }
 
-func enableModule(ctx context.Context, a *console.App, o enabling) error {
+func enableModule(ctx context.Context, a *console.App, o enableOptions) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	return changeModule(ctx, a, o.module, o.force, o.wait, func(w *wish) error {
+	return changeModule(ctx, a, o.module, o.force, o.wait, func(w *edit) error {
 		if m := w.module(o.module); m != nil {
 			if o.channel != "" && m.Channel != o.channel || o.version != "" && m.Version != o.version || o.policy != "" && string(m.Policy()) != o.policy {
-				return console.Fail(console.ExitFailed, "module %s is enabled already, with %s: use klm module set-channel or manage to change that", o.module, described(w.kyma, m))
+				return console.Fail(console.ExitFailed, "module %s is enabled already, with %s: use klm module set-channel or manage to change that", o.module, describeRequest(w.kyma, m))
 			}
 			return nil
 		}
-		entry := w.add(o.module)
+		entry := w.ensureEntry(o.module)
 		for key, value := range map[string]string{"channel": o.channel, "version": o.version, "customResourcePolicy": o.policy} {
 			if value != "" {
 				entry[key] = value
@@ -78,8 +78,8 @@ func enableModule(ctx context.Context, a *console.App, o enabling) error {
 	})
 }
 
-// described says what is asked for of a module.
-func described(k *v1beta2.Kyma, m *v1beta2.Module) string {
+// describeRequest says what a Kyma requests of a module.
+func describeRequest(k *v1beta2.Kyma, m *v1beta2.Module) string {
 	from := "channel " + cmp.Or(m.Channel, k.Spec.Channel)
 	if m.Version != "" {
 		from = "version " + m.Version
@@ -87,8 +87,9 @@ func described(k *v1beta2.Kyma, m *v1beta2.Module) string {
 	return fmt.Sprintf("%s and policy %s", from, m.Policy())
 }
 
-// changeModule changes what is asked for of one module, after a look at the catalog, and waits until it is so.
-func changeModule(ctx context.Context, a *console.App, module string, force bool, wait console.WaitFlags, change func(*wish) error) error {
+// changeModule changes what is requested of one module, checks it against the catalog unless force is set, and waits
+// until it is done.
+func changeModule(ctx context.Context, a *console.App, module string, force bool, wait console.WaitFlags, change func(*edit) error) error {
 	c, err := connection.Runtime(ctx, a)
 	if err != nil {
 		return err
@@ -98,7 +99,7 @@ func changeModule(ctx context.Context, a *console.App, module string, force bool
 		return err
 	}
 	version := ""
-	k, err := editModules(ctx, c, func(w *wish) error {
+	k, err := editModules(ctx, c, func(w *edit) error {
 		if err := change(w); err != nil || force {
 			return err
 		}
@@ -109,7 +110,7 @@ func changeModule(ctx context.Context, a *console.App, module string, force bool
 		return err
 	}
 	if wait.NoWait {
-		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), fmt.Sprintf("asked for module %s", module)})
+		return a.Print(moduleDone{diagnosis.ModuleRowOf(k, module), fmt.Sprintf("module %s is requested", module)})
 	}
 	generation := k.Generation
 	err = connection.WaitForKyma(ctx, a, c, c.OwnKyma, wait.Timeout, func(now *v1beta2.Kyma) connection.Progress {
@@ -123,7 +124,7 @@ func changeModule(ctx context.Context, a *console.App, module string, force bool
 	return a.Print(moduleDone{row, fmt.Sprintf("module %s %s is %s", module, row.Version, row.State)})
 }
 
-// moduleDone is what a verb shows that has changed a module.
+// moduleDone is the report of a command that has changed a module.
 type moduleDone struct {
 	diagnosis.ModuleRow
 	text string
@@ -133,8 +134,9 @@ func (d moduleDone) Names() []string { return []string{d.Name} }
 
 func (d moduleDone) Show(p *console.Page) { p.Line("%s", d.text) }
 
-// persistent are the reasons that waiting does not mend: a person has to act, or a window has to open.
-var persistent = map[string]bool{
+// persistentReasons has the reasons that do not end by waiting: a person has to act, or a maintenance window has to
+// open.
+var persistentReasons = map[string]bool{
 	v1beta2.ReasonInvalidModuleRequest: true, v1beta2.ReasonModuleNotFound: true, v1beta2.ReasonChannelNotFound: true, v1beta2.ReasonVersionNotFound: true,
 	v1beta2.ReasonInvalidRelease: true, v1beta2.ReasonTemplateAmbiguous: true, v1beta2.ReasonTemplateNotFound: true, v1beta2.ReasonModuleNotAllowed: true,
 	v1beta2.ReasonDowngradeRefused: true, v1beta2.ReasonWaitingForWindow: true, v1beta2.ReasonWindowUnknown: true,
@@ -142,28 +144,28 @@ var persistent = map[string]bool{
 	"InvalidWish": true, // ReasonInvalidModuleRequest of a manager of an earlier version
 }
 
-// moduleProgress tells how far a module is on its way to a version; "" is any. The first row that fits counts:
+// moduleProgress returns how far a module is on its way to a version; "" is any version. The first row that applies
+// decides:
 //
-//	1  the Kyma is gone, or asks for the module no more   blocked
-//	2  nobody has looked at the wish yet                  waits
-//	3  what is in the way needs a person, or a window     blocked
-//	4  it is Unmanaged, or Ready in that version, as
-//	   it is wished                                       done
-//	5  else                                               waits
+//	1  the Kyma does not exist, or does not request the module   blocked
+//	2  the control plane has not reconciled the request yet      waits
+//	3  the reason is one of persistentReasons                           blocked
+//	4  it is Unmanaged, or Ready in that version, as requested   done
+//	5  otherwise                                                 waits
 func moduleProgress(k *v1beta2.Kyma, module, version string, generation int64) connection.Progress {
 	if k == nil || k.Module(module) == nil {
-		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "somebody has taken module %s out of the Kyma in the meantime", module)}
+		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s was removed from the Kyma in the meantime", module)}
 	}
 	e := k.ModuleStatus(module)
 	if seen := k.Status.ObservedGeneration; e == nil || seen != 0 && seen < generation {
-		return connection.Progress{Text: module + ": waiting for the control plane to look at it"}
+		return connection.Progress{Text: module + ": waiting for the control plane to reconcile it"}
 	}
 	text := fmt.Sprintf("%s: %s", module, console.OrDash(string(e.State)))
 	if e.Message != "" {
 		text += ": " + e.Message
 	}
 	switch {
-	case persistent[e.Reason]:
+	case persistentReasons[e.Reason]:
 		return connection.Progress{Blocked: console.Fail(console.ExitNotReady, "module %s: %s: %s", module, e.Reason, e.Message)}
 	case !k.Module(module).IsManaged() && e.State == v1beta2.StateUnmanaged:
 		return connection.Progress{Done: true}

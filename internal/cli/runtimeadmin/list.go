@@ -9,7 +9,7 @@ import (
 )
 
 func listCommand(a *console.App) *cobra.Command {
-	return a.Command("list", "the modules of a runtime: what is asked for, and what is there", "Modules that could be had are in klm catalog.", `
+	return a.Command("list", "the modules of a runtime: what is requested, and what is installed", "klm catalog lists the modules that can be enabled.", `
 klm module list
 klm module list -o wide`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {

@@ -10,15 +10,15 @@ import (
 func manageCommand(a *console.App) *cobra.Command {
 	var policy string
 	var wait console.WaitFlags
-	c := a.Command("manage MODULE [--policy POLICY]", "have a module looked after again that was handed over, and wait until it is ready", "", `
+	c := a.Command("manage MODULE [--policy POLICY]", "let the control plane manage an unmanaged module again, and wait until it is ready", "", `
 klm module manage sample
 klm module manage sample --policy Ignore`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
-			if err := (&enabling{policy: policy}).validate(); err != nil {
+			if err := (&enableOptions{policy: policy}).validate(); err != nil {
 				return err
 			}
-			return changeModule(cmd.Context(), a, args[0], false, wait, func(w *wish) error {
-				entry, err := w.enabled(args[0])
+			return changeModule(cmd.Context(), a, args[0], false, wait, func(w *edit) error {
+				entry, err := w.existingEntry(args[0])
 				if err != nil {
 					return err
 				}
@@ -30,7 +30,7 @@ klm module manage sample --policy Ignore`,
 			})
 		})
 	c.ValidArgsFunction = console.CompleteArguments(connection.EnabledModules(a))
-	c.Flags().StringVar(&policy, "policy", "", "what becomes of its custom resource: CreateAndDelete or Ignore; empty: as it is")
+	c.Flags().StringVar(&policy, "policy", "", "policy for its default custom resource: CreateAndDelete or Ignore; empty: unchanged")
 	wait.Register(c.Flags())
 	console.CompleteFlag(c, "policy", console.FixedNames(policies...))
 	return c
@@ -38,11 +38,11 @@ klm module manage sample --policy Ignore`,
 
 func unmanageCommand(a *console.App) *cobra.Command {
 	var wait console.WaitFlags
-	c := a.Command("unmanage MODULE", "hand a module over to you: what is installed stays, and is not looked after any more", "", `
+	c := a.Command("unmanage MODULE", "stop managing a module: its objects stay, and nothing manages them any more", "", `
 klm module unmanage sample`,
 		console.Arguments("MODULE"), func(cmd *cobra.Command, args []string) error {
-			return changeModule(cmd.Context(), a, args[0], true, wait, func(w *wish) error {
-				entry, err := w.enabled(args[0])
+			return changeModule(cmd.Context(), a, args[0], true, wait, func(w *edit) error {
+				entry, err := w.existingEntry(args[0])
 				if err != nil {
 					return err
 				}
@@ -55,8 +55,8 @@ klm module unmanage sample`,
 	return c
 }
 
-// enabled returns the entry of a module, and fails if it is not enabled.
-func (w *wish) enabled(module string) (map[string]any, error) {
+// existingEntry returns the entry of a module, and fails if the module is not enabled.
+func (w *edit) existingEntry(module string) (map[string]any, error) {
 	if entry := w.entry(module); entry != nil {
 		return entry, nil
 	}

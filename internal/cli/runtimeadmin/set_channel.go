@@ -10,12 +10,12 @@ import (
 func setChannelCommand(a *console.App) *cobra.Command {
 	var force bool
 	var wait console.WaitFlags
-	c := a.Command("set-channel MODULE CHANNEL", "let a module follow another release channel, and wait until its version is there",
-		"A module that is pinned to a version is so no more.", `
+	c := a.Command("set-channel MODULE CHANNEL", "let a module follow another release channel, and wait until its version is installed",
+		"A module that is pinned to a version follows the channel from now on.", `
 klm module set-channel sample fast`,
 		console.Arguments("MODULE", "CHANNEL"), func(cmd *cobra.Command, args []string) error {
-			return changeModule(cmd.Context(), a, args[0], force, wait, func(w *wish) error {
-				entry, err := w.enabled(args[0])
+			return changeModule(cmd.Context(), a, args[0], force, wait, func(w *edit) error {
+				entry, err := w.existingEntry(args[0])
 				if err != nil {
 					return err
 				}

@@ -9,8 +9,8 @@ import (
 )
 
 func whyCommand(a *console.App) *cobra.Command {
-	c := a.Command("why [MODULE]", "what a runtime shall have, what it has, what comes next, and what is in the way",
-		"It is what the runtime knows; klm why in the control plane knows more.", `
+	c := a.Command("why [MODULE]", "the desired and the installed modules of a runtime, what comes next, and what is in the way",
+		"It shows what the runtime itself has; klm why in the control plane shows more.", `
 klm module why
 klm module why sample`,
 		console.Arguments("[MODULE]"), func(cmd *cobra.Command, args []string) error {

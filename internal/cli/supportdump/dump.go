@@ -30,10 +30,10 @@ import (
 // Command returns klm support-dump.
 func Command(a *console.App) *cobra.Command {
 	var file, only string
-	c := a.Command("support-dump [--file FILE] [--runtime RUNTIME]", "what somebody needs to help you, as one archive without secrets", `
-It has Kymas, Manifests, catalog, Watchers, events, Deployments and Pods of the namespace, and which definitions there are. Of Secrets it has
-names and keys only; values that look like passwords, tokens, keys or kubeconfigs are taken out everywhere. Have a look before you give it
-away: names and labels of your runtimes are in it.`, `
+	c := a.Command("support-dump [--file FILE] [--runtime RUNTIME]", "write an archive for support, without secrets", `
+The archive has Kymas, Manifests, the catalog, Watchers, events, Deployments and Pods of the namespace, and the CRDs of the lifecycle manager. Of
+Secrets it has metadata only. Values that look like passwords, tokens, keys or kubeconfigs are replaced everywhere. Check the archive before you
+send it: names and labels of your runtimes are in it.`, `
 klm support-dump
 klm support-dump --runtime runtime-a --file runtime-a.tar.gz`,
 		console.Arguments(), func(cmd *cobra.Command, _ []string) error {
@@ -51,7 +51,7 @@ klm support-dump --runtime runtime-a --file runtime-a.tar.gz`,
 			}
 			return writeDump(cmd.Context(), a, c, file, only)
 		})
-	c.Flags().StringVar(&file, "file", "", "archive to write, which must not be there yet; empty: klm-support-TIME.tar.gz")
+	c.Flags().StringVar(&file, "file", "", "archive to write, which must not exist yet; empty: klm-support-TIME.tar.gz")
 	c.Flags().StringVar(&only, "runtime", "", "only the Kyma and Manifests of this runtime")
 	if err := c.MarkFlagFilename("file", "tar.gz"); err != nil {
 		panic(err) // it was registered above
@@ -60,11 +60,11 @@ klm support-dump --runtime runtime-a --file runtime-a.tar.gz`,
 	return c
 }
 
-// dumped are the kinds in the archive. Those of a runtime only are selected by label or name.
-var dumped = []struct {
-	file string
-	kind schema.GroupVersionKind
-	most int64 // of them; 0 is all
+// dumpedKinds are the kinds in the archive. With --runtime, Kymas are selected by name, Manifests and Secrets by label.
+var dumpedKinds = []struct {
+	file  string
+	kind  schema.GroupVersionKind
+	limit int64 // number of objects; 0 is all
 }{
 	{"kymas", v1beta2.GroupVersion.WithKind("Kyma"), 0},
 	{"manifests", v1beta2.GroupVersion.WithKind("Manifest"), 0},
@@ -80,7 +80,7 @@ var dumped = []struct {
 	{"customresourcedefinitions", schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}, 0},
 }
 
-// writeDump writes the archive. What cannot be read is told in it, and does not stop the rest.
+// writeDump writes the archive. Errors of single kinds are written to problems.txt in it, and do not stop the rest.
 func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file, only string) (err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600) //nolint:gosec // the user names the file
 	if err != nil {
@@ -106,11 +106,11 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 	}
 	report := dumpReport{File: file, Objects: map[string]int{}}
 	var problems strings.Builder
-	for _, d := range dumped {
+	for _, d := range dumpedKinds {
 		if d.kind.Group == v1beta2.GroupVersion.Group && !c.Serves[d.file] {
-			continue // this cluster does not have it
+			continue // this cluster does not serve it
 		}
-		objects, err := listForDump(ctx, c, d.kind, d.most, only)
+		objects, err := listForDump(ctx, c, d.kind, d.limit, only)
 		if err != nil {
 			fmt.Fprintf(&problems, "%s: %v\n", d.file, err)
 			report.Missing = append(report.Missing, d.file)
@@ -118,7 +118,7 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 		}
 		var all bytes.Buffer
 		for _, o := range objects {
-			data, err := yaml.Marshal(redacted(o))
+			data, err := yaml.Marshal(redactObject(o))
 			if err != nil {
 				return err
 			}
@@ -141,7 +141,7 @@ func writeDump(ctx context.Context, a *console.App, c *connection.Cluster, file,
 	return a.Print(report)
 }
 
-// serverVersion returns the version of Kubernetes, "" if it is not told.
+// serverVersion returns the version of Kubernetes, "" if it cannot be read.
 func serverVersion(ctx context.Context, c *connection.Cluster) string {
 	var v struct {
 		GitVersion string `json:"gitVersion"`
@@ -152,8 +152,8 @@ func serverVersion(ctx context.Context, c *connection.Cluster) string {
 	return v.GitVersion
 }
 
-// listForDump lists what is dumped of a kind.
-func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVersionKind, most int64, only string) ([]map[string]any, error) {
+// listForDump lists the objects of a kind for the archive.
+func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVersionKind, limit int64, only string) ([]map[string]any, error) {
 	if kind.Kind == "Secret" {
 		return listSecrets(ctx, c, only)
 	}
@@ -181,13 +181,13 @@ func listForDump(ctx context.Context, c *connection.Cluster, kind schema.GroupVe
 				all = append(all, page.Items[i].Object)
 			}
 		}
-		if next = page.GetContinue(); next == "" || most > 0 && int64(len(all)) >= most {
+		if next = page.GetContinue(); next == "" || limit > 0 && int64(len(all)) >= limit {
 			return all, nil
 		}
 	}
 }
 
-// listSecrets lists Secrets by metadata alone: what is in them does not even come here.
+// listSecrets lists the metadata of Secrets. Their data is not even requested.
 func listSecrets(ctx context.Context, c *connection.Cluster, only string) ([]map[string]any, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
@@ -213,11 +213,11 @@ func listSecrets(ctx context.Context, c *connection.Cluster, only string) ([]map
 	return all, nil
 }
 
-// dumpReport is what klm support-dump shows.
+// dumpReport is the report of klm support-dump.
 type dumpReport struct {
 	File    string         `json:"file"`
 	Objects map[string]int `json:"objects"`
-	Missing []string       `json:"missing,omitempty"` // what could not be read
+	Missing []string       `json:"missing,omitempty"` // kinds that could not be read
 }
 
 func (r dumpReport) Names() []string { return []string{r.File} }
@@ -227,8 +227,8 @@ func (r dumpReport) Show(p *console.Page) {
 	for _, some := range r.Objects {
 		n += some
 	}
-	p.Line("%s has %d objects.", r.File, n)
+	p.Line("%s has %s.", r.File, console.Count(n, "object"))
 	if len(r.Missing) > 0 {
-		p.Line("Not in it: %s; problems.txt in it says why.", strings.Join(r.Missing, ", "))
+		p.Line("Not in it: %s; see problems.txt in the archive.", strings.Join(r.Missing, ", "))
 	}
 }

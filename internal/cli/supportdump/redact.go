@@ -6,20 +6,21 @@ import (
 	"strings"
 )
 
-// hidden stands for what was taken out.
-const hidden = "(taken out)"
+// hidden replaces redacted values.
+const hidden = "(redacted)"
 
 var (
-	// secretKey matches keys whose values nobody else should see. Names of Secrets are no secrets.
+	// secretKey matches keys whose values are secret. Names of Secrets are not secret.
 	secretKey = regexp.MustCompile(`(?i)(passw(or)?d|passphrase|token|kubeconfig|credentials?|authorization|(api|access|private|secret|client|encryption|signing)[-_. ]?(key|secret)([-_. ]?data)?)$|^(secret|auth|pwd)$|\.dockerconfigjson$`)
-	// secretValue matches values that give themselves away: keys, tokens, kubeconfigs.
+	// secretValue matches values that are secret by their form: keys, tokens, kubeconfigs.
 	secretValue = regexp.MustCompile(`-----BEGIN [A-Z ]*PRIVATE KEY|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}|(?i)\bbearer [a-z0-9._~+/-]{8,}|client-key-data|\bkind: Config\b|"kind": ?"Config"|\bAKIA[0-9A-Z]{16}\b`)
 	// secretAssignment matches a secret in a longer text, such as an argument.
 	secretAssignment = regexp.MustCompile(`(?i)((?:password|token|secret|api-?key)["']?\s*[=:]\s*["']?)[^\s"',;&]+`)
 )
 
-// redacted returns a copy of an object without what is secret in it, and without what says nothing: who wrote which field.
-func redacted(object map[string]any) map[string]any {
+// redactObject returns a copy of an object without secret values, and without managedFields and the last applied
+// configuration, which are not needed.
+func redactObject(object map[string]any) map[string]any {
 	clean, _ := redact("", object).(map[string]any)
 	meta, _ := clean["metadata"].(map[string]any)
 	delete(meta, "managedFields")
@@ -29,6 +30,7 @@ func redacted(object map[string]any) map[string]any {
 	return clean
 }
 
+// redact returns a copy of a value without secret values. key is the key that the value has in its object.
 func redact(key string, value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -61,7 +63,7 @@ func redact(key string, value any) any {
 
 var login = regexp.MustCompile(`([a-z][a-z0-9+.-]*://)[^/\s@"']*@`)
 
-// withoutLogin takes user and password out of the addresses in a text.
+// withoutLogin removes user and password from the URLs in a text.
 func withoutLogin(text string) string {
 	if !strings.Contains(text, "@") {
 		return text
