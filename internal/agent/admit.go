@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -154,7 +155,7 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // admission is the webhook for Watchers that want one.
 type admission struct {
-	queue   *queue
+	add     func(manager string, c outbox.Change)
 	metrics *metrics
 }
 
@@ -166,7 +167,7 @@ func (a *admission) note(manager string, v *review) string {
 	case wrongOperation:
 		return fmt.Sprintf("operation %s not supported for %s", v.Request.Operation, v.Request.Kind.String())
 	case wrongSubresource:
-		a.metrics.failed.WithLabelValues(reasonSubresource).Inc()
+		a.metrics.outbox.Failed.WithLabelValues(reasonSubresource).Inc()
 		return fmt.Sprintf("invalid subresource: watched resource %s/%s", name.Namespace, name.Name)
 	case unchanged:
 		return fmt.Sprintf("no change detected on watched resource %s/%s", name.Namespace, name.Name)
@@ -181,12 +182,12 @@ func (a *admission) note(manager string, v *review) string {
 	if !found {
 		group, version = "", group
 	}
-	a.queue.add(manager, change{
-		event: protocol.Event{
+	a.add(manager, outbox.Change{
+		Event: protocol.Event{
 			Watched: name, WatchedGVK: metav1.GroupVersionKind{Group: group, Version: version, Kind: object.Kind},
 			Resource: v.Request.Resource.Resource, WatchStarted: name.Name == "",
 		},
-		delay: admitDelay, repeat: admitRepeat,
+		Delay: admitDelay, RepeatAfter: admitRepeat,
 	})
 	return "kcp request succeeded"
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -82,7 +83,8 @@ func TestAdmission(t *testing.T) {
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			m := newMetrics()
-			a := &admission{queue: newQueue("boot", 100, m), metrics: m}
+			var last lastChange
+			a := &admission{add: last.add, metrics: m}
 			path, url := c.path, c.url
 			if path == "" {
 				path = "/validate/lifecycle-manager"
@@ -102,7 +104,7 @@ func TestAdmission(t *testing.T) {
 			if m.value(t, "watcher_admission_request_total") != 1 || (m.value(t, "watcher_admission_request_error_total") == 1) != (c.message == "" && c.path == "") {
 				t.Errorf("counted %v calls, %v of them bad", m.value(t, "watcher_admission_request_total"), m.value(t, "watcher_admission_request_error_total"))
 			}
-			gotURL, gotBody := posted(t, a.queue)
+			gotURL, gotBody := last.posted(t)
 			if c.event == "" {
 				if gotURL != "" {
 					t.Errorf("%s: sent %s to %s", c.reason, gotBody, gotURL)
@@ -167,27 +169,35 @@ func answered(t *testing.T, got, request, message string) {
 	}
 }
 
-// posted returns what would be sent of what is in a queue.
-func posted(t *testing.T, q *queue) (url, body string) {
+// lastChange keeps the last change that the webhook queued.
+type lastChange struct {
+	manager string
+	outbox.Change
+}
+
+func (l *lastChange) add(manager string, c outbox.Change) { l.manager, l.Change = manager, c }
+
+// posted returns the request for the last change.
+func (l *lastChange) posted(t *testing.T) (url, body string) {
 	t.Helper()
-	for manager, l := range q.lanes {
-		for _, e := range l.entries {
-			data, err := json.Marshal(e.event)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if e.at.IsZero() || e.repeat != admitRepeat {
-				t.Errorf("it is not told again: %+v", e)
-			}
-			return protocol.EventPath(manager), string(data)
-		}
+	if l.manager == "" {
+		return "", ""
 	}
-	return "", ""
+	if l.Delay != admitDelay || l.RepeatAfter != admitRepeat {
+		t.Errorf("it is not delayed and repeated: %+v", l.Change)
+	}
+	l.Event.BootID, l.Event.Sequence = "boot", 1
+	data, err := json.Marshal(l.Event)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return protocol.EventPath(l.manager), string(data)
 }
 
 func TestAdmissionLimits(t *testing.T) {
 	m := newMetrics()
-	a := &admission{queue: newQueue("boot", 100, m), metrics: m}
+	var last lastChange
+	a := &admission{add: last.add, metrics: m}
 	w := httptest.NewRecorder()
 	a.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/validate/m", strings.NewReader(`{"request":{"name":"`+strings.Repeat("x", maxReview)+`"}}`)))
 	if w.Body.Len() > 0 || m.value(t, "watcher_admission_request_error_total") != 1 {
@@ -198,7 +208,8 @@ func TestAdmissionLimits(t *testing.T) {
 func FuzzAdmission(f *testing.F) {
 	f.Add(called("UPDATE", "", object(kyma, "{}", "{}", ""), object(bare, "", "", "")))
 	m := newMetrics()
-	a := &admission{queue: newQueue("boot", 100, m), metrics: m}
+	var last lastChange
+	a := &admission{add: last.add, metrics: m}
 	f.Fuzz(func(t *testing.T, body string) {
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/validate/m", strings.NewReader(body)))

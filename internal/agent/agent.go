@@ -1,5 +1,5 @@
-// Package agent is the part of the lifecycle manager that runs in a runtime. It watches what it is told to watch, and tells the control plane
-// what has changed there. cmd/runtime-watcher runs it.
+// Package agent is the part of the lifecycle manager that runs in a runtime. It watches the resources on its watch list and reports changes to
+// the control plane. cmd/runtime-watcher runs it.
 //
 // # Use
 //
@@ -9,24 +9,21 @@
 //
 // # How it works
 //
-// The watch list is in a ConfigMap of the runtime, and followed by a watch (follow.go). It becomes watches on metadata, one per resource
-// (plan.go, streams.go, stream.go). Of each object a few numbers are kept (record.go): enough to see after a disturbance what has changed
-// meanwhile. That a watch has begun is one event, not one per object.
+// The watch list is in a ConfigMap of the runtime, which the agent watches (watchlist.go). It becomes watches on metadata, one for each
+// resource (plan.go, streams.go, stream.go). A small record of each object (record.go) is enough to find out after an interruption what has
+// changed. The start of a watch is reported as one event, not one for each object.
 //
-// What is to be told goes through one queue (queue.go): at once, and then at most every 500 ms about one object; delivered at least once,
-// for which it is repeated with back-off as long as it takes (post.go); with bounded memory: what is too much becomes one event that says that
-// anything of a resource may have changed. When another process answers in the control plane than before, what was delivered in the last
-// minute is told again. Heartbeats (heartbeat.go) say how many events there were, so that the control plane sees if some are missing, and
-// what cannot be watched.
+// Events are delivered by package outbox. Heartbeats (heartbeat.go) contain the number of events, so that the control plane detects missing
+// ones, and the reasons why resources cannot be watched.
 //
-// The admission webhook (admit.go) is for Watchers that ask for one. It goes through the same queue.
+// The admission webhook (admit.go) is for Watchers that request one. Its events use the same queue.
 //
-// Certificates are read again when their files change (identity.go); the next connection has the new one.
+// Certificate files are read again when they change (identity.go); the next connection uses the new certificate.
 //
 // # What it does not do
 //
-// It changes nothing in the runtime, and reads no content of objects but of its ConfigMap. It does not know what an event is for. It uses
-// neither the typed clients nor the informers of client-go, and not controller-runtime: they would cost more memory than all of the agent.
+// It changes nothing in the runtime and reads no content of objects but of its ConfigMap. It does not know the purpose of an event. It uses
+// neither the typed clients nor the informers of client-go, and not controller-runtime: they would need more memory than the rest of the agent.
 package agent
 
 import (
@@ -48,6 +45,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
@@ -94,11 +92,11 @@ func OptionsFromConfig(c *config.Agent, runtime *rest.Config, version string, lo
 // Agent is the agent of one runtime.
 type Agent struct {
 	o         Options
-	queue     *queue
-	poster    *poster
+	queue     *outbox.Queue
+	poster    *outbox.Poster
 	identity  *identity
 	streams   *streams
-	follower  *follower
+	configMap *configMapWatch
 	admission *admission
 	metrics   *metrics
 	problems  *problems
@@ -129,17 +127,18 @@ func New(o Options) (*Agent, error) {
 		return nil, fmt.Errorf("making an agent: %w", err)
 	}
 	a := &Agent{o: o, metrics: newMetrics(), problems: &problems{all: map[string]string{}}, nudge: make(chan struct{}, 1)}
-	a.problems.changed = a.hurry
-	a.queue = newQueue(newBoot(), o.MaxPendingEvents, a.metrics)
-	a.metrics.pending(a.queue.size)
-	a.poster = &poster{address: o.Address, contract: o.Contract, log: o.Log, metrics: a.metrics, heard: a.queue.heard}
+	a.problems.changed = a.triggerHeartbeat
+	a.queue = outbox.New(newBootID(), o.MaxPendingEvents, a.metrics.outbox)
+	a.metrics.pending(a.queue.Size)
+	a.poster = outbox.NewPoster(o.Address, o.Contract, o.Log, a.metrics.outbox, a.queue.ListenerAnswered)
 	a.identity = &identity{ca: o.CA, certificate: o.Certificate, key: o.Key, log: o.Log, problems: a.problems}
-	a.admission = &admission{queue: a.queue, metrics: a.metrics}
+	a.admission = &admission{add: a.queue.Add, metrics: a.metrics}
 	a.streams = &streams{
 		client: client, discovery: &discovery{client: raw, answers: map[string]answer{}}, queue: a.queue, problems: a.problems,
-		metrics: a.metrics, log: o.Log, timeout: o.WatchTimeout, patience: patience, lists: make(chan struct{}, maxLists), running: map[running]*stream{},
+		metrics: a.metrics, log: o.Log, timeout: o.WatchTimeout, problemDelay: defaultProblemDelay, listSlots: make(chan struct{}, maxLists),
+		running: map[versionedResource]*stream{},
 	}
-	a.follower = &follower{client: raw, name: o.Watchlist, timeout: o.WatchTimeout}
+	a.configMap = &configMapWatch{client: raw, name: o.Watchlist, timeout: o.WatchTimeout}
 	return a, nil
 }
 
@@ -165,7 +164,7 @@ func (o *Options) complete() error {
 		o.MaxPendingEvents = 10_000
 	}
 	if o.WatchTimeout <= 0 {
-		o.WatchTimeout = longWatch
+		o.WatchTimeout = defaultWatchTimeout
 	}
 	if o.ReloadInterval <= 0 {
 		o.ReloadInterval = 2 * time.Second
@@ -174,7 +173,7 @@ func (o *Options) complete() error {
 }
 
 // newBoot returns the name of a new life.
-func newBoot() string {
+func newBootID() string {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // it never fails
 	return hex.EncodeToString(id[:])
@@ -200,14 +199,19 @@ func (a *Agent) Run(ctx context.Context) error {
 	if _, err := a.identity.load(); err != nil {
 		a.o.Log.Info("waiting for certificates", "error", err.Error())
 	} else {
-		a.poster.use(a.identity.current.Load())
+		a.identity.current.Load().use(a.poster)
 	}
-	wg.Go(func() { a.identity.follow(ctx, a.o.ReloadInterval, func(m *material) { a.poster.use(m); a.hurry() }) })
+	wg.Go(func() {
+		a.identity.follow(ctx, a.o.ReloadInterval, func(m *material) {
+			m.use(a.poster)
+			a.triggerHeartbeat()
+		})
+	})
 	wg.Go(func() { a.beat(ctx) })
-	a.follower.seen = func(c *configMap) { a.take(ctx, c) }
-	a.follower.failed = a.watchlistFailed
-	wg.Go(func() { a.follower.run(ctx) })
-	a.queue.run(ctx, a.poster.deliver)
+	a.configMap.changed = func(c *configMap) { a.applyWatchlist(ctx, c) }
+	a.configMap.failed = a.reportWatchlistError
+	wg.Go(func() { a.configMap.run(ctx) })
+	a.queue.Run(ctx, a.poster.Deliver)
 	cancel(nil)
 	wg.Wait()
 	a.streams.wg.Wait()
@@ -217,8 +221,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// watchlistFailed notes that the watch list cannot be read, or with nil that it can.
-func (a *Agent) watchlistFailed(err error) {
+// reportWatchlistError reports that the watch list cannot be read, or with nil that it can.
+func (a *Agent) reportWatchlistError(err error) {
 	if err == nil {
 		a.problems.set(" reading", "")
 		return
@@ -226,8 +230,8 @@ func (a *Agent) watchlistFailed(err error) {
 	a.problems.set(" reading", fmt.Sprintf("cannot read ConfigMap %s: %.180s", a.o.Watchlist, cause(err)))
 }
 
-// hurry makes the next heartbeat due.
-func (a *Agent) hurry() {
+// triggerHeartbeat makes the next heartbeat due.
+func (a *Agent) triggerHeartbeat() {
 	select {
 	case a.nudge <- struct{}{}:
 	default:
@@ -241,7 +245,7 @@ func (a *Agent) interval() time.Duration {
 	if list := a.watchlist.Load(); list != nil {
 		usual = list.EffectiveHeartbeatInterval()
 	}
-	if a.queue.remembers() {
+	if a.queue.HasUndeliveredOrRecent() {
 		return usual
 	}
 	return max(usual, time.Duration(a.wanted.Load()))

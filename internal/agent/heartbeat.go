@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -30,14 +31,14 @@ func (a *Agent) beat(ctx context.Context) {
 		done := a.heartbeat(ctx)
 		next := a.interval()
 		if next > longSilence {
-			a.poster.hangUp()
+			a.poster.CloseIdleConnections()
 		}
 		next += rand.N(next/5+1) - next/10
 		if done {
 			failures = 0
 		} else {
 			failures++
-			next = min(next, backoff(failures)+heartbeatGap)
+			next = min(next, outbox.Backoff(failures)+heartbeatGap)
 		}
 		timer := time.NewTimer(next)
 		select {
@@ -59,9 +60,9 @@ func (a *Agent) beat(ctx context.Context) {
 
 // heartbeat sends one. It tells whether the next may wait for its time.
 func (a *Agent) heartbeat(ctx context.Context) bool {
-	sequence, pending, lost := a.queue.state(protocol.ManagerName)
+	sequence, pending, lost := a.queue.State(protocol.ManagerName)
 	h := protocol.Heartbeat{
-		BootID: a.queue.boot, Version: a.o.Version, Sequence: sequence, Pending: pending, EventsLost: lost > 0, Problem: a.problems.text(),
+		BootID: a.queue.BootID(), Version: a.o.Version, Sequence: sequence, Pending: pending, EventsLost: lost > 0, Problem: a.problems.text(),
 	}
 	if list := a.watchlist.Load(); list != nil {
 		h.Watchlist = list.Digest()
@@ -71,23 +72,23 @@ func (a *Agent) heartbeat(ctx context.Context) bool {
 		a.o.Log.Error(err, "a heartbeat cannot be written as JSON")
 		return true
 	}
-	answer, err := a.poster.post(ctx, protocol.ManagerName, "heartbeat", body)
+	answer, err := a.poster.Post(ctx, protocol.ManagerName, "heartbeat", body)
 	switch {
 	case err != nil:
 		a.tellReached(cause(err))
 		return false
-	case answer.status == http.StatusOK:
+	case answer.Status == http.StatusOK:
 		a.tellReached("")
-		a.wanted.Store(int64(answer.next))
-		a.queue.told(protocol.ManagerName, lost)
+		a.wanted.Store(int64(answer.NextHeartbeat))
+		a.queue.HeartbeatDelivered(protocol.ManagerName, lost)
 		return true
-	case answer.status == http.StatusNotFound: // the listener of the Kyma project knows no heartbeats
+	case answer.Status == http.StatusNotFound: // the listener of the Kyma project knows no heartbeats
 		a.tellReached("")
 		return true
 	}
-	a.tellReached(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.status))
+	a.tellReached(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.Status))
 	a.wanted.Store(0) // it was not heard: whoever waits for the next one would wait in vain for all of a long time
-	return answer.wait > 0
+	return answer.RetryAfter > 0
 }
 
 // tellReached logs when the listener can be reached and when not, once each.
@@ -143,9 +144,10 @@ func (p *problems) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	lines := make([]string, 0, len(p.all))
-	for _, of := range slices.Sorted(maps.Keys(p.all)) {
-		lines = append(lines, p.all[of])
+	for _, key := range slices.Sorted(maps.Keys(p.all)) {
+		lines = append(lines, p.all[key])
 	}
+	lines = slices.Compact(lines) // two versions of a resource may have the same problem
 	text := strings.Join(lines, "; ")
 	if len(text) <= maxProblem {
 		return text

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 )
 
 // material is what the certificate files had in them at one time.
@@ -19,6 +21,9 @@ type material struct {
 	certificate tls.Certificate
 	roots       *x509.CertPool
 }
+
+// use makes a Poster use the certificates.
+func (m *material) use(p *outbox.Poster) { p.UseCertificate(m.roots, &m.certificate) }
 
 // identity holds what is in the certificate files, and reads them again when they change.
 type identity struct {

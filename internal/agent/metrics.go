@@ -5,14 +5,14 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 )
 
-// Values of the label error_reason.
+// Values of the label error_reason, next to those of package outbox.
 const (
 	reasonSubresource = "invalid-subresource"
 	reasonAddress     = "missing-address-or-contract"
-	reasonSetup       = "request-setup"
-	reasonRequest     = "failed-request"
 )
 
 // metrics are all that the agent counts. The first six have the names of the Kyma project's agent, because dashboards know them.
@@ -20,12 +20,10 @@ type metrics struct {
 	registry        *prometheus.Registry
 	admissions      prometheus.Counter
 	admissionErrors prometheus.Counter
-	events          prometheus.Counter
-	failed          *prometheus.CounterVec
 	duration        prometheus.Gauge
 	fips            prometheus.Gauge
 
-	lost     prometheus.Counter
+	outbox   outbox.Metrics
 	watches  prometheus.Gauge
 	objects  prometheus.Gauge
 	listener prometheus.Gauge
@@ -42,19 +40,15 @@ func newMetrics() *metrics {
 		registry:        prometheus.NewRegistry(),
 		admissions:      counter("watcher_admission_request_total", "Calls of the admission webhook."),
 		admissionErrors: counter("watcher_admission_request_error_total", "Calls of the admission webhook that could not be read."),
-		events:          counter("watcher_kcp_requests_total", "Events for the control plane, each once however often it had to be sent."),
-		failed: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "watcher_failed_kcp_total", Help: "What went wrong on the way to the control plane; each lost attempt counts.",
-		}, []string{"error_reason"}),
-		duration: gauge("watcher_request_duration", "Seconds that the last call of the admission webhook took."),
-		fips:     gauge("watcher_fips_mode", "FIPS 140-3: 0 off, 1 on, 2 nothing else."),
-		lost:     counter("watcher_lost_events_total", "Events that were dropped: the listener refuses them, or there was no room."),
-		watches:  gauge("watcher_watches", "Watches that are open."),
-		objects:  gauge("watcher_watched_objects", "Objects that are watched."),
-		listener: gauge("watcher_kcp_reached", "Whether the listener answered the last heartbeat: 1 yes, 0 no."),
+		duration:        gauge("watcher_request_duration", "Seconds that the last call of the admission webhook took."),
+		fips:            gauge("watcher_fips_mode", "FIPS 140-3: 0 off, 1 on, 2 nothing else."),
+		outbox:          outbox.NewMetrics(),
+		watches:         gauge("watcher_watches", "Watches that are open."),
+		objects:         gauge("watcher_watched_objects", "Objects that are watched."),
+		listener:        gauge("watcher_kcp_reached", "Whether the listener answered the last heartbeat: 1 yes, 0 no."),
 	}
-	for _, reason := range []string{reasonSubresource, reasonAddress, reasonSetup, reasonRequest} {
-		m.failed.WithLabelValues(reason)
+	for _, reason := range []string{reasonSubresource, reasonAddress, outbox.ReasonSetup, outbox.ReasonRequest} {
+		m.outbox.Failed.WithLabelValues(reason)
 	}
 	switch {
 	case fips140.Enforced():
@@ -62,7 +56,7 @@ func newMetrics() *metrics {
 	case fips140.Enabled():
 		m.fips.Set(1)
 	}
-	m.registry.MustRegister(m.admissions, m.admissionErrors, m.events, m.failed, m.duration, m.fips, m.lost, m.watches, m.objects, m.listener,
+	m.registry.MustRegister(m.admissions, m.admissionErrors, m.outbox.Events, m.outbox.Failed, m.duration, m.fips, m.outbox.Lost, m.watches, m.objects, m.listener,
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
 }

@@ -37,8 +37,10 @@ type plan struct {
 	targets []target
 }
 
-// is tells whether a watch for p serves q too, so that only its targets differ.
-func (p plan) is(q plan) bool { return p.query == q.query && slices.Equal(p.filters, q.filters) }
+// hasSameWatch reports whether p and q differ in their targets alone.
+func (p plan) hasSameWatch(q plan) bool {
+	return p.query == q.query && slices.Equal(p.filters, q.filters)
+}
 
 // plans turns a watch list into watches: one per group, version and resource. Where entries want different objects of a resource, the watch has
 // all of them, and what each entry wants is sorted out here. An entry for version * joins an entry that names a version: the objects are

@@ -119,7 +119,7 @@ func TestCompare(t *testing.T) {
 			if d.spec != c.spec || d.status != c.status {
 				t.Errorf("%s: got %+v", c.reason, d)
 			}
-			if d.counts(protocol.FieldSpec) != c.spec || d.counts(protocol.FieldStatus) != c.status || d.counts(protocol.FieldAny) != (c.spec || c.status) {
+			if d.concerns(protocol.FieldSpec) != c.spec || d.concerns(protocol.FieldStatus) != c.status || d.concerns(protocol.FieldAny) != (c.spec || c.status) {
 				t.Errorf("counts of %+v", d)
 			}
 		})

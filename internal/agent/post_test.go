@@ -27,8 +27,10 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -63,6 +65,14 @@ func issue(t testing.TB, name string, parent *tls.Certificate) (certificate, key
 	return certificate, key, pair
 }
 
+// event is an event about an object.
+func event(name string) protocol.Event {
+	return protocol.Event{
+		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, Resource: "things",
+		Object: &metav1.ObjectMeta{ResourceVersion: "1"},
+	}
+}
+
 // remote is a listener.
 type remote struct {
 	*httptest.Server
@@ -75,7 +85,12 @@ type remote struct {
 
 type request struct{ path, contentType, body, client, connection string }
 
-func newRemote(t *testing.T, version uint16) *remote {
+func newRemote(t *testing.T, version uint16) *remote { return newRemoteFor(t, version, true) }
+
+// newRemoteHTTP1 returns a listener without HTTP/2, like that of the lifecycle manager.
+func newRemoteHTTP1(t *testing.T) *remote { return newRemoteFor(t, 0, false) }
+
+func newRemoteFor(t *testing.T, version uint16, http2 bool) *remote {
 	t.Helper()
 	l := &remote{handler: func(http.ResponseWriter, *http.Request) {}}
 	l.rootPEM, _, l.root = issue(t, "root", nil)
@@ -91,7 +106,7 @@ func newRemote(t *testing.T, version uint16) *remote {
 	roots := x509.NewCertPool()
 	roots.AddCert(l.root.Leaf)
 	l.TLS = &tls.Config{Certificates: []tls.Certificate{server}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: roots, MaxVersion: version, MinVersion: tls.VersionTLS12}
-	l.EnableHTTP2 = true
+	l.EnableHTTP2 = http2
 	l.Config.ErrorLog = log.New(io.Discard, "", 0)
 	l.StartTLS()
 	t.Cleanup(l.Close)
@@ -136,9 +151,8 @@ func agentFor(t *testing.T, l *remote) (a *Agent, dir string) {
 	if _, err := a.identity.load(); err != nil {
 		t.Fatal(err)
 	}
-	a.poster.use(a.identity.current.Load())
-	client := a.poster.client.Load()
-	t.Cleanup(client.CloseIdleConnections)
+	a.identity.current.Load().use(a.poster)
+	t.Cleanup(a.poster.CloseIdleConnections)
 	return a, dir
 }
 
@@ -154,30 +168,30 @@ func TestDeliver(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		answer   http.HandlerFunc
-		want     outcome
+		want     outbox.Result
 		attempts int
 	}{
-		"OK":           {"200 is the only success", answer(200), outcome{delivered: true}, 1},
-		"Accepted":     {"another good status is none", answer(202), outcome{}, 1},
-		"Redirect":     {"nor is a redirect, which is not followed", answer(302, "Location", "/elsewhere"), outcome{}, 1},
-		"BadRequest":   {"what is bad is tried once more without metadata, and dropped", answer(400), outcome{refused: true}, 2},
-		"TooLarge":     {"and so is what is too large", answer(413), outcome{refused: true}, 2},
-		"Unauthorised": {"rights may come", answer(401), outcome{}, 1},
-		"Forbidden":    {"rights may come", answer(403), outcome{}, 1},
-		"NotFound":     {"managers may come", answer(404), outcome{}, 1},
-		"Busy":         {"who is busy says how long", answer(429, "Retry-After", "3"), outcome{wait: 3 * time.Second, busy: true}, 1},
-		"Unavailable":  {"or only that", answer(503, "Retry-After", "never"), outcome{}, 1},
-		"LongWait":     {"nobody waits for hours", answer(503, "Retry-After", "9999"), outcome{wait: time.Minute}, 1},
-		"Broken":       {"an answer that breaks off is none", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, outcome{}, 1},
+		"OK":           {"200 is the only success", answer(200), outbox.Result{Delivered: true}, 1},
+		"Accepted":     {"another good status is none", answer(202), outbox.Result{}, 1},
+		"Redirect":     {"nor is a redirect, which is not followed", answer(302, "Location", "/elsewhere"), outbox.Result{}, 1},
+		"BadRequest":   {"what is bad is tried once more without metadata, and dropped", answer(400), outbox.Result{Refused: true}, 2},
+		"TooLarge":     {"and so is what is too large", answer(413), outbox.Result{Refused: true}, 2},
+		"Unauthorised": {"rights may come", answer(401), outbox.Result{}, 1},
+		"Forbidden":    {"rights may come", answer(403), outbox.Result{}, 1},
+		"NotFound":     {"managers may come", answer(404), outbox.Result{}, 1},
+		"Busy":         {"who is busy says how long", answer(429, "Retry-After", "3"), outbox.Result{RetryAfter: 3 * time.Second, Throttled: true}, 1},
+		"Unavailable":  {"or only that", answer(503, "Retry-After", "never"), outbox.Result{}, 1},
+		"LongWait":     {"nobody waits for hours", answer(503, "Retry-After", "9999"), outbox.Result{RetryAfter: time.Minute}, 1},
+		"Broken":       {"an answer that breaks off is none", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, outbox.Result{}, 1},
 	}
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)
-	e := about("a", "1").event
+	e := event("a")
 	e.Watched.Namespace = "kyma-system"
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			l.set(c.answer)
-			got := a.poster.deliver(t.Context(), "lifecycle-manager", e)
+			got := a.poster.Deliver(t.Context(), "lifecycle-manager", e)
 			if got != c.want || len(l.all()) != c.attempts {
 				t.Errorf("%s: got %+v after %d attempts", c.reason, got, len(l.all()))
 			}
@@ -198,9 +212,9 @@ func TestDeliver(t *testing.T) {
 func TestDeliverLarge(t *testing.T) {
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)
-	e := about("a", "1").event
+	e := event("a")
 	e.Object.Annotations = map[string]string{"a": strings.Repeat("x", protocol.MaxEventBytes)}
-	if got := a.poster.deliver(t.Context(), "m", e); !got.delivered || len(l.all()[0].body) > 200 {
+	if got := a.poster.Deliver(t.Context(), "m", e); !got.Delivered || len(l.all()[0].body) > 200 {
 		t.Errorf("got %+v with %d bytes", got, len(l.all()[0].body))
 	}
 }
@@ -212,7 +226,7 @@ func TestConnection(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 20 {
 		for range 5 {
-			wg.Go(func() { a.poster.deliver(t.Context(), "m", about("a", "1").event) })
+			wg.Go(func() { a.poster.Deliver(t.Context(), "m", event("a")) })
 		}
 		wg.Wait()
 	}
@@ -227,12 +241,12 @@ func TestConnection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	used := make(chan *material, 10)
-	go a.identity.follow(ctx, 10*time.Millisecond, func(m *material) { a.poster.use(m); used <- m })
+	go a.identity.follow(ctx, 10*time.Millisecond, func(m *material) { m.use(a.poster); used <- m })
 	if err := os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("half a certif"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	awaitText(t, a.problems, "tls.crt")
-	if got := a.poster.deliver(t.Context(), "m", about("a", "1").event); !got.delivered {
+	if got := a.poster.Deliver(t.Context(), "m", event("a")); !got.Delivered {
 		t.Error("with files that cannot be used, those from before are used")
 	}
 	l.give(t, dir, "runtime-2")
@@ -242,7 +256,7 @@ func TestConnection(t *testing.T) {
 	}
 	awaitText(t, a.problems, "")
 	l.set(func(http.ResponseWriter, *http.Request) {})
-	if got := a.poster.deliver(t.Context(), "m", about("a", "1").event); !got.delivered || l.all()[0].client != "runtime-2" {
+	if got := a.poster.Deliver(t.Context(), "m", event("a")); !got.Delivered || l.all()[0].client != "runtime-2" {
 		t.Errorf("got %+v as %+v", got, l.all())
 	}
 	served, err := a.identity.serving(nil)
@@ -281,17 +295,17 @@ func TestTrust(t *testing.T) {
 				if _, err := a.identity.load(); err != nil {
 					t.Fatal(err)
 				}
-				a.poster.use(a.identity.current.Load())
+				a.identity.current.Load().use(a.poster)
 			}
 			c.server.set(func(http.ResponseWriter, *http.Request) {})
-			if got := a.poster.deliver(t.Context(), "m", about("a", "1").event); got.delivered || len(c.server.all()) > 0 {
+			if got := a.poster.Deliver(t.Context(), "m", event("a")); got.Delivered || len(c.server.all()) > 0 {
 				t.Errorf("%s: got %+v", c.reason, got)
 			}
 		})
 	}
 	a, _ := agentFor(t, good)
-	a.poster.client.Store(nil)
-	if got := a.poster.deliver(t.Context(), "m", about("a", "1").event); got != (outcome{}) {
+	a.poster = outbox.NewPoster("localhost:1", "v2", logr.Discard(), outbox.NewMetrics(), nil)
+	if got := a.poster.Deliver(t.Context(), "m", event("a")); got != (outbox.Result{}) {
 		t.Errorf("without certificates an event waits: %+v", got)
 	}
 }
@@ -327,10 +341,23 @@ func TestHeartbeat(t *testing.T) {
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)
 	a.problems.set("x", strings.Repeat(`<"ü`, 200))
-	a.queue.add(protocol.ManagerName, about("a", "1"))
-	a.queue.mu.Lock()
-	a.queue.lanes[protocol.ManagerName].lost = 2
-	a.queue.mu.Unlock()
+	ctx, stop := context.WithCancel(t.Context())
+	var refusals sync.WaitGroup
+	refusals.Add(2)
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		a.queue.Run(ctx, func(context.Context, string, protocol.Event) outbox.Result {
+			defer refusals.Done()
+			return outbox.Result{Refused: true}
+		})
+	}()
+	a.queue.Add(protocol.ManagerName, outbox.Change{Event: event("lost")})
+	a.queue.Add(protocol.ManagerName, outbox.Change{Event: event("lost, too")})
+	refusals.Wait()
+	stop()
+	<-ended
+	a.queue.Add(protocol.ManagerName, outbox.Change{Event: event("a")})
 	cases := []struct {
 		reason string
 		status int
@@ -352,7 +379,7 @@ func TestHeartbeat(t *testing.T) {
 		if err != nil || len(got.body) >= protocol.MaxHeartbeatBytes || got.path != "/v2/lifecycle-manager/heartbeat" {
 			t.Errorf("%s: %v, %d bytes to %s", c.reason, err, len(got.body), got.path)
 		}
-		want := protocol.Heartbeat{BootID: a.queue.boot, Version: "1.2.3", Sequence: 1, Pending: 1, EventsLost: c.lost, Problem: h.Problem}
+		want := protocol.Heartbeat{BootID: a.queue.BootID(), Version: "1.2.3", Sequence: 3, Pending: 1, EventsLost: c.lost, Problem: h.Problem}
 		if diff := cmp.Diff(want, h); diff != "" || !strings.HasPrefix(h.Problem, `<"ü`) {
 			t.Errorf("%s: %s", c.reason, diff)
 		}
@@ -389,27 +416,23 @@ func TestHeartbeatsSeldom(t *testing.T) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		})
-		a.queue.mu.Lock()
-		lane := a.queue.laneLocked("m")
-		if clear(lane.delivered); c.told {
-			lane.delivered[key{}] = delivery{at: time.Now()}
+		if a.queue = outbox.New("boot", 10, outbox.NewMetrics()); c.told {
+			a.queue.Add("m", outbox.Change{Event: event("a")})
 		}
-		a.queue.mu.Unlock()
 		if !a.heartbeat(t.Context()) || a.interval() != c.want {
 			t.Errorf("%s: the next is in %v, want %v", c.reason, a.interval(), c.want)
 		}
 	}
 }
 
-// TestHangUp: no connection is kept until a heartbeat that is far away.
-func TestHangUp(t *testing.T) {
+// TestBeatClosesConnections checks that no connection stays open until a heartbeat that is far away.
+func TestBeatClosesConnections(t *testing.T) {
 	for _, c := range []struct {
 		next string
 		want int
 	}{{"", 1}, {"59", 1}, {"90", 3}} {
-		l := newRemote(t, 0)
+		l := newRemoteHTTP1(t)
 		a, _ := agentFor(t, l)
-		a.poster.client.Load().Transport.(*http.Transport).ForceAttemptHTTP2 = false // as the listener speaks it
 		beaten := make(chan struct{}, 3)
 		l.set(func(w http.ResponseWriter, _ *http.Request) {
 			w.Header().Set(protocol.HeaderNextHeartbeat, c.next)
@@ -419,7 +442,7 @@ func TestHangUp(t *testing.T) {
 		go a.beat(ctx)
 		for range 3 {
 			<-beaten
-			a.hurry()
+			a.triggerHeartbeat()
 		}
 		cancel()
 		connections := map[string]bool{}

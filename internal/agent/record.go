@@ -112,8 +112,8 @@ func compare(before, after record, split, missed bool) difference {
 	return difference{spec: spec, status: !spec}
 }
 
-// counts tells whether a difference is one of the field.
-func (d difference) counts(field protocol.Field) bool {
+// concerns reports whether a difference is one of the field.
+func (d difference) concerns(field protocol.Field) bool {
 	switch field {
 	case protocol.FieldSpec:
 		return d.spec

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -13,290 +12,246 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/metadata"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
 const (
-	pageSize    = 200              // objects of a list that are in memory at the same time
-	maxRetry    = 5 * time.Second  // back-off of a watch that fails; a definition may come at any time
-	patience    = 5 * time.Second  // before a failure that may pass is a problem
-	maxRecords  = 60_000           // objects that are known, of all watches together
-	maxMetadata = 12 << 10         // bytes of metadata that an event has
-	longWatch   = 20 * time.Minute // a watch ends after half of that to all of it
+	pageSize            = 200              // objects of a list that are in memory at the same time
+	maxListPages        = 5_000            // of one list
+	maxRetryDelay       = 5 * time.Second  // after a failed list or watch: a missing CRD may be created at any time
+	defaultProblemDelay = 5 * time.Second  // before a failure that may pass by itself is a problem
+	maxRecords          = 60_000           // of objects, in all streams together
+	maxMetadataBytes    = 12 << 10         // of metadata in an event
+	defaultWatchTimeout = 20 * time.Minute // a watch ends after between half of and all of it
 )
 
-// stream is one watch, with what it knows of its objects.
+// stream is the watch of one resource, with a record of each of its objects.
 type stream struct {
 	*streams
 	plan     plan
 	recorder *recorder
-	kick     chan struct{} // try again now
+	retry    chan struct{} // a value ends the delay after a failure
 	stop     context.CancelFunc
 	done     chan struct{}
 
-	mu      sync.Mutex // guards what follows
-	targets []target
-	served  *served // nil until it was found out
-	listed  bool    // a watch has begun: who comes later is told of it at once
+	mu        sync.Mutex // guards what follows
+	targets   []target
+	served    *served // nil until discovery has found it
+	announced bool    // the start of the watch was reported: later targets get a report of their own
 
-	// What follows is for run alone.
+	// What follows is for run alone; it holds mu for changes.
 	known    map[string]record // by namespace/name
-	version  string            // resourceVersion to watch from; "" is to list first
-	partial  bool              // not all objects are known, because there were too many
-	outdated bool              // it was told that anything may have changed, since the last list
+	partial  bool              // known does not have all objects, because there are too many
+	outdated bool              // since the last list, it was reported that any object may have changed
+	listing  listing           // the list that is being read
 }
 
-// run lists and watches until ctx ends.
+// listing is a list that is being read.
+type listing struct {
+	first   bool   // there was no list before
+	ours    uint64 // filters of the lifecycle manager's targets
+	fresh   map[string]record
+	partial bool
+	changed []protocol.Name
+	objects introduction
+}
+
+// run lists and watches the resource until ctx ends.
 func (s *stream) run(ctx context.Context) {
 	defer close(s.done)
 	defer func() {
-		s.forget()
-		s.problems.set(s.name(), "")
+		s.dropRecords()
+		s.problems.set(s.problemKey(), "")
 	}()
-	var failing time.Time // since when; zero: not
-	failures := 0
-	for ctx.Err() == nil {
-		begin := time.Now()
-		watched, err := s.once(ctx)
-		if ctx.Err() != nil {
-			return
-		}
-		if watched && (err == nil || time.Since(begin) > s.patience) {
-			failing, failures = time.Time{}, 0
-		}
-		if err == nil && time.Since(begin) > time.Second {
-			continue
-		}
-		failures++
-		if failing.IsZero() {
-			failing = begin
-		}
-		if err != nil {
-			s.fail(err, failing)
-		}
-		timer := time.NewTimer(min(backoff(failures), maxRetry/2+rand.N(maxRetry/2)))
-		select {
-		case <-ctx.Done():
-		case <-timer.C:
-		case <-s.kick:
-		}
-		timer.Stop()
+	query := metav1.ListOptions{LabelSelector: s.plan.query.selector}
+	if s.plan.query.name != "" {
+		query.FieldSelector = "metadata.name=" + s.plan.query.name
 	}
+	_ = watch.Run(ctx, watch.Options[metav1.PartialObjectMetadata]{ // it ends with ctx alone
+		Source: watch.ClientSource(s.listPage, s.openWatch), Query: query, ListSlots: s.listSlots,
+		PageSize: pageSize, MaxPages: maxListPages, MaxObjects: maxListPages * pageSize, WatchTimeout: s.timeout,
+		MinDelay: outbox.MinRetryDelay, MaxDelay: maxRetryDelay, HealthyAfter: s.problemDelay, Retry: s.retry,
+		Page: s.addPage, Listed: s.endList, Event: s.receive, Failed: s.reportFailure,
+		Opened: s.recordOpened, Closed: s.metrics.watches.Dec,
+	})
 }
 
-// name is what problems call the stream.
+// name returns the resource as problems name it.
 func (s *stream) name() string {
 	return schema.GroupResource{Group: s.plan.query.group, Resource: s.plan.query.resource}.String()
 }
 
-// fail notes why the resource is not watched. What may pass by itself is told only if it lasts.
-func (s *stream) fail(err error, since time.Time) {
+// problemKey identifies the problems of this stream: there is one stream for each version of a resource that the watch list names.
+func (s *stream) problemKey() string { return s.name() + " " + s.plan.query.version }
+
+// recordOpened records that a watch is open.
+func (s *stream) recordOpened() {
+	s.metrics.watches.Inc()
+	s.problems.set(s.problemKey(), "")
+}
+
+// reportFailure reports why the resource is not watched. A failure that may pass by itself is a problem only if it lasts.
+func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
 	case apierrors.IsNotFound(err):
-		s.problems.set(s.name(), s.name()+" does not exist in the runtime")
-		s.missing()
+		s.problems.set(s.problemKey(), s.name()+" does not exist in the runtime")
+		s.reportRemovedResource()
 	case apierrors.IsForbidden(err):
-		s.problems.set(s.name(), "not allowed to list and watch "+s.name())
-	case time.Since(since) >= s.patience:
-		s.problems.set(s.name(), fmt.Sprintf("cannot watch %s: %.120s", s.name(), cause(err)))
+		s.problems.set(s.problemKey(), "not allowed to list and watch "+s.name())
+	case time.Since(since) >= s.problemDelay:
+		s.problems.set(s.problemKey(), fmt.Sprintf("cannot watch %s: %.120s", s.name(), cause(err)))
 	}
+	return nil
 }
 
-// missing tells once that anything may have happened to objects whose definition is gone. If it comes back, there will be differences.
-func (s *stream) missing() {
+// reportRemovedResource reports once that any object may have changed when the CRD of a resource was deleted. If the CRD is created again, the
+// next list shows the differences.
+func (s *stream) reportRemovedResource() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.known) > 0 && !s.outdated {
 		s.outdated = true
-		s.beginLocked(s.targets, s.known, nil, !s.partial)
+		s.announceLocked(s.targets, s.known, nil, !s.partial)
 	}
 	s.served = nil
-	s.version = ""
 }
 
-// once does what is next, up to the end of one watch. watched says that a watch was open.
-func (s *stream) once(ctx context.Context) (watched bool, err error) {
-	found := s.found()
+// resource returns the client of the resource, which discovery finds before the first list, and after the resource was removed.
+func (s *stream) resource(ctx context.Context) (metadata.ResourceInterface, error) {
+	s.mu.Lock()
+	found := s.served
+	s.mu.Unlock()
+	q := s.plan.query
 	if found == nil {
-		f, err := s.discovery.find(ctx, s.plan.query)
+		f, err := s.discovery.find(ctx, q)
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		found = &f
 		s.mu.Lock()
 		s.served = found
 		s.mu.Unlock()
 	}
-	q := s.plan.query
-	var client metadata.ResourceInterface = s.client.Resource(schema.GroupVersionResource{Group: q.group, Version: found.version, Resource: q.resource})
+	resource := s.client.Resource(schema.GroupVersionResource{Group: q.group, Version: found.version, Resource: q.resource})
 	if q.namespace != "" {
-		client = client.(metadata.Getter).Namespace(q.namespace)
+		return resource.Namespace(q.namespace), nil
 	}
-	options := metav1.ListOptions{LabelSelector: q.selector}
-	if q.name != "" {
-		options.FieldSelector = "metadata.name=" + q.name
-	}
-	if s.version == "" {
-		if err := s.list(ctx, client, options); err != nil {
-			return false, err
-		}
-	}
-	return s.watch(ctx, client, options)
+	return resource, nil
 }
 
-func (s *stream) found() *served {
+func (s *stream) listPage(ctx context.Context, o metav1.ListOptions) (page watch.Page[metav1.PartialObjectMetadata], err error) {
+	client, err := s.resource(ctx)
+	if err != nil {
+		return page, err
+	}
+	list, err := client.List(ctx, o)
+	if err != nil {
+		return page, err
+	}
+	return watch.Page[metav1.PartialObjectMetadata]{Items: list.Items, ResourceVersion: list.ResourceVersion, Continue: list.Continue}, nil
+}
+
+func (s *stream) openWatch(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+	client, err := s.resource(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return client.Watch(ctx, o)
+}
+
+// addPage records the objects of a page, and which of them differ from the former list.
+func (s *stream) addPage(items []metav1.PartialObjectMetadata, first bool) {
+	if first {
+		s.beginList()
+	}
+	l := &s.listing
+	for n := range items {
+		o := &items[n].ObjectMeta
+		key, r := o.Namespace+"/"+o.Name, s.recorder.record(o)
+		before, had := s.known[key]
+		if !l.first && !s.partial && (!had || compare(before, r, false, true).concerns(protocol.FieldAny)) {
+			l.changed = append(l.changed, protocol.Name{Namespace: o.Namespace, Name: o.Name})
+		}
+		if int(s.records.Load())-len(s.known)+len(l.fresh) >= maxRecords {
+			l.partial = true
+			continue
+		}
+		l.fresh[key] = r
+		if l.first && r.matched&l.ours != 0 {
+			l.objects.add(o)
+		}
+	}
+}
+
+func (s *stream) beginList() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.served
-}
-
-// list reads all objects, and tells that the watch begins, or if it did before, what is different.
-func (s *stream) list(ctx context.Context, client metadata.ResourceInterface, options metav1.ListOptions) error {
-	select {
-	case s.lists <- struct{}{}: // few at a time, for the sake of memory
-		defer func() { <-s.lists }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	s.mu.Lock()
-	first, ours := !s.listed, uint64(0)
+	s.listing = listing{first: !s.announced, fresh: map[string]record{}}
 	for _, t := range s.targets {
 		if t.manager == protocol.ManagerName {
-			ours |= bit(t.filter)
+			s.listing.ours |= bit(t.filter)
 		}
 	}
-	s.mu.Unlock()
-	options.Limit = pageSize
-	fresh, partial, version := map[string]record{}, false, ""
-	var changed []protocol.Name
-	var there introduction
-	for {
-		page, err := client.List(ctx, options)
-		if err != nil {
-			return err
-		}
-		for n := range page.Items {
-			o := &page.Items[n].ObjectMeta
-			key, r := o.Namespace+"/"+o.Name, s.recorder.record(o)
-			before, had := s.known[key]
-			if !first && !s.partial && (!had || compare(before, r, false, true).counts(protocol.FieldAny)) {
-				changed = append(changed, protocol.Name{Namespace: o.Namespace, Name: o.Name})
-			}
-			if int(s.records.Load())-len(s.known)+len(fresh) >= maxRecords {
-				partial = true
-				continue
-			}
-			fresh[key] = r
-			if first && r.matched&ours != 0 {
-				there.add(o)
-			}
-		}
-		version = page.ResourceVersion
-		if options.Continue = page.Continue; options.Continue == "" {
-			break
-		}
-	}
-	there.tooMuch = there.tooMuch || !first || partial
-	s.listedNow(fresh, &there, changed, partial, version)
-	return nil
 }
 
-// introduction is how the objects of a resource are when their watch begins, as far as that fits into one event.
+// endList reports the start of the watch, or after a former list the differences.
+func (s *stream) endList(complete bool) {
+	l := s.listing
+	s.listing = listing{}
+	l.partial = l.partial || !complete
+	l.objects.tooLarge = l.objects.tooLarge || !l.first || l.partial
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !s.announced || l.partial || s.partial || len(l.changed) > s.queue.Limit()/2:
+		s.announceLocked(s.targets, l.fresh, &l.objects, !l.partial)
+	default:
+		for _, name := range l.changed {
+			key := name.Namespace + "/" + name.Name
+			s.reportLocked(name, s.known[key].matched|l.fresh[key].matched, difference{true, true}, nil, false)
+		}
+		for key, before := range s.known {
+			if _, exists := l.fresh[key]; !exists {
+				namespace, name, _ := strings.Cut(key, "/")
+				s.reportLocked(protocol.Name{Namespace: namespace, Name: name}, before.matched, difference{true, true}, nil, true)
+			}
+		}
+	}
+	s.records.Add(int64(len(l.fresh) - len(s.known)))
+	s.known, s.partial, s.announced, s.outdated = l.fresh, l.partial, true, false
+	s.metrics.objects.Set(float64(s.records.Load()))
+}
+
+// introduction is the metadata of the objects of a resource at the start of its watch, if it fits into one event.
 type introduction struct {
-	objects []metav1.ObjectMeta
-	bytes   int
-	tooMuch bool
+	objects  []metav1.ObjectMeta
+	bytes    int
+	tooLarge bool
 }
 
 func (i *introduction) add(o *metav1.ObjectMeta) {
-	if i.tooMuch {
+	if i.tooLarge {
 		return
 	}
 	trimmed := protocol.TrimMetadata(o)
 	trimmed.Namespace, trimmed.Name = o.Namespace, o.Name
 	i.bytes += 200 + size(trimmed)
-	if i.tooMuch = i.bytes > maxMetadata; i.tooMuch {
+	if i.tooLarge = i.bytes > maxMetadataBytes; i.tooLarge {
 		i.objects = nil
 		return
 	}
 	i.objects = append(i.objects, *trimmed)
 }
 
-// listedNow takes over what a list has found.
-func (s *stream) listedNow(fresh map[string]record, there *introduction, changed []protocol.Name, partial bool, version string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	switch {
-	case !s.listed || partial || s.partial || len(changed) > s.queue.max/2:
-		s.beginLocked(s.targets, fresh, there, !partial)
-	default:
-		for _, name := range changed {
-			key := name.Namespace + "/" + name.Name
-			s.tellLocked(name, s.known[key].matched|fresh[key].matched, difference{true, true}, nil, false)
-		}
-		for key, before := range s.known {
-			if _, there := fresh[key]; !there {
-				namespace, name, _ := strings.Cut(key, "/")
-				s.tellLocked(protocol.Name{Namespace: namespace, Name: name}, before.matched, difference{true, true}, nil, true)
-			}
-		}
-	}
-	s.records.Add(int64(len(fresh) - len(s.known)))
-	s.known, s.partial, s.version, s.listed, s.outdated = fresh, partial, version, true, false
-	s.metrics.objects.Set(float64(s.records.Load()))
-}
-
-// watch follows changes until the watch ends. An error says that it did not end well.
-func (s *stream) watch(ctx context.Context, client metadata.ResourceInterface, options metav1.ListOptions) (watched bool, err error) {
-	timeout := s.timeout/2 + rand.N(s.timeout/2+1)
-	options.TimeoutSeconds = new(max(1, int64(timeout.Seconds())))
-	options.ResourceVersion = s.version
-	options.AllowWatchBookmarks = true
-	ctx, cancel := context.WithTimeout(ctx, timeout+time.Minute) // if the API server forgets
-	defer cancel()
-	w, err := client.Watch(ctx, options)
-	if err != nil {
-		return false, s.started(err)
-	}
-	defer w.Stop()
-	s.metrics.watches.Inc()
-	defer s.metrics.watches.Dec()
-	s.problems.set(s.name(), "")
-	for event := range w.ResultChan() {
-		if event.Type == watch.Error {
-			return true, s.started(apierrors.FromObject(event.Object))
-		}
-		o, ok := event.Object.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return true, fmt.Errorf("watching: got a %T instead of metadata", event.Object)
-		}
-		if event.Type != watch.Bookmark {
-			s.seen(&o.ObjectMeta, event.Type == watch.Deleted)
-		}
-		s.version = o.ResourceVersion
-	}
-	return true, nil
-}
-
-// started looks at an error of a watch: after some, only a new list says what has changed.
-func (s *stream) started(err error) error {
-	if missed(err) || apierrors.IsBadRequest(err) {
-		s.version = ""
-	}
-	return err
-}
-
-// missed tells whether a watch cannot go on where it ended: what changed since is forgotten, or the API server has an older state than before.
-func missed(err error) bool {
-	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || apierrors.HasStatusCause(err, metav1.CauseTypeResourceVersionTooLarge)
-}
-
-// seen tells of one change.
-func (s *stream) seen(o *metav1.ObjectMeta, deleted bool) {
+// receive records and reports one event of the watch.
+func (s *stream) receive(e watch.Event[metav1.PartialObjectMetadata]) {
+	o, deleted := &e.Object.ObjectMeta, e.Deleted
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key, after := o.Namespace+"/"+o.Name, s.recorder.record(o)
@@ -308,7 +263,7 @@ func (s *stream) seen(o *metav1.ObjectMeta, deleted bool) {
 			delete(s.known, key)
 			s.records.Add(-1)
 		}
-		s.tellLocked(name, before.matched|after.matched, difference{true, true}, o, true)
+		s.reportLocked(name, before.matched|after.matched, difference{true, true}, o, true)
 	case !had:
 		if s.records.Load() < maxRecords {
 			s.known[key] = after
@@ -316,33 +271,34 @@ func (s *stream) seen(o *metav1.ObjectMeta, deleted bool) {
 		} else {
 			s.partial = true
 		}
-		s.tellLocked(name, after.matched, difference{true, true}, o, false)
+		s.reportLocked(name, after.matched, difference{true, true}, o, false)
 	default:
 		s.known[key] = after
-		s.tellLocked(name, before.matched&after.matched, compare(before, after, s.served.split, false), o, false)
+		s.reportLocked(name, before.matched&after.matched, compare(before, after, s.served.split, false), o, false)
 		if moved := before.matched ^ after.matched; moved != 0 {
-			s.tellLocked(name, moved, difference{true, true}, o, false)
+			s.reportLocked(name, moved, difference{true, true}, o, false)
 		}
 	}
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// addressee is what an event of this stream is for; each gets one, whatever number of entries wants it.
+// addressee is a manager and the kind by which it knows the resource. Each gets one event, also if several targets want it.
 type addressee struct {
 	manager string
 	kind    metav1.GroupVersionKind
 }
 
-// tellLocked queues an event about an object for each target whose filter is among matched and whose field is concerned. o may be nil.
-func (s *stream) tellLocked(name protocol.Name, matched uint64, d difference, o *metav1.ObjectMeta, deleted bool) {
+// reportLocked queues an event about an object for each target whose filter is in matched and whose field has changed. o may be nil. The caller
+// holds mu.
+func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, o *metav1.ObjectMeta, deleted bool) {
 	if matched == 0 {
 		return
 	}
 	var trimmed *metav1.ObjectMeta
-	var told [4]addressee // enough for nearly all, without the heap
-	done := told[:0]
+	var array [4]addressee // enough for nearly all, without the heap
+	done := array[:0]
 	for _, t := range s.targets {
-		if matched&bit(t.filter) == 0 || !d.counts(t.field) {
+		if matched&bit(t.filter) == 0 || !d.concerns(t.field) {
 			continue
 		}
 		to := s.addresseeLocked(t)
@@ -351,43 +307,43 @@ func (s *stream) tellLocked(name protocol.Name, matched uint64, d difference, o 
 		}
 		done = append(done, to)
 		if trimmed == nil && o != nil {
-			trimmed = small(protocol.TrimMetadata(o))
+			trimmed = ifSmall(protocol.TrimMetadata(o))
 		}
-		s.queue.add(to.manager, change{event: protocol.Event{
+		s.queue.Add(to.manager, outbox.Change{Event: protocol.Event{
 			Watched: name, WatchedGVK: to.kind, Resource: s.plan.query.resource, Deleted: deleted, Object: trimmed,
 		}})
 	}
 }
 
-// beginLocked queues that anything may have changed, for the targets. Ours are told how it is now, if that is known; nil is unknown. Other managers
-// only know events about objects: they get one for each that is there, if that is known.
-func (s *stream) beginLocked(targets []target, there map[string]record, now *introduction, complete bool) {
+// announceLocked queues for each target that any object may have changed. The lifecycle manager gets the objects with it if they fit; nil is
+// unknown. Other managers know only events about objects: they get one for each of records, if complete is true. The caller holds mu.
+func (s *stream) announceLocked(targets []target, records map[string]record, objects *introduction, complete bool) {
 	var done []addressee
 	for _, t := range targets {
 		to := s.addresseeLocked(t)
 		if complete && to.manager != protocol.ManagerName {
-			s.introduceLocked(t, to, there)
+			s.introduceLocked(t, to, records)
 			continue
 		}
 		if !slices.Contains(done, to) {
 			done = append(done, to)
-			e := began(key{kind: to.kind, resource: s.plan.query.resource})
-			if e.ObjectsComplete = now != nil && !now.tooMuch && to.manager == protocol.ManagerName; e.ObjectsComplete {
-				e.Objects = now.objects
+			e := protocol.Event{WatchedGVK: to.kind, Resource: s.plan.query.resource, WatchStarted: true}
+			if e.ObjectsComplete = objects != nil && !objects.tooLarge && to.manager == protocol.ManagerName; e.ObjectsComplete {
+				e.Objects = objects.objects
 			}
-			s.queue.add(to.manager, change{event: e})
+			s.queue.Add(to.manager, outbox.Change{Event: e})
 		}
 	}
 }
 
-// introduceLocked queues an event about each object that a target wants.
-func (s *stream) introduceLocked(t target, to addressee, there map[string]record) {
-	for key, r := range there {
+// introduceLocked queues an event about each object that a target wants. The caller holds mu.
+func (s *stream) introduceLocked(t target, to addressee, records map[string]record) {
+	for key, r := range records {
 		if r.matched&bit(t.filter) == 0 {
 			continue
 		}
 		namespace, name, _ := strings.Cut(key, "/")
-		s.queue.add(to.manager, change{event: protocol.Event{
+		s.queue.Add(to.manager, outbox.Change{Event: protocol.Event{
 			Watched: protocol.Name{Namespace: namespace, Name: name}, WatchedGVK: to.kind, Resource: s.plan.query.resource,
 		}})
 	}
@@ -404,15 +360,15 @@ func (s *stream) addresseeLocked(t target) addressee {
 	return to
 }
 
-// small returns nil instead of metadata that would not fit into an event.
-func small(o *metav1.ObjectMeta) *metav1.ObjectMeta {
-	if size(o) > maxMetadata {
+// ifSmall returns metadata that fits into an event, and nil instead of larger metadata.
+func ifSmall(o *metav1.ObjectMeta) *metav1.ObjectMeta {
+	if size(o) > maxMetadataBytes {
 		return nil
 	}
 	return o
 }
 
-// size is about how many bytes metadata takes in an event, beside its name.
+// size estimates the bytes of metadata in an event, without its name.
 func size(o *metav1.ObjectMeta) int {
 	bytes := 150 * len(o.ManagedFields)
 	for _, texts := range []map[string]string{o.Labels, o.Annotations} {
@@ -423,8 +379,8 @@ func size(o *metav1.ObjectMeta) int {
 	return bytes
 }
 
-// retarget changes who is told, without touching the watch. Who is new is told that the watch has begun.
-func (s *stream) retarget(targets []target) {
+// setTargets replaces the targets of the watch, which goes on. New targets get a report that the watch has started.
+func (s *stream) setTargets(targets []target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	former := map[target]bool{}
@@ -432,23 +388,23 @@ func (s *stream) retarget(targets []target) {
 		former[t] = true
 	}
 	s.targets = targets
-	if s.served == nil { // its definition is gone: all are told when it is back
-		s.listed = false
+	if s.served == nil { // its CRD was deleted: all targets get a report when it is created again
+		s.announced = false
 	}
-	if !s.listed {
+	if !s.announced {
 		return
 	}
-	var news []target
+	var added []target
 	for _, t := range targets {
 		if !former[t] {
-			news = append(news, t)
+			added = append(added, t)
 		}
 	}
-	s.beginLocked(news, s.known, nil, !s.partial)
+	s.announceLocked(added, s.known, nil, !s.partial)
 }
 
-// forget takes the stream out of the sums.
-func (s *stream) forget() {
+// dropRecords subtracts the records of the stream from the total.
+func (s *stream) dropRecords() {
 	s.records.Add(-int64(len(s.known)))
 	s.known = nil
 	s.metrics.objects.Set(float64(s.records.Load()))

@@ -14,9 +14,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -218,12 +221,12 @@ func newStage(t *testing.T) *stage {
 		t.Fatal(err)
 	}
 	s.streams = a.streams
-	s.patience = 500 * time.Millisecond
+	s.problemDelay = 500 * time.Millisecond
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.queue.run(ctx, func(_ context.Context, manager string, e protocol.Event) outcome {
+		s.queue.Run(ctx, func(_ context.Context, manager string, e protocol.Event) outbox.Result {
 			line := manager + " " + e.WatchedGVK.Version + " " + e.WatchedGVK.Kind + " " + e.Watched.Name
 			if e.WatchStarted {
 				line += "began"
@@ -240,7 +243,7 @@ func newStage(t *testing.T) *stage {
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			s.got = append(s.got, line)
-			return outcome{delivered: true}
+			return outbox.Result{Delivered: true}
 		})
 	}()
 	t.Cleanup(func() { cancel(); <-ended; s.wg.Wait() })
@@ -344,7 +347,7 @@ func TestStreamIntroduces(t *testing.T) {
 		"All":    {"all are wanted", map[string]string{"a": "1"}, "", " with t0 t1 t2"},
 		"Wanted": {"only those that somebody wants to hear of", map[string]string{"a": "1"}, "a=1", " with t0 t1"},
 		"None":   {"there are none", map[string]string{"a": "1"}, "a=2", " with"},
-		"Much":   {"they do not fit: anything may have changed", map[string]string{"a": strings.Repeat("x", maxMetadata)}, "", ""},
+		"Much":   {"they do not fit: anything may have changed", map[string]string{"a": strings.Repeat("x", maxMetadataBytes)}, "", ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -447,7 +450,7 @@ func TestStreamRetriesWithNewList(t *testing.T) {
 	s.apply(t, things)
 	s.awaitProblem(t, "not allowed to list and watch things.example.com")
 	for range 8 { // until it waits for seconds
-		s.streams.running[running{"example.com", "*", "things"}].again()
+		s.streams.running[versionedResource{"example.com", "*", "things"}].retryNow()
 		<-time.After(50 * time.Millisecond)
 	}
 	s.api.answer(0)
@@ -456,6 +459,27 @@ func TestStreamRetriesWithNewList(t *testing.T) {
 	more.Manager = "more"
 	s.apply(t, things, more)
 	s.await(t, "lifecycle-manager v1 Thing began with t1", "more v1 Thing t1")
+}
+
+// TestStreamProblemsOfVersions checks that the streams of two versions of a resource do not clear each other's problem.
+func TestStreamProblemsOfVersions(t *testing.T) {
+	s := newStage(t)
+	versions := map[string]*stream{}
+	for _, version := range []string{"v1", "v2"} {
+		q := query{group: "example.com", version: version, resource: "things"}
+		versions[version] = &stream{streams: s.streams, plan: plan{query: q}}
+	}
+	notFound := apierrors.NewNotFound(schema.GroupResource{Group: "example.com", Resource: "things"}, "")
+	_ = versions["v2"].reportFailure(notFound, time.Now())
+	versions["v1"].recordOpened()
+	const want = "things.example.com does not exist in the runtime"
+	if got := s.problems.text(); got != want {
+		t.Errorf("the problem is %q after another version is watched, want %q", got, want)
+	}
+	_ = versions["v1"].reportFailure(notFound, time.Now())
+	if got := s.problems.text(); got != want {
+		t.Errorf("the problem is %q with both versions, want it once", got)
+	}
 }
 
 func TestFind(t *testing.T) {
@@ -484,10 +508,10 @@ func TestFind(t *testing.T) {
 }
 
 func TestSmall(t *testing.T) {
-	if small(&metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("x", maxMetadata)}}) != nil {
+	if ifSmall(&metav1.ObjectMeta{Annotations: map[string]string{"a": strings.Repeat("x", maxMetadataBytes)}}) != nil {
 		t.Error("metadata that fills an event should be left out")
 	}
-	if small(&metav1.ObjectMeta{Annotations: map[string]string{"a": "x"}}) == nil {
+	if ifSmall(&metav1.ObjectMeta{Annotations: map[string]string{"a": "x"}}) == nil {
 		t.Error("metadata that fits should stay")
 	}
 }

@@ -9,67 +9,68 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/client-go/metadata"
 
+	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
 // maxLists is the number of lists that are read at the same time.
 const maxLists = 2
 
-// streams are the watches on the runtime, as the watch list in force says.
+// streams are the watches on the runtime that the watch list in force requests.
 type streams struct {
-	client    metadata.Interface
-	discovery *discovery
-	queue     *queue
-	problems  *problems
-	metrics   *metrics
-	log       logr.Logger
-	timeout   time.Duration // of one watch
-	patience  time.Duration // before a failure that may pass is a problem
-	lists     chan struct{} // has room for lists
-	records   atomic.Int64  // objects that are known
+	client       metadata.Interface
+	discovery    *discovery
+	queue        *outbox.Queue
+	problems     *problems
+	metrics      *metrics
+	log          logr.Logger
+	timeout      time.Duration // of one watch
+	problemDelay time.Duration // before a failure that may pass by itself is a problem
+	listSlots    chan struct{} // one for each list that is being read
+	records      atomic.Int64  // number of objects that are known
 
 	wg      sync.WaitGroup
-	running map[running]*stream // for apply alone
+	running map[versionedResource]*stream // for apply alone
 }
 
-// running is what there is one watch of.
-type running struct{ group, version, resource string }
+// versionedResource identifies a stream. version is as in the watch list, and may be *.
+type versionedResource struct{ group, version, resource string }
 
-// apply puts a watch list in force: it ends watches, begins others, and leaves alone those that stay the same. It must not be called by two at
-// the same time. ctx is for the watches, too.
+// apply puts a watch list in force: it ends and starts streams, and leaves alone those that stay the same. Calls must not be concurrent. ctx ends
+// the streams, too.
 func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
-	wanted := map[running]plan{}
-	recorders := map[running]*recorder{}
+	wanted := map[versionedResource]plan{}
+	recorders := map[versionedResource]*recorder{}
 	for _, p := range plans(list) {
-		r := running{p.query.group, p.query.version, p.query.resource}
+		r := versionedResource{p.query.group, p.query.version, p.query.resource}
 		var err error
 		if recorders[r], err = newRecorder(p.filters); err != nil {
 			return err
 		}
 		wanted[r] = p
 	}
-	before := map[running]<-chan struct{}{}
+	stopped := map[versionedResource]<-chan struct{}{}
 	for r, stream := range s.running {
-		if p, stays := wanted[r]; stays && p.is(stream.plan) {
-			stream.retarget(p.targets)
-			stream.again()
+		if p, stays := wanted[r]; stays && p.hasSameWatch(stream.plan) {
+			stream.setTargets(p.targets)
+			stream.retryNow()
 			delete(wanted, r)
 			continue
 		}
 		stream.stop()
-		before[r] = stream.done
+		stopped[r] = stream.done
 		delete(s.running, r)
 	}
 	for r, p := range wanted {
 		ctx, stop := context.WithCancel(ctx)
 		stream := &stream{
-			streams: s, plan: p, targets: p.targets, recorder: recorders[r], kick: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
+			streams: s, plan: p, targets: p.targets, recorder: recorders[r], retry: make(chan struct{}, 1), stop: stop, done: make(chan struct{}),
 		}
 		s.running[r] = stream
 		s.wg.Go(func() {
 			defer stop()
-			if former := before[r]; former != nil {
-				<-former // so that there is one watch, not two
+			if former := stopped[r]; former != nil {
+				<-former // so that there are never two watches
 			}
 			stream.run(ctx)
 		})
@@ -77,10 +78,10 @@ func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	return nil
 }
 
-// again makes a stream that waits after a failure try now.
-func (s *stream) again() {
+// retryNow ends the delay of a stream after a failure.
+func (s *stream) retryNow() {
 	select {
-	case s.kick <- struct{}{}:
+	case s.retry <- struct{}{}:
 	default:
 	}
 }

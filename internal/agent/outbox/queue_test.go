@@ -1,4 +1,4 @@
-package agent
+package outbox
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 
 // sink is a listener in the same process.
 type sink struct {
-	*queue
-	answer func(manager string, e protocol.Event) outcome // nil: all is delivered
+	*Queue
+	answer func(manager string, e protocol.Event) Result // nil: all is delivered
 
 	mu       sync.Mutex // guards what follows
 	attempts int
@@ -35,36 +35,36 @@ type sunk struct {
 
 // sinking runs a queue until the test ends. It must be called in a bubble of synctest.
 func sinking(t *testing.T, limit int) *sink {
-	s := &sink{queue: newQueue("boot", limit, newMetrics()), start: time.Now()}
+	s := &sink{Queue: New("boot", limit, NewMetrics()), start: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		s.run(ctx, s.deliver)
+		s.Run(ctx, s.deliver)
 	}()
 	s.stop = func() { cancel(); <-ended }
 	t.Cleanup(s.stop)
 	return s
 }
 
-func (s *sink) deliver(_ context.Context, manager string, e protocol.Event) outcome {
+func (s *sink) deliver(_ context.Context, manager string, e protocol.Event) Result {
 	s.mu.Lock()
 	s.attempts++
 	answer := s.answer
 	s.mu.Unlock()
 	if answer != nil {
-		if o := answer(manager, e); !o.delivered {
+		if o := answer(manager, e); !o.Delivered {
 			return o
 		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.got = append(s.got, sunk{manager, e, time.Since(s.start)})
-	return outcome{delivered: true}
+	return Result{Delivered: true}
 }
 
 // set changes the answer and forgets what came so far.
-func (s *sink) set(answer func(string, protocol.Event) outcome) {
+func (s *sink) set(answer func(string, protocol.Event) Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.answer, s.attempts, s.got = answer, 0, nil
@@ -83,20 +83,20 @@ func (s *sink) tried() int {
 }
 
 // about is an event about an object, in a state.
-func about(name, state string) change {
-	return change{event: protocol.Event{
+func about(name, state string) Change {
+	return Change{Event: protocol.Event{
 		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, Resource: "things",
 		Object: &metav1.ObjectMeta{ResourceVersion: state},
 	}}
 }
 
-func lost(string, protocol.Event) outcome { return outcome{} }
+func lost(string, protocol.Event) Result { return Result{} }
 
 func TestQueueCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 100)
 		for n := range 500 { // five seconds
-			s.add("m", about("a", fmt.Sprint(n)))
+			s.Add("m", about("a", fmt.Sprint(n)))
 			time.Sleep(10 * time.Millisecond)
 		}
 		time.Sleep(time.Second)
@@ -118,7 +118,7 @@ func TestQueueCoalesces(t *testing.T) {
 		if last := got[len(got)-1].event.Object.ResourceVersion; last != "499" {
 			t.Errorf("the last state that was told is %s", last)
 		}
-		if sequence, pending, lost := s.state("m"); sequence != uint64(len(got)) || pending != 0 || lost != 0 {
+		if sequence, pending, lost := s.State("m"); sequence != uint64(len(got)) || pending != 0 || lost != 0 {
 			t.Errorf("state: %d %d %d", sequence, pending, lost)
 		}
 	})
@@ -129,18 +129,18 @@ func TestQueueNewerWhileSending(t *testing.T) {
 	for _, delivered := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			s := sinking(t, 100)
-			s.set(func(_ string, e protocol.Event) outcome {
+			s.set(func(_ string, e protocol.Event) Result {
 				if e.Object.ResourceVersion == "1" {
 					time.Sleep(time.Second)
-					return outcome{delivered: delivered}
+					return Result{Delivered: delivered}
 				}
-				return outcome{delivered: true}
+				return Result{Delivered: true}
 			})
-			s.add("m", about("a", "1"))
+			s.Add("m", about("a", "1"))
 			time.Sleep(100 * time.Millisecond)
-			s.add("m", about("a", "2"))
-			s.add("m", about("a", "3"))
-			if _, pending, _ := s.state("m"); pending != 2 {
+			s.Add("m", about("a", "2"))
+			s.Add("m", about("a", "3"))
+			if _, pending, _ := s.State("m"); pending != 2 {
 				t.Errorf("pending is %d, want 2", pending)
 			}
 			time.Sleep(5 * time.Second)
@@ -165,12 +165,12 @@ func TestQueueBeganIsOfNow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 100)
 		s.set(lost)
-		e := began(keyOf(about("x", "1").event).whole())
+		e := began(keyOf(about("x", "1").Event).whole())
 		e.ObjectsComplete, e.Objects = true, []metav1.ObjectMeta{{Name: "x", ResourceVersion: "1"}}
-		s.add("m", change{event: e})
-		s.add("m", about("filler", "1")) // that fails, too
+		s.Add("m", Change{Event: e})
+		s.Add("m", about("filler", "1")) // that fails, too
 		synctest.Wait()
-		s.add("m", about("x", "2"))
+		s.Add("m", about("x", "2"))
 		s.set(nil)
 		time.Sleep(time.Minute)
 		synctest.Wait()
@@ -194,20 +194,20 @@ func TestQueueOutage(t *testing.T) {
 		s := sinking(t, 10_000)
 		s.set(lost)
 		for n := range 300 {
-			s.add("m", about(fmt.Sprint(n), "old"))
+			s.Add("m", about(fmt.Sprint(n), "old"))
 		}
 		time.Sleep(10 * time.Minute)
 		for n := range 300 {
-			s.add("m", about(fmt.Sprint(n), "new"))
+			s.Add("m", about(fmt.Sprint(n), "new"))
 		}
 		if tried := s.tried(); tried < 40 || tried > 120 {
 			t.Errorf("%d attempts in 10 min", tried)
 		}
-		if _, pending, lost := s.state("m"); pending != 300 || lost != 0 {
+		if _, pending, lost := s.State("m"); pending != 300 || lost != 0 {
 			t.Errorf("pending %d, lost %d", pending, lost)
 		}
 		s.set(nil)
-		time.Sleep(lastRetry + time.Second)
+		time.Sleep(maxRetryDelay + time.Second)
 		got := s.all()
 		numbers := map[uint64]bool{}
 		for _, g := range got {
@@ -230,10 +230,10 @@ func TestQueueHeartbeatEndsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 100)
 		s.set(lost)
-		s.add("m", about("a", "1"))
+		s.Add("m", about("a", "1"))
 		time.Sleep(10 * time.Minute)
 		s.set(nil)
-		s.told("m", 0)
+		s.HeartbeatDelivered("m", 0)
 		time.Sleep(time.Millisecond)
 		if got := s.all(); len(got) != 1 {
 			t.Errorf("told %d", len(got))
@@ -246,16 +246,16 @@ func TestQueuePoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 100)
 		poisoned := 0
-		s.set(func(_ string, e protocol.Event) outcome {
+		s.set(func(_ string, e protocol.Event) Result {
 			if e.Watched.Name == "poison" {
 				poisoned++ // one at a time
-				return outcome{}
+				return Result{}
 			}
-			return outcome{delivered: true}
+			return Result{Delivered: true}
 		})
-		s.add("m", about("poison", "1"))
+		s.Add("m", about("poison", "1"))
 		for n := range 600 {
-			s.add("m", about(fmt.Sprint(n), "1"))
+			s.Add("m", about(fmt.Sprint(n), "1"))
 			time.Sleep(100 * time.Millisecond)
 		}
 		if got := s.all(); len(got) < 595 {
@@ -271,18 +271,18 @@ func TestQueuePoison(t *testing.T) {
 func TestQueueRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 100)
-		s.set(func(string, protocol.Event) outcome { return outcome{refused: true} })
-		s.add("m", about("a", "1"))
+		s.set(func(string, protocol.Event) Result { return Result{Refused: true} })
+		s.Add("m", about("a", "1"))
 		time.Sleep(time.Minute)
 		if tried := s.tried(); tried != 1 {
 			t.Errorf("%d attempts", tried)
 		}
-		sequence, pending, lost := s.state("m")
+		sequence, pending, lost := s.State("m")
 		if sequence != 1 || pending != 0 || lost != 1 {
 			t.Errorf("state: %d %d %d", sequence, pending, lost)
 		}
-		s.told("m", lost)
-		if _, _, lost := s.state("m"); lost != 0 {
+		s.HeartbeatDelivered("m", lost)
+		if _, _, lost := s.State("m"); lost != 0 {
 			t.Errorf("lost is %d after it was told", lost)
 		}
 	})
@@ -294,18 +294,18 @@ func TestQueueBusy(t *testing.T) {
 		s := sinking(t, 10_000)
 		var mu sync.Mutex
 		tokens, last := 100.0, time.Now()
-		s.set(func(string, protocol.Event) outcome {
+		s.set(func(string, protocol.Event) Result {
 			mu.Lock()
 			defer mu.Unlock()
 			tokens, last = min(100, tokens+time.Since(last).Seconds()*100), time.Now()
 			if tokens < 1 {
-				return outcome{wait: time.Second, busy: true}
+				return Result{RetryAfter: time.Second, Throttled: true}
 			}
 			tokens--
-			return outcome{delivered: true}
+			return Result{Delivered: true}
 		})
 		for n := range 800 {
-			s.add("m", about(fmt.Sprint(n), "1"))
+			s.Add("m", about(fmt.Sprint(n), "1"))
 		}
 		time.Sleep(20 * time.Second)
 		if got := s.all(); len(got) != 800 {
@@ -335,14 +335,14 @@ func TestQueueOverflow(t *testing.T) {
 				s.set(lost)
 				for n := range c.others {
 					other := about(fmt.Sprint(n), "1")
-					other.event.Resource, other.event.WatchedGVK.Kind = "others", "Other"
-					s.add("m", other)
+					other.Event.Resource, other.Event.WatchedGVK.Kind = "others", "Other"
+					s.Add("m", other)
 				}
 				time.Sleep(time.Minute)
 				for n := range c.objects {
-					s.add("m", about(fmt.Sprint(n), "1"))
+					s.Add("m", about(fmt.Sprint(n), "1"))
 				}
-				if _, pending, lost := s.state("m"); pending > c.pending || lost > 0 {
+				if _, pending, lost := s.State("m"); pending > c.pending || lost > 0 {
 					t.Errorf("%s: pending %d, lost %d", c.reason, pending, lost)
 				}
 				s.set(nil)
@@ -368,7 +368,7 @@ func TestQueueTooManyManagers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 10_000)
 		for n := range 10 * maxLanes {
-			s.add(fmt.Sprint("m", n), about("a", "1"))
+			s.Add(fmt.Sprint("m", n), about("a", "1"))
 		}
 		time.Sleep(time.Second)
 		if got := len(s.all()); got != maxLanes {
@@ -384,10 +384,10 @@ func TestQueueLost(t *testing.T) {
 		s.set(lost)
 		for n := range 5 {
 			c := about("a", "1")
-			c.event.Resource = fmt.Sprint("resource", n)
-			s.add("m", c)
+			c.Event.Resource = fmt.Sprint("resource", n)
+			s.Add("m", c)
 		}
-		if _, pending, lost := s.state("m"); pending != 3 || lost != 2 {
+		if _, pending, lost := s.State("m"); pending != 3 || lost != 2 {
 			t.Errorf("pending %d, lost %d", pending, lost)
 		}
 	})
@@ -397,26 +397,26 @@ func TestQueueLost(t *testing.T) {
 func TestQueueRepeats(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 100)
-		s.heard("one")
-		s.add("m", about("old", "1"))
+		s.ListenerAnswered("one")
+		s.Add("m", about("old", "1"))
 		time.Sleep(45 * time.Second)
 		deleted := about("gone", "1")
-		deleted.event.Deleted = true
-		s.add("m", deleted)
-		s.add("other", change{event: began(key{kind: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, resource: "things"})})
+		deleted.Event.Deleted = true
+		s.Add("m", deleted)
+		s.Add("other", Change{Event: began(key{kind: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, resource: "things"})})
 		time.Sleep(30 * time.Second)
 		before := s.all()
 		s.set(nil)
-		s.heard("one")
-		s.heard("")
+		s.ListenerAnswered("one")
+		s.ListenerAnswered("")
 		time.Sleep(time.Second)
 		if got := s.all(); len(got) != 0 {
 			t.Errorf("nothing new was heard, but told was %+v", got)
 		}
-		s.heard("two")
+		s.ListenerAnswered("two")
 		time.Sleep(time.Second)
-		s.heard("one")
-		s.heard("two")
+		s.ListenerAnswered("one")
+		s.ListenerAnswered("two")
 		time.Sleep(10 * time.Second)
 		got := s.all()
 		if len(got) != 2 {
@@ -437,19 +437,19 @@ func TestQueueRepeats(t *testing.T) {
 func TestQueueOutlives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 100)
-		s.heard("one")
-		s.add("m", about("long ago", "1"))
+		s.ListenerAnswered("one")
+		s.Add("m", about("long ago", "1"))
 		time.Sleep(2 * time.Minute)
-		s.heard("one")
-		if s.remembers() {
+		s.ListenerAnswered("one")
+		if s.HasUndeliveredOrRecent() {
 			t.Error("what was told two minutes before an answer is still known")
 		}
-		s.add("m", about("swallowed", "1"))
+		s.Add("m", about("swallowed", "1"))
 		time.Sleep(10 * time.Minute)
 		s.set(nil)
-		s.heard("two")
+		s.ListenerAnswered("two")
 		time.Sleep(time.Second)
-		if got := s.all(); len(got) != 1 || got[0].event.Watched.Name != "swallowed" || !s.remembers() {
+		if got := s.all(); len(got) != 1 || got[0].event.Watched.Name != "swallowed" || !s.HasUndeliveredOrRecent() {
 			t.Errorf("told again was %+v", got)
 		}
 	})
@@ -459,13 +459,13 @@ func TestQueueOutlives(t *testing.T) {
 func TestQueueRepeatsMuch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 50)
-		s.heard("one")
+		s.ListenerAnswered("one")
 		for n := range 80 {
-			s.add("m", about(fmt.Sprint(n), "1"))
+			s.Add("m", about(fmt.Sprint(n), "1"))
 			time.Sleep(10 * time.Millisecond)
 		}
 		s.set(nil)
-		s.heard("two")
+		s.ListenerAnswered("two")
 		time.Sleep(time.Second)
 		began := 0
 		for _, g := range s.all() {
@@ -484,21 +484,22 @@ func TestQueueDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 100)
 		c := about("a", "1")
-		c.delay, c.repeat = admitDelay, admitRepeat
-		s.add("m", c)
+		const delay, repeat = 200 * time.Millisecond, 3 * time.Second // those of the webhook
+		c.Delay, c.RepeatAfter = delay, repeat
+		s.Add("m", c)
 		time.Sleep(time.Minute)
 		var at []time.Duration
 		for _, g := range s.all() {
 			at = append(at, g.at)
 		}
-		if diff := cmp.Diff([]time.Duration{admitDelay, admitDelay + admitRepeat}, at); diff != "" {
+		if diff := cmp.Diff([]time.Duration{delay, delay + repeat}, at); diff != "" {
 			t.Error(diff)
 		}
 		s.set(nil)
 		began := time.Since(s.start)
-		s.add("m", c)
-		time.Sleep(admitDelay + 300*time.Millisecond)
-		s.add("m", c) // while it waits to be told again: that is told sooner, and then again
+		s.Add("m", c)
+		time.Sleep(delay + 300*time.Millisecond)
+		s.Add("m", c) // while it waits to be told again: that is told sooner, and then again
 		time.Sleep(time.Minute)
 		at = nil
 		for _, g := range s.all() {
@@ -514,18 +515,18 @@ func TestQueueDelay(t *testing.T) {
 func TestQueueLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 10_000)
-		s.set(func(manager string, _ protocol.Event) outcome {
+		s.set(func(manager string, _ protocol.Event) Result {
 			if manager == "slow" {
 				time.Sleep(postTimeout)
-				return outcome{}
+				return Result{}
 			}
-			return outcome{delivered: true}
+			return Result{Delivered: true}
 		})
 		for n := range 100 {
-			s.add("slow", about(fmt.Sprint(n), "1"))
+			s.Add("slow", about(fmt.Sprint(n), "1"))
 		}
 		time.Sleep(time.Millisecond)
-		s.add("quick", about("a", "1"))
+		s.Add("quick", about("a", "1"))
 		time.Sleep(time.Millisecond)
 		if got := s.all(); len(got) != 1 {
 			t.Errorf("told %d", len(got))
@@ -539,8 +540,8 @@ func TestQueueEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 100)
 		c := about("a", "1")
-		c.delay = time.Second
-		s.add("m", c)
+		c.Delay = time.Second
+		s.Add("m", c)
 		synctest.Wait()
 		s.stop()
 		if got := s.all(); len(got) != 1 {
@@ -550,7 +551,7 @@ func TestQueueEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := sinking(t, 100)
 		s.set(lost)
-		s.add("m", about("a", "1"))
+		s.Add("m", about("a", "1"))
 		time.Sleep(time.Minute)
 		begin := time.Now()
 		s.stop()

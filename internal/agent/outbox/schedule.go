@@ -1,13 +1,13 @@
-package agent
+package outbox
 
 import (
 	"math/rand/v2"
 	"time"
 )
 
-// backoff returns how long to wait after so many failures in a row: between half of and all of a time that doubles.
-func backoff(failures int) time.Duration {
-	d := min(lastRetry, firstRetry<<min(failures-1, 10))
+// Backoff returns the delay after a number of failures in a row: between half of and all of a time that doubles.
+func Backoff(failures int) time.Duration {
+	d := min(maxRetryDelay, MinRetryDelay<<min(failures-1, 10))
 	return d/2 + rand.N(d/2)
 }
 

@@ -1,4 +1,4 @@
-package agent
+package outbox
 
 import (
 	"maps"
@@ -9,7 +9,7 @@ import (
 )
 
 // rememberLocked notes that an event was delivered.
-func (q *queue) rememberLocked(l *lane, e *entry) {
+func (q *Queue) rememberLocked(l *lane, e *entry) {
 	now := time.Now()
 	l.delivered[e.key] = delivery{at: now, sequence: e.event.Sequence, deleted: e.event.Deleted}
 	l.log = append(l.log, logged{e.key, now})
@@ -18,7 +18,7 @@ func (q *queue) rememberLocked(l *lane, e *entry) {
 
 // forgetLocked forgets what was delivered long before the last answer, and the oldest of what is too much. While nobody answers nothing is forgotten for its
 // age: whoever took it may have died with it, however long it takes until there is another one.
-func (q *queue) forgetLocked(l *lane) {
+func (q *Queue) forgetLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]
 		last := l.delivered[oldest.key].at.Equal(oldest.at)
@@ -42,7 +42,7 @@ func (q *queue) forgetLocked(l *lane) {
 
 // heard notes which listener answered. One that was not heard before may stand for one that died with what it was told, so it is told again. One that
 // does not say which one it is cannot be told from others, and nothing is kept for it.
-func (q *queue) heard(instance string) {
+func (q *Queue) ListenerAnswered(instance string) {
 	const known = 16
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -67,7 +67,7 @@ func (q *queue) heard(instance string) {
 }
 
 // remembers tells whether something was told lately that might have to be told again.
-func (q *queue) remembers() bool {
+func (q *Queue) HasUndeliveredOrRecent() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for _, l := range q.lanes {
@@ -79,10 +79,10 @@ func (q *queue) remembers() bool {
 }
 
 // repeatLocked tells again what was told lately. What is pending anyway is not doubled.
-func (q *queue) repeatLocked(l *lane) {
+func (q *Queue) repeatLocked(l *lane) {
 	now := time.Now()
 	for k := range l.forgotten {
-		q.addLocked(l, change{event: began(k)})
+		q.addLocked(l, Change{Event: began(k)})
 	}
 	clear(l.forgotten)
 	for k, d := range l.delivered {
@@ -91,7 +91,7 @@ func (q *queue) repeatLocked(l *lane) {
 		}
 		e := protocol.Event{
 			Watched: protocol.Name{Namespace: k.namespace, Name: k.name}, WatchedGVK: k.kind, Resource: k.resource,
-			WatchStarted: k.name == "", Deleted: d.deleted, BootID: q.boot, Sequence: d.sequence,
+			WatchStarted: k.name == "", Deleted: d.deleted, BootID: q.bootID, Sequence: d.sequence,
 		}
 		q.pushLocked(l, &entry{key: k, event: e, at: now})
 	}

@@ -1,9 +1,10 @@
-package agent
+package outbox
 
 import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -21,23 +22,28 @@ import (
 // postTimeout bounds one request to the listener.
 const postTimeout = 15 * time.Second
 
-// poster sends to the listener in the control plane.
-type poster struct {
+// Poster sends to the listener in the control plane.
+type Poster struct {
 	address, contract string
 	log               logr.Logger
-	metrics           *metrics
-	heard             func(instance string) // who answered
+	metrics           Metrics
+	answered          func(instance string) // called with the process that answered
 
-	client atomic.Pointer[http.Client] // for the certificate in use
+	client atomic.Pointer[http.Client] // with the certificate in use; nil before the first
+}
+
+// NewPoster returns a Poster that cannot send before UseCertificate. answered is called with the name of the process that answered.
+func NewPoster(address, contract string, log logr.Logger, m Metrics, answered func(instance string)) *Poster {
+	return &Poster{address: address, contract: contract, log: log, metrics: m, answered: answered}
 }
 
 // use makes connections from now on with these certificates. Those that are open stay so while they are needed.
-func (p *poster) use(m *material) {
+func (p *Poster) UseCertificate(roots *x509.CertPool, certificate *tls.Certificate) {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{
-			MinVersion: tls.VersionTLS13, RootCAs: m.roots, ClientSessionCache: tls.NewLRUClientSessionCache(4),
+			MinVersion: tls.VersionTLS13, RootCAs: roots, ClientSessionCache: tls.NewLRUClientSessionCache(4),
 			// It is shown whatever roots the listener says that it knows: a refusal says more than a missing certificate.
-			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &m.certificate, nil },
+			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil },
 		},
 		ForceAttemptHTTP2:      true,
 		MaxConnsPerHost:        2,
@@ -56,22 +62,22 @@ func (p *poster) use(m *material) {
 	}
 }
 
-// reply is what the listener says.
-type reply struct {
-	status int
-	wait   time.Duration // how long it wants to be left alone, 0 if it did not say
-	next   time.Duration // when it wants the next heartbeat, 0 if it did not say
+// Reply is an answer of the listener.
+type Reply struct {
+	Status        int
+	RetryAfter    time.Duration // the time in which it wants no request, 0 if it did not say
+	NextHeartbeat time.Duration // the time until it wants the next heartbeat, 0 if it did not say
 }
 
 // hangUp closes connections that nothing is sent over at the moment. One that is open costs the listener as much as what it knows of the runtime.
-func (p *poster) hangUp() {
+func (p *Poster) CloseIdleConnections() {
 	if client := p.client.Load(); client != nil {
 		client.CloseIdleConnections()
 	}
 }
 
 // post sends a body and returns the answer. Any answer is one: err says that there was none.
-func (p *poster) post(ctx context.Context, manager, what string, body []byte) (a reply, err error) {
+func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a Reply, err error) {
 	client := p.client.Load()
 	if client == nil {
 		return a, fmt.Errorf("posting to %s: there are no certificates yet", p.address)
@@ -81,7 +87,7 @@ func (p *poster) post(ctx context.Context, manager, what string, body []byte) (a
 	target := url.URL{Scheme: "https", Host: p.address, Path: "/" + p.contract + "/" + manager + "/" + what}
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), http.NoBody)
 	if err != nil {
-		p.metrics.failed.WithLabelValues(reasonSetup).Inc()
+		p.metrics.Failed.WithLabelValues(ReasonSetup).Inc()
 		return a, fmt.Errorf("posting to %s: %w", p.address, err)
 	}
 	request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(&pieces{bytes.NewReader(body)}), nil }
@@ -94,11 +100,11 @@ func (p *poster) post(ctx context.Context, manager, what string, body []byte) (a
 	}
 	defer response.Body.Close()
 	_, _ = io.CopyN(io.Discard, response.Body, 16<<10) // so that the connection can be used again
-	a = reply{
-		status: response.StatusCode, wait: seconds(response, "Retry-After", time.Minute), next: seconds(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
+	a = Reply{
+		Status: response.StatusCode, RetryAfter: seconds(response, "Retry-After", time.Minute), NextHeartbeat: seconds(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
 	}
 	if response.StatusCode == http.StatusOK { // others are answers of who did not work on it
-		p.heard(response.Header.Get(protocol.HeaderInstance))
+		p.answered(response.Header.Get(protocol.HeaderInstance))
 	}
 	return a, nil
 }
@@ -123,34 +129,34 @@ func (p *pieces) Read(into []byte) (int, error) {
 }
 
 // deliver makes one attempt to deliver an event.
-func (p *poster) deliver(ctx context.Context, manager string, e protocol.Event) outcome {
+func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) Result {
 	body, err := json.Marshal(e)
 	if err == nil && len(body) > protocol.MaxEventBytes {
 		e.Object = nil
 		body, err = json.Marshal(e)
 	}
 	if err != nil {
-		p.metrics.failed.WithLabelValues(reasonSetup).Inc()
+		p.metrics.Failed.WithLabelValues(ReasonSetup).Inc()
 		p.log.Error(err, "an event cannot be written as JSON", "event", e.Watched)
-		return outcome{refused: true}
+		return Result{Refused: true}
 	}
-	a, err := p.post(ctx, manager, "event", body)
-	refused := a.status == http.StatusBadRequest || a.status == http.StatusRequestEntityTooLarge
+	a, err := p.Post(ctx, manager, "event", body)
+	refused := a.Status == http.StatusBadRequest || a.Status == http.StatusRequestEntityTooLarge
 	if refused && e.Object != nil {
 		e.Object = nil
-		return p.deliver(ctx, manager, e)
+		return p.Deliver(ctx, manager, e)
 	}
-	if err == nil && a.status == http.StatusOK {
-		return outcome{delivered: true}
+	if err == nil && a.Status == http.StatusOK {
+		return Result{Delivered: true}
 	}
-	p.metrics.failed.WithLabelValues(reasonRequest).Inc()
+	p.metrics.Failed.WithLabelValues(ReasonRequest).Inc()
 	switch {
 	case refused:
-		p.log.Info("the listener refuses an event for good", "manager", manager, "status", a.status, "kind", e.WatchedGVK.Kind, "object", e.Watched)
+		p.log.Info("the listener refuses an event for good", "manager", manager, "status", a.Status, "kind", e.WatchedGVK.Kind, "object", e.Watched)
 	case err != nil:
 		p.log.V(1).Info("an event has to wait", "manager", manager, "error", err.Error())
 	default:
-		p.log.V(1).Info("an event has to wait", "manager", manager, "status", a.status)
+		p.log.V(1).Info("an event has to wait", "manager", manager, "status", a.Status)
 	}
-	return outcome{refused: refused, wait: a.wait, busy: a.status == http.StatusTooManyRequests}
+	return Result{Refused: refused, RetryAfter: a.RetryAfter, Throttled: a.Status == http.StatusTooManyRequests}
 }

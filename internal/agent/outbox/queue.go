@@ -1,4 +1,29 @@
-package agent
+// Package outbox delivers events to the listener in the control plane.
+//
+// # Use
+//
+//	q := outbox.New(bootID, 10_000, metrics)
+//	p := outbox.NewPoster("listener.example.com:443", "v2", log, metrics, q.ListenerAnswered)
+//	p.UseCertificate(roots, certificate)
+//	q.Add(manager, outbox.Change{Event: event})
+//	q.Run(ctx, p.Deliver)
+//
+// # How it works
+//
+// A Queue has one lane for each manager, and in it at most one entry for each object, with its newest event. The first event of an object is
+// sent at once, further ones at most every 500 ms. Events are delivered at least once: a failed one is sent again, with a back-off, until the
+// listener accepts or refuses it.
+//
+// Memory is limited. When there are too many entries, all entries of a resource are replaced by one event that any of its objects may have
+// changed. When there is no room for that either, the event is lost, and counted for the next heartbeat.
+//
+// When another process of the listener answers than before, events that were delivered in the last minute are delivered again, because the
+// former process may have ended before it acted on them.
+//
+// # What it does not do
+//
+// It does not survive the process: an agent that starts reports the start of each watch.
+package outbox
 
 import (
 	"container/heap"
@@ -14,24 +39,24 @@ import (
 
 // Limits of a queue.
 const (
-	spacing    = 500 * time.Millisecond // between two events about one object to one manager
-	memory     = time.Minute            // how long before the last answer something was delivered that is still known
-	maxLanes   = 64                     // managers that are told
-	maxBacklog = 1000                   // pending events for one manager: the listener takes 100 a second from a runtime
-	maxObjects = 500                    // pending events that have more than names
-	maxSends   = 15                     // requests at the same time; the listener takes 16 from a runtime, and heartbeats need one
-	firstRetry = 250 * time.Millisecond // back-off after the first failure
-	lastRetry  = 15 * time.Second       // and after many
-	drainTime  = 3 * time.Second        // for what is pending when the agent ends
+	spacing       = 500 * time.Millisecond // between two events about one object to one manager
+	memory        = time.Minute            // how long before the last answer something was delivered that is still known
+	maxLanes      = 64                     // managers that are told
+	maxBacklog    = 1000                   // pending events for one manager: the listener takes 100 a second from a runtime
+	maxObjects    = 500                    // pending events that have more than names
+	maxSends      = 15                     // requests at the same time; the listener takes 16 from a runtime, and heartbeats need one
+	MinRetryDelay = 250 * time.Millisecond // back-off after the first failure
+	maxRetryDelay = 15 * time.Second       // and after many
+	drainTime     = 3 * time.Second        // for what is pending when the agent ends
 )
 
-// outcome is what became of one attempt to deliver an event.
-type outcome struct {
-	// delivered says that the listener took it, refused that it never will. Neither: it has to be sent again.
-	delivered, refused bool
-	// wait is how long the listener wants to be left alone, 0 if it did not say. busy says that nothing is wrong but the pace.
-	wait time.Duration
-	busy bool
+// Result is the result of one attempt to deliver an event.
+type Result struct {
+	// Delivered is true if the listener accepted the event, Refused if it never will. If neither is true, the event has to be sent again.
+	Delivered, Refused bool
+	// RetryAfter is the time in which the listener wants no request, 0 if it did not say. Throttled is true if only the rate was too high.
+	RetryAfter time.Duration
+	Throttled  bool
 }
 
 // queue holds what is to be told, and remembers what was told lately.
@@ -39,10 +64,10 @@ type outcome struct {
 // There is a lane per manager. In it is at most one entry per object, which has the newest state: what changes often is told at once, and then
 // every 500 ms. When sending fails, the lane waits, longer and longer, and then tries with one entry; when that arrives, all follow. An entry that
 // fails while others get through has a back-off of its own.
-type queue struct {
-	boot    string
+type Queue struct {
+	bootID  string
 	max     int // pending entries of all lanes
-	metrics *metrics
+	metrics Metrics
 	kick    chan struct{} // something may be due
 
 	mu        sync.Mutex // guards what follows
@@ -87,15 +112,18 @@ type entry struct {
 	index    int // in the schedule, -1 while it is being sent
 	attempts int
 	repeat   time.Duration // if positive, it is told again so long after it was delivered
-	next     *change       // what came while it was being sent
+	next     *Change       // what came while it was being sent
 }
 
-// change is something to tell.
-type change struct {
-	event  protocol.Event
-	delay  time.Duration // before it is told
-	repeat time.Duration // if positive, it is told again so long after it was delivered
-	again  bool          // it is what was told before
+// Change is an event to deliver.
+type Change struct {
+	Event protocol.Event
+	// Delay is the time before the event is sent.
+	Delay time.Duration
+	// RepeatAfter, if positive, delivers the event a second time, so long after the first.
+	RepeatAfter time.Duration
+
+	redelivery bool // it was delivered before
 }
 
 type delivery struct {
@@ -110,21 +138,27 @@ type logged struct {
 	at  time.Time
 }
 
-func newQueue(boot string, limit int, m *metrics) *queue {
-	return &queue{boot: boot, max: limit, metrics: m, kick: make(chan struct{}, 1), lanes: map[string]*lane{}}
+func New(bootID string, limit int, m Metrics) *Queue {
+	return &Queue{bootID: bootID, max: limit, metrics: m, kick: make(chan struct{}, 1), lanes: map[string]*lane{}}
 }
+
+// BootID returns the boot ID of the events.
+func (q *Queue) BootID() string { return q.bootID }
+
+// Limit returns the number of events that may be pending.
+func (q *Queue) Limit() int { return q.max }
 
 func keyOf(e protocol.Event) key {
 	return key{kind: e.WatchedGVK, resource: e.Resource, namespace: e.Watched.Namespace, name: e.Watched.Name}
 }
 
-// add takes what a manager is to be told. It never blocks.
-func (q *queue) add(manager string, c change) {
+// Add takes what a manager is to be told. It never blocks.
+func (q *Queue) Add(manager string, c Change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.laneLocked(manager)
 	if l == nil {
-		q.metrics.lost.Inc()
+		q.metrics.Lost.Inc()
 		return
 	}
 	q.addLocked(l, c)
@@ -132,7 +166,7 @@ func (q *queue) add(manager string, c change) {
 }
 
 // laneLocked returns the lane of a manager, nil if there are too many.
-func (q *queue) laneLocked(manager string) *lane {
+func (q *Queue) laneLocked(manager string) *lane {
 	l := q.lanes[manager]
 	if l == nil && len(q.lanes) < maxLanes {
 		l = &lane{manager: manager, entries: map[key]*entry{}, delivered: map[key]delivery{}, forgotten: map[key]time.Time{}}
@@ -141,13 +175,13 @@ func (q *queue) laneLocked(manager string) *lane {
 	return l
 }
 
-func (q *queue) addLocked(l *lane, c change) {
-	k, now := keyOf(c.event), time.Now()
+func (q *Queue) addLocked(l *lane, c Change) {
+	k, now := keyOf(c.Event), time.Now()
 	if e := l.entries[k]; e != nil {
 		q.renewLocked(l, e, c, now)
 		return
 	}
-	if whole := l.entries[k.whole()]; k.name != "" && whole != nil && whole.index >= 0 && c.delay == 0 && c.repeat == 0 {
+	if whole := l.entries[k.whole()]; k.name != "" && whole != nil && whole.index >= 0 && c.Delay == 0 && c.RepeatAfter == 0 {
 		whole.event.ObjectsComplete, whole.event.Objects = false, nil // that anything may have changed is told after this change, and says it too
 		return
 	}
@@ -155,28 +189,28 @@ func (q *queue) addLocked(l *lane, c change) {
 		room := q.collapseLocked(l, k)
 		if !room {
 			l.lost++
-			q.metrics.lost.Inc()
+			q.metrics.Lost.Inc()
 			return
 		}
 		k = k.whole()
-		c = change{event: began(k)}
+		c = Change{Event: began(k)}
 		if e := l.entries[k]; e != nil {
 			q.renewLocked(l, e, c, now)
 			return
 		}
 	}
 	if q.pending >= maxObjects {
-		c.event = namesOnly(c.event)
+		c.Event = namesOnly(c.Event)
 	}
 	l.sequence++
-	c.event.BootID, c.event.Sequence = q.boot, l.sequence
-	at := now.Add(c.delay)
+	c.Event.BootID, c.Event.Sequence = q.bootID, l.sequence
+	at := now.Add(c.Delay)
 	if d, lately := l.delivered[k]; lately && d.at.Add(spacing).After(at) {
 		at = d.at.Add(spacing)
 	}
-	q.pushLocked(l, &entry{key: k, event: c.event, at: at, repeat: c.repeat})
-	if !c.again {
-		q.metrics.events.Inc()
+	q.pushLocked(l, &entry{key: k, event: c.Event, at: at, repeat: c.RepeatAfter})
+	if !c.redelivery {
+		q.metrics.Events.Inc()
 	}
 }
 
@@ -191,7 +225,7 @@ func namesOnly(e protocol.Event) protocol.Event {
 	return e
 }
 
-func (q *queue) pushLocked(l *lane, e *entry) {
+func (q *Queue) pushLocked(l *lane, e *entry) {
 	q.order++
 	e.order = q.order
 	l.entries[e.key] = e
@@ -200,20 +234,20 @@ func (q *queue) pushLocked(l *lane, e *entry) {
 }
 
 // renewLocked replaces what is to be told of an object by something newer. The number stays: the event was not delivered under it yet.
-func (q *queue) renewLocked(l *lane, e *entry, c change, now time.Time) {
+func (q *Queue) renewLocked(l *lane, e *entry, c Change, now time.Time) {
 	if e.index < 0 {
 		if e.next != nil {
-			c.delay, c.repeat = min(c.delay, e.next.delay), max(c.repeat, e.next.repeat)
+			c.Delay, c.RepeatAfter = min(c.Delay, e.next.Delay), max(c.RepeatAfter, e.next.RepeatAfter)
 		}
 		e.next = &c
 		return
 	}
-	c.event.BootID, c.event.Sequence = e.event.BootID, e.event.Sequence
+	c.Event.BootID, c.Event.Sequence = e.event.BootID, e.event.Sequence
 	if q.pending > maxObjects {
-		c.event = namesOnly(c.event)
+		c.Event = namesOnly(c.Event)
 	}
-	e.event, e.repeat = c.event, max(c.repeat, e.repeat)
-	at := now.Add(c.delay)
+	e.event, e.repeat = c.Event, max(c.RepeatAfter, e.repeat)
+	at := now.Add(c.Delay)
 	if d, lately := l.delivered[e.key]; lately && d.at.Add(spacing).After(at) {
 		at = d.at.Add(spacing)
 	}
@@ -225,7 +259,7 @@ func (q *queue) renewLocked(l *lane, e *entry, c change, now time.Time) {
 
 // collapseLocked makes room by telling of a whole resource instead of its objects: that of the key, or if it has none pending the one that
 // has most. It tells whether there is room; then the whole resource of the key is to be told of.
-func (q *queue) collapseLocked(l *lane, k key) bool {
+func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if q.dropLocked(l, k.whole()) > 0 || l.entries[k.whole()] != nil {
 		return true
 	}
@@ -255,14 +289,14 @@ func (q *queue) collapseLocked(l *lane, k key) bool {
 	if in.entries[most] == nil {
 		in.sequence++
 		e := began(most)
-		e.BootID, e.Sequence = q.boot, in.sequence
+		e.BootID, e.Sequence = q.bootID, in.sequence
 		q.pushLocked(in, &entry{key: most, event: e, at: time.Now()})
 	}
 	return true
 }
 
 // dropLocked removes the entries of all objects of a resource that are waiting, and returns how many there were.
-func (q *queue) dropLocked(l *lane, whole key) int {
+func (q *Queue) dropLocked(l *lane, whole key) int {
 	var kept schedule
 	dropped := 0
 	for _, e := range l.waiting {
@@ -280,8 +314,8 @@ func (q *queue) dropLocked(l *lane, whole key) int {
 	return dropped
 }
 
-// run sends what is due until ctx ends, and then for a moment more what is pending.
-func (q *queue) run(ctx context.Context, deliver func(ctx context.Context, manager string, e protocol.Event) outcome) {
+// Run sends what is due until ctx ends, and then for a moment more what is pending.
+func (q *Queue) Run(ctx context.Context, deliver func(ctx context.Context, manager string, e protocol.Event) Result) {
 	sends, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
 	var wg sync.WaitGroup
@@ -313,7 +347,7 @@ func (q *queue) run(ctx context.Context, deliver func(ctx context.Context, manag
 }
 
 // dispatch starts to send what is due. It returns when something more will be, zero if that takes a kick.
-func (q *queue) dispatch(ctx context.Context, wg *sync.WaitGroup, deliver func(context.Context, string, protocol.Event) outcome) (due time.Time, pending int) {
+func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup, deliver func(context.Context, string, protocol.Event) Result) (due time.Time, pending int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
@@ -338,7 +372,7 @@ func (q *queue) dispatch(ctx context.Context, wg *sync.WaitGroup, deliver func(c
 
 // shareLocked returns how many requests a lane may have under way: half of what others leave, so that there is something left for the next
 // lane; and one if the last failed.
-func (q *queue) shareLocked(l *lane) int {
+func (q *Queue) shareLocked(l *lane) int {
 	left := maxSends - q.sending + l.sending
 	if l.failures > 0 {
 		return min(1, left)
@@ -347,56 +381,56 @@ func (q *queue) shareLocked(l *lane) int {
 }
 
 // sent notes what became of an attempt.
-func (q *queue) sent(l *lane, e *entry, o outcome) {
+func (q *Queue) sent(l *lane, e *entry, o Result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	defer q.wake()
 	l.sending--
 	q.sending--
-	if !o.delivered && !o.refused {
+	if !o.Delivered && !o.Refused {
 		q.failedLocked(l, e, o)
 		return
 	}
 	l.failures, l.paused = 0, time.Time{}
 	delete(l.entries, e.key)
 	q.pending--
-	if o.delivered {
+	if o.Delivered {
 		q.rememberLocked(l, e)
 	} else {
 		l.lost++
-		q.metrics.lost.Inc()
+		q.metrics.Lost.Inc()
 	}
 	switch {
 	case e.next != nil:
 		q.addLocked(l, *e.next)
-	case e.repeat > 0 && o.delivered:
+	case e.repeat > 0 && o.Delivered:
 		e.event.ObjectsComplete, e.event.Objects = false, nil // by then, it was long ago
-		q.addLocked(l, change{event: e.event, delay: e.repeat, again: true})
+		q.addLocked(l, Change{Event: e.event, Delay: e.repeat, redelivery: true})
 	}
 }
 
 // failedLocked puts an entry back. If others got through since it failed before, it is the entry; else it is the way.
-func (q *queue) failedLocked(l *lane, e *entry, o outcome) {
+func (q *Queue) failedLocked(l *lane, e *entry, o Result) {
 	now := time.Now()
 	if e.next != nil {
-		e.next.event.BootID, e.next.event.Sequence = e.event.BootID, e.event.Sequence
-		e.event, e.repeat, e.next = e.next.event, max(e.repeat, e.next.repeat), nil
+		e.next.Event.BootID, e.next.Event.Sequence = e.event.BootID, e.event.Sequence
+		e.event, e.repeat, e.next = e.next.Event, max(e.repeat, e.next.RepeatAfter), nil
 	}
 	if q.pending > maxObjects {
 		e.event = namesOnly(e.event)
 	}
 	e.at = now
 	switch {
-	case o.busy:
-		l.paused = later(l.paused, now.Add(o.wait+rand.N(o.wait/4+firstRetry)))
+	case o.Throttled:
+		l.paused = later(l.paused, now.Add(o.RetryAfter+rand.N(o.RetryAfter/4+MinRetryDelay)))
 	case e.attempts > 0 && l.failures == 0:
 		e.attempts++
-		e.at = now.Add(max(o.wait, backoff(e.attempts)))
+		e.at = now.Add(max(o.RetryAfter, Backoff(e.attempts)))
 	default:
 		e.attempts++
 		if !l.paused.After(now) {
 			l.failures++
-			l.paused = now.Add(max(o.wait, backoff(l.failures)))
+			l.paused = now.Add(max(o.RetryAfter, Backoff(l.failures)))
 		}
 	}
 	q.order++
@@ -404,8 +438,8 @@ func (q *queue) failedLocked(l *lane, e *entry, o outcome) {
 	heap.Push(&l.waiting, e)
 }
 
-// state returns what a heartbeat says of a lane.
-func (q *queue) state(manager string) (sequence uint64, pending, lost int) {
+// State returns what a heartbeat says of a lane.
+func (q *Queue) State(manager string) (sequence uint64, pending, lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	l := q.lanes[manager]
@@ -422,7 +456,7 @@ func (q *queue) state(manager string) (sequence uint64, pending, lost int) {
 }
 
 // told notes that a heartbeat arrived, so that the control plane knows of lost events, and can be reached.
-func (q *queue) told(manager string, lost int) {
+func (q *Queue) HeartbeatDelivered(manager string, lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if l := q.lanes[manager]; l != nil {
@@ -432,14 +466,14 @@ func (q *queue) told(manager string, lost int) {
 	q.wake()
 }
 
-// size returns the number of entries.
-func (q *queue) size() float64 {
+// Size returns the number of entries.
+func (q *Queue) Size() float64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return float64(q.pending)
 }
 
-func (q *queue) wake() {
+func (q *Queue) wake() {
 	select {
 	case q.kick <- struct{}{}:
 	default:
