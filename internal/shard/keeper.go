@@ -52,7 +52,7 @@ type Options struct {
 func (o *Options) valid() time.Duration { return o.Duration * 2 / 3 }
 
 // patience is how long a request may take before it is tried again. For a renewal there is less or more of it: as long as the Lease is valid.
-func (o *Options) patience() time.Duration { return o.Duration / 4 }
+func (o *Options) requestTimeout() time.Duration { return o.Duration / 4 }
 
 // Keeper holds the shards of this replica. Safe for concurrent use. A nil Keeper holds everything.
 type Keeper struct {
@@ -61,7 +61,7 @@ type Keeper struct {
 
 	mu       sync.Mutex
 	tenures  [Count]*tenure        // guarded by mu; nil where this replica has nothing to do with the shard
-	known    map[string]sighted    // guarded by mu; all Leases, by name
+	known    map[string]observed   // guarded by mu; all Leases, by name
 	complete bool                  // guarded by mu: known is all there is
 	renewed  *coordinationv1.Lease // guarded by mu; the Lease of this replica as it was written last, nil while there is none
 	onOpened []func(shard int)     // guarded by mu
@@ -69,8 +69,8 @@ type Keeper struct {
 	kick chan struct{} // something has changed
 }
 
-// sighted is a Lease as it was last seen.
-type sighted struct {
+// observed is a Lease as it was last seen.
+type observed struct {
 	lease *coordinationv1.Lease
 	since time.Time // when it was first seen like this, by our clock
 }
@@ -131,7 +131,7 @@ func New(o Options) (*Keeper, error) {
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
 	}
-	return &Keeper{opts: o, known: map[string]sighted{}, kick: make(chan struct{}, 1)}, nil
+	return &Keeper{opts: o, known: map[string]observed{}, kick: make(chan struct{}, 1)}, nil
 }
 
 // NeedLeaderElection says that all replicas take part.
@@ -165,7 +165,7 @@ func (k *Keeper) live(ctx context.Context) {
 	defer end()
 	var tasks sync.WaitGroup
 	tasks.Go(func() { k.renew(life); end() })
-	tasks.Go(func() { k.follow(life) })
+	tasks.Go(func() { k.watchLeases(life) })
 	tasks.Go(func() { k.decide(life, &tasks) })
 	<-life.Done()
 	change := metrics.ShardLost
@@ -179,8 +179,8 @@ func (k *Keeper) live(ctx context.Context) {
 	k.resign(ctx)
 }
 
-// poke makes decide look.
-func (k *Keeper) poke() {
+// triggerDecide makes decide look.
+func (k *Keeper) triggerDecide() {
 	select {
 	case k.kick <- struct{}{}:
 	default:
@@ -263,7 +263,7 @@ func (k *Keeper) acquire(t *tenure, lease *coordinationv1.Lease, me string) {
 		// Somebody was faster, or there was no answer; if it was written all the same, the next try finds that.
 		k.opts.Log.V(1).Info("a shard was not acquired", "shard", t.shard, "problem", err.Error())
 		k.forget(t)
-		time.AfterFunc(k.opts.Duration/24, k.poke)
+		time.AfterFunc(k.opts.Duration/24, k.triggerDecide)
 		return
 	}
 	t.lease = lease
@@ -295,7 +295,7 @@ func (k *Keeper) acquire(t *tenure, lease *coordinationv1.Lease, me string) {
 	for _, f := range tell {
 		f(t.shard)
 	}
-	k.poke() // it may have another heir already
+	k.triggerDecide() // it may have another heir already
 }
 
 // release hands a shard over. What it was closed by is said in Lease and log.
@@ -313,7 +313,7 @@ func (k *Keeper) release(life context.Context, t *tenure) {
 		}
 	}
 	k.forget(t)
-	k.poke()
+	k.triggerDecide()
 }
 
 // drop ends the tenure of a shard at the end of a life, if there is one.

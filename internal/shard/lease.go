@@ -3,8 +3,8 @@ package shard
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"fmt"
+	"maps"
 	"strings"
 	"sync"
 	"time"
@@ -12,9 +12,9 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/watch"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
 // annotationAddress on the Lease of a replica says where its listener is.
@@ -167,16 +167,13 @@ func (k *Keeper) resign(ctx context.Context) {
 	lease := k.renewed
 	k.renewed = nil
 	k.mu.Unlock()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.patience())
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.requestTimeout())
 	defer cancel()
 	err := k.opts.Leases.Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		k.opts.Log.Info("the Lease of this replica has to run out", "lease", lease.Name, "problem", err.Error())
 	}
 }
-
-// errStale says that what is known of Leases is not what there is.
-var errStale = errors.New("what is known of Leases is out of date")
 
 // bury deletes the Leases of replicas that are dead, if they still are what was seen, and returns when the next one may be.
 func (k *Keeper) bury(life context.Context, tasks *sync.WaitGroup) time.Duration {
@@ -194,9 +191,9 @@ func (k *Keeper) bury(life context.Context, tasks *sync.WaitGroup) time.Duration
 			next = min(next, left)
 			continue
 		}
-		k.known[name] = sighted{s.lease, time.Now().Add(k.opts.Duration/6 - lifeOf(s.lease))} // when it is tried again
+		k.known[name] = observed{s.lease, time.Now().Add(k.opts.Duration/6 - lifeOf(s.lease))} // when it is tried again
 		tasks.Go(func() {
-			within, cancel := context.WithTimeout(life, k.opts.patience())
+			within, cancel := context.WithTimeout(life, k.opts.requestTimeout())
 			defer cancel()
 			_ = buryOne(within, k.opts.Leases, s.lease) // who is not dead is seen; what failed is tried again
 		})
@@ -218,7 +215,7 @@ func (k *Keeper) take(ctx context.Context, shard int, lease *coordinationv1.Leas
 	if !k.isValid() {
 		return nil, errLost
 	}
-	ctx, cancel := context.WithTimeout(ctx, k.opts.patience())
+	ctx, cancel := context.WithTimeout(ctx, k.opts.requestTimeout())
 	defer cancel()
 	now := metav1.NowMicro()
 	if lease == nil {
@@ -256,7 +253,7 @@ func (k *Keeper) free(ctx context.Context, lease *coordinationv1.Lease) error {
 		lease = seen // somebody has edited it
 	}
 	k.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, k.opts.patience())
+	ctx, cancel := context.WithTimeout(ctx, k.opts.requestTimeout())
 	defer cancel()
 	lease = lease.DeepCopy()
 	lease.Spec.HolderIdentity = nil
@@ -266,83 +263,70 @@ func (k *Keeper) free(ctx context.Context, lease *coordinationv1.Lease) error {
 	return nil
 }
 
-// follow keeps known up to date until the end of a life.
-func (k *Keeper) follow(life context.Context) {
-	for {
-		if err := k.followOnce(life); life.Err() == nil && !errors.Is(err, errStale) {
-			k.opts.Log.Info("Leases are listed anew", "problem", err.Error())
-		}
-		if !pause(life, k.opts.Duration/24) {
-			return
-		}
-	}
-}
-
-// followOnce lists all Leases and watches them until that ends.
-func (k *Keeper) followOnce(life context.Context) error {
-	within, cancel := context.WithTimeout(life, k.opts.patience())
-	defer cancel()
-	list, err := k.opts.Leases.List(within, metav1.ListOptions{LabelSelector: v1beta2.LabelLease})
-	if err != nil {
-		return fmt.Errorf("listing Leases: %w", err)
-	}
-	k.mu.Lock()
-	there := map[string]bool{}
-	for i := range list.Items {
-		there[list.Items[i].Name] = true
-		k.noteLocked(&list.Items[i])
-	}
-	for name := range k.known {
-		if !there[name] {
-			delete(k.known, name)
-		}
-	}
-	k.complete = true
-	k.mu.Unlock()
-	k.poke()
-	w, err := k.opts.Leases.Watch(life, metav1.ListOptions{
-		LabelSelector: v1beta2.LabelLease, ResourceVersion: list.ResourceVersion, AllowWatchBookmarks: true, TimeoutSeconds: new(int64(300)),
-	})
-	if err != nil {
-		return fmt.Errorf("watching Leases: %w", err)
-	}
-	defer w.Stop()
-	for {
-		select {
-		case <-life.Done():
-			return nil
-		case e, ok := <-w.ResultChan():
-			if !ok || e.Type == watch.Error {
-				return errStale
+// watchLeases keeps known up to date until the end of a membership.
+func (k *Keeper) watchLeases(membership context.Context) {
+	listed := map[string]bool{}
+	retryDelay := k.opts.Duration / 24
+	_ = watch.Run(membership, watch.Options[coordinationv1.Lease]{ // it ends with the context alone
+		Source: watch.ClientSource(k.listLeases, k.opts.Leases.Watch), Query: metav1.ListOptions{LabelSelector: v1beta2.LabelLease},
+		ListTimeout: k.opts.requestTimeout(), WatchTimeout: 5 * time.Minute, MinDelay: retryDelay, MaxDelay: retryDelay,
+		Page: func(items []coordinationv1.Lease, first bool) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if first {
+				clear(listed)
 			}
-			k.see(e)
-		}
-	}
+			for i := range items {
+				listed[items[i].Name] = true
+				k.recordLocked(&items[i])
+			}
+		},
+		Listed: func(complete bool) {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			if !complete {
+				return
+			}
+			maps.DeleteFunc(k.known, func(name string, _ observed) bool { return !listed[name] })
+			k.complete = true
+			k.triggerDecide()
+		},
+		Event: k.receive,
+		Failed: func(err error, _ time.Time) error {
+			k.opts.Log.Info("the Leases cannot be watched; trying again", "error", err.Error())
+			return nil
+		},
+	})
 }
 
-// see takes note of an event.
-func (k *Keeper) see(e watch.Event) {
-	l, is := e.Object.(*coordinationv1.Lease)
-	if !is || e.Type == watch.Bookmark {
-		return
+func (k *Keeper) listLeases(ctx context.Context, o metav1.ListOptions) (page watch.Page[coordinationv1.Lease], err error) {
+	list, err := k.opts.Leases.List(ctx, o)
+	if err != nil {
+		return page, fmt.Errorf("listing Leases: %w", err)
 	}
+	return watch.Page[coordinationv1.Lease]{Items: list.Items, ResourceVersion: list.ResourceVersion, Continue: list.Continue}, nil
+}
+
+// receive records one event of the watch.
+func (k *Keeper) receive(e watch.Event[coordinationv1.Lease]) {
+	l := e.Object
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	before := k.known[l.Name].lease
-	if e.Type == watch.Deleted {
+	if e.Deleted {
 		delete(k.known, l.Name)
 	} else {
-		k.noteLocked(l)
+		k.recordLocked(l)
 	}
-	if before == nil || e.Type == watch.Deleted || holderOf(before) != holderOf(l) {
-		k.poke() // a renewal changes nothing
+	if before == nil || e.Deleted || holderOf(before) != holderOf(l) {
+		k.triggerDecide() // a renewal changes nothing
 	}
 }
 
-// noteLocked takes note of a Lease. The caller holds mu.
-func (k *Keeper) noteLocked(l *coordinationv1.Lease) {
+// recordLocked takes note of a Lease. The caller holds mu.
+func (k *Keeper) recordLocked(l *coordinationv1.Lease) {
 	if before := k.known[l.Name].lease; before != nil && before.UID == l.UID && before.ResourceVersion == l.ResourceVersion {
 		return
 	}
-	k.known[l.Name] = sighted{l, time.Now()}
+	k.known[l.Name] = observed{l, time.Now()}
 }

@@ -44,7 +44,7 @@ func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool,
 // UnshardedLeaderLock returns a lock for replicas that work without shards: it cannot be taken as long as there are replicas that work with shards. Those that do
 // not renew their Leases any more are counted out.
 func UnshardedLeaderLock(lock resourcelock.Interface, leases Leases) resourcelock.Interface {
-	return &alone{Interface: lock, leases: leases, seen: map[string]sighted{}}
+	return &alone{Interface: lock, leases: leases, seen: map[string]observed{}}
 }
 
 type alone struct {
@@ -52,8 +52,8 @@ type alone struct {
 	leases Leases
 
 	mu   sync.Mutex
-	mine bool               // guarded by mu: it was taken, and is being renewed
-	seen map[string]sighted // guarded by mu; Leases of replicas, by name
+	mine bool                // guarded by mu: it was taken, and is being renewed
+	seen map[string]observed // guarded by mu; Leases of replicas, by name
 }
 
 // Create takes the lock if nobody had it before.
@@ -98,12 +98,12 @@ func (a *alone) look(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("looking for replicas that work with shards: %w", err)
 	}
-	now, seen := time.Now(), map[string]sighted{}
+	now, seen := time.Now(), map[string]observed{}
 	for i := range list.Items {
 		l := &list.Items[i]
 		s, before := a.seen[l.Name]
 		if !before || s.lease.UID != l.UID || s.lease.ResourceVersion != l.ResourceVersion {
-			s = sighted{l, now}
+			s = observed{l, now}
 		}
 		if now.Sub(s.since) >= lifeOf(l) && buryOne(ctx, a.leases, l) == nil {
 			continue
