@@ -20,7 +20,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -58,7 +58,7 @@ type Module struct {
 	manifestFile  string // its name in the archive
 	defaultCR     []byte // as it was written
 	defaultCRFile string
-	source        *registry.Source
+	source        *ocm.Source
 	home          string
 }
 
@@ -91,19 +91,19 @@ func Build(ctx context.Context, s Source) (*Module, error) {
 }
 
 // Archive is the component version of the module, to be packed.
-func (m *Module) Archive() registry.Archive {
+func (m *Module) Archive() ocm.Archive {
 	c := m.Config
-	labels := []registry.Label{
+	labels := []ocm.Label{
 		{Name: v1beta2.LabelBeta, Value: strconv.FormatBool(c.Beta)}, {Name: v1beta2.LabelInternal, Value: strconv.FormatBool(c.Internal)},
 		{Name: "operator.kyma-project.io/requiresDowntime", Value: strconv.FormatBool(c.RequiresDowntime)},
 		{Name: v1beta2.AnnotationIsClusterScoped, Value: strconv.FormatBool(m.ClusterScoped)},
 	}
 	if c.Scan {
-		labels = append(labels, registry.Label{Name: "security.kyma-project.io/scan", Value: "enabled"},
-			registry.Label{Name: "cloud.gardener.cnudie/responsibles", Value: []any{
+		labels = append(labels, ocm.Label{Name: "security.kyma-project.io/scan", Value: "enabled"},
+			ocm.Label{Name: "cloud.gardener.cnudie/responsibles", Value: []any{
 				map[string]any{"github_hostname": "github.tools.sap", "teamname": c.Team, "type": "githubTeam"}}})
 	}
-	return registry.Archive{
+	return ocm.Archive{
 		Name: m.Name, Version: m.Version, Provider: "kyma-project.io", Labels: labels, Images: m.Images, Tar: true,
 		RawManifest: m.Manifest, ManifestFile: m.manifestFile, DefaultCR: m.defaultCR, DefaultCRFile: m.defaultCRFile,
 		Template: m.Template, Source: m.source, RepositoryContext: m.home,
@@ -283,7 +283,7 @@ func (m *Module) findSource(commit string) {
 		}
 		commit = found
 	}
-	m.source = &registry.Source{Repository: m.Config.Repository, Commit: commit}
+	m.source = &ocm.Source{Repository: m.Config.Repository, Commit: commit}
 }
 
 // commitOf returns the commit that is checked out in the Git repository that a folder is in.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // TestFolders builds from a chart and from a Kustomize directory.
@@ -85,7 +85,7 @@ func BenchmarkBuild(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		if _, err := registry.Pack(m.Archive()); err != nil {
+		if _, err := ocm.Pack(m.Archive()); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // WriteConstructor writes a component constructor: what modulectl writes, and of what the command line of OCM makes the same component version
 // (ocm add componentversions). Paths in it are relative to it; template is that of the ModuleTemplate. What the config names by a URL or as a folder is
 // written beside it, as one file.
 func (m *Module) WriteConstructor(file, template string) error {
-	made, err := registry.Pack(m.Archive())
+	made, err := ocm.Pack(m.Archive())
 	if err != nil {
 		return err
 	}

@@ -19,7 +19,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/crds"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // Limits of those who read modules, in bytes.
@@ -202,7 +202,7 @@ func (m *Module) lintSizes() []content.Finding {
 		findings = append(findings, content.NewFinding(content.Error, where, fmt.Sprintf("the ModuleTemplate has %d bytes: an API server takes about %d", len(m.Template), maxObject)))
 	}
 	if m.Config != nil {
-		made, err := registry.Pack(m.Archive())
+		made, err := ocm.Pack(m.Archive())
 		if err != nil {
 			return append(findings, content.NewFinding(content.Error, where, err.Error()))
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 // newRegistry opens the registry of modules, named by a flag or by the credential Secret.
@@ -30,7 +31,7 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 	}
 	if c.TrustPolicy != "" {
 		logger := log.FromContext(ctx).WithName("trust-policy")
-		trust, err := registry.LoadTrust(c.TrustPolicy, func(version string, err error) {
+		trust, err := trust.Load(c.TrustPolicy, func(version string, err error) {
 			if err != nil {
 				logger.Error(err, "the former trust policy stays in force", "version", version)
 				return

@@ -5,6 +5,9 @@ import (
 	"context"
 	"fmt"
 	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 // Verify does with a layer what the trust policy says, and returns what it found. Fetch does the same first; Verify is for callers
@@ -12,37 +15,37 @@ import (
 // policy does not change.
 //
 // Errors are those of Fetch.
-func (r *Registry) Verify(ctx context.Context, layer Layer) (Signature, error) {
+func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, error) {
 	where, err := r.placesOf(layer)
 	if err != nil {
-		return Signature{}, err
+		return trust.Signature{}, err
 	}
-	_, s, err := r.admit(ctx, layer, where, r.opts.Trust.current())
+	_, s, err := r.admit(ctx, layer, where, r.opts.Trust.Current())
 	return s, err
 }
 
 // VerifyUnsigned says what the trust policy says of something that can have no signature that is understood here, such as a chart in a
 // chart repository or a folder: location is host and path as rules have them, why completes "it cannot be verified: ". The error has
 // reason SignatureMissing.
-func (r *Registry) VerifyUnsigned(location, why string) (Signature, error) {
-	rule := r.opts.Trust.current().ruleFor(subjectOf(location))
-	if rule.mode == Off {
-		return Signature{}, nil
+func (r *Registry) VerifyUnsigned(location, why string) (trust.Signature, error) {
+	rule := r.opts.Trust.Current().RuleFor(trust.SubjectOf(location))
+	if rule.Mode == trust.Off {
+		return trust.Signature{}, nil
 	}
-	e := &Error{Ref: location, doing: "verifying", reason: SignatureMissing,
-		problem: fmt.Sprintf("it cannot be verified: %s: package it as a signed component version, or change rule %q of the trust policy", why, rule.prefix)}
-	if rule.mode == Enforce {
-		return Signature{}, e
+	e := &ocm.Error{Ref: location, Doing: "verifying", Code: ocm.SignatureMissing,
+		Problem: fmt.Sprintf("it cannot be verified: %s: package it as a signed component version, or change rule %q of the trust policy", why, rule.Prefix)}
+	if rule.Mode == trust.Enforce {
+		return trust.Signature{}, e
 	}
-	return Signature{Problem: e.Error()}, nil
+	return trust.Signature{Problem: e.Error()}, nil
 }
 
-func proofKey(p *policy, subject, digest string) string {
-	return strings.Join([]string{p.version, subject, digest}, " ")
+func proofKey(p *trust.Rules, subject, digest string) string {
+	return strings.Join([]string{p.Version, subject, digest}, " ")
 }
 
 // remember keeps what was found: that something is signed for good, that it is not for a minute, since it may be signed then.
-func (r *Registry) remember(key string, s Signature) {
+func (r *Registry) remember(key string, s trust.Signature) {
 	if s.Verified {
 		r.proofs.put(key, s, 1, 0)
 		return
@@ -50,7 +53,7 @@ func (r *Registry) remember(key string, s Signature) {
 	r.problems.put(key, s, 1, tagLifetime)
 }
 
-func (r *Registry) remembered(key string) (Signature, bool) {
+func (r *Registry) remembered(key string) (trust.Signature, bool) {
 	if s, ok := r.proofs.get(key); ok {
 		return s, true
 	}
@@ -65,11 +68,11 @@ func (r *Registry) remembered(key string) (Signature, bool) {
 //  3. if the component version that the layer states is verified and names it
 //
 // and what is named by a tag, if the image manifest or component version behind it is verified.
-func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *policy) (string, Signature, error) {
-	subject := subjectOf(where.places[0].Name())
-	rule := p.ruleFor(subject)
-	if rule.mode == Off {
-		return where.digest, Signature{}, nil
+func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *trust.Rules) (string, trust.Signature, error) {
+	subject := trust.SubjectOf(where.places[0].Name())
+	rule := p.RuleFor(subject)
+	if rule.Mode == trust.Off {
+		return where.digest, trust.Signature{}, nil
 	}
 	if where.digest != "" {
 		if s, ok := r.remembered(proofKey(p, subject, where.digest)); ok {
@@ -77,7 +80,7 @@ func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *p
 		}
 	}
 	digest := where.digest
-	var s Signature
+	var s trust.Signature
 	var err error
 	if where.tag == "" {
 		s, err = r.admitDigest(ctx, layer, where)
@@ -90,28 +93,28 @@ func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *p
 			r.tags.put(tagKey(where.places[0], where.tag, layer.Name), digest, 1, tagLifetime)
 		}
 	}
-	if err != nil && rule.mode == Warn && ctx.Err() == nil {
-		return digest, Signature{Problem: err.Error()}, nil
+	if err != nil && rule.Mode == trust.Warn && ctx.Err() == nil {
+		return digest, trust.Signature{Problem: err.Error()}, nil
 	}
 	return digest, s, err
 }
 
 // admitDigest looks for the layer in the component version that it states.
-func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement) (Signature, error) {
+func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement) (trust.Signature, error) {
 	ref := where.places[0].Name() + "@" + where.digest
 	unsigned := func(reason, format string, args ...any) error {
-		return &Error{Ref: ref, doing: "verifying", reason: reason, problem: fmt.Sprintf(format, args...)}
+		return &ocm.Error{Ref: ref, Doing: "verifying", Code: reason, Problem: fmt.Sprintf(format, args...)}
 	}
 	if layer.Version == "" {
-		return Signature{}, unsigned(SignatureMissing, "a layer bears no signature itself, and no component version is stated: state the version of the component that it belongs to")
+		return trust.Signature{}, unsigned(ocm.SignatureMissing, "a layer bears no signature itself, and no component version is stated: state the version of the component that it belongs to")
 	}
 	c, err := r.componentAt(ctx, where.base, where.plain, layer.Component, layer.Version)
-	if reasonOf(err) == ArtifactNotFound {
-		return Signature{}, unsigned(SignatureMissing, "a layer bears no signature itself, and there is no component version %s that could name it: state the right one, or push it",
-			firstLine(layer.Version))
+	if ocm.ReasonOf(err) == ocm.ArtifactNotFound {
+		return trust.Signature{}, unsigned(ocm.SignatureMissing, "a layer bears no signature itself, and there is no component version %s that could name it: state the right one, or push it",
+			ocm.FirstLine(layer.Version))
 	}
 	if err != nil {
-		return Signature{}, err
+		return trust.Signature{}, err
 	}
 	if !c.Signature.Verified {
 		return c.Signature, nil
@@ -121,23 +124,23 @@ func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement
 			return c.Signature, nil
 		}
 	}
-	return Signature{}, unsigned(SignatureInvalid, "component version %s is signed but has no such layer: take the digest from its descriptor", firstLine(layer.Version))
+	return trust.Signature{}, unsigned(ocm.SignatureInvalid, "component version %s is signed but has no such layer: take the digest from its descriptor", ocm.FirstLine(layer.Version))
 }
 
 // admitTag finds what a tag stands for and verifies it: a component version by its descriptor or by cosign, any other image by cosign.
-func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, rule rule, p *policy) (string, Signature, error) {
+func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, rule trust.Rule, p *trust.Rules) (string, trust.Signature, error) {
 	type result struct {
 		digest string
-		s      Signature
+		s      trust.Signature
 	}
-	key := strings.Join([]string{"admit", where.places[0].Name(), layer.Ref, layer.Name, p.version}, " ")
+	key := strings.Join([]string{"admit", where.places[0].Name(), layer.Ref, layer.Name, p.Version}, " ")
 	got, err := shared(ctx, r, key, where.places[0].Name()+" "+layer.Ref, func(ctx context.Context) (result, error) {
 		var refused error // by the place that a person would look at first
 		for i, at := range where.places {
 			s, err := r.open(ctx, at)
-			var found *imageManifest
+			var found *ocm.ImageManifest
 			if err == nil {
-				found, err = s.manifest(ctx, where.tag)
+				found, err = s.Manifest(ctx, where.tag)
 			}
 			switch {
 			case err != nil && !mayBeElsewhere(err):
@@ -145,7 +148,7 @@ func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, r
 			case err != nil:
 				refused = cmp.Or(refused, err)
 				continue
-			case i == 0 && found.Config.MediaType == configType:
+			case i == 0 && found.Config.MediaType == ocm.ConfigType:
 				digest, sig, err := r.admitComponent(ctx, layer, where)
 				return result{digest, sig}, err
 			}
@@ -158,11 +161,11 @@ func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, r
 }
 
 // admitComponent finds the layer in the component version that a tag stands for.
-func (r *Registry) admitComponent(ctx context.Context, layer Layer, where placement) (string, Signature, error) {
+func (r *Registry) admitComponent(ctx context.Context, layer Layer, where placement) (string, trust.Signature, error) {
 	version := strings.Replace(where.tag, ".build-", "+", 1)
 	c, err := r.componentAt(ctx, where.base, where.plain, layer.Component, version)
 	if err != nil {
-		return "", Signature{}, err
+		return "", trust.Signature{}, err
 	}
 	if of, ok := c.Layers[layer.Name]; ok && strings.Contains(of.Ref, ":") {
 		return of.Ref, c.Signature, nil
@@ -170,32 +173,32 @@ func (r *Registry) admitComponent(ctx context.Context, layer Layer, where placem
 	if !c.Signature.Verified {
 		return "", c.Signature, nil
 	}
-	return "", Signature{}, &Error{Ref: where.places[0].Name() + ":" + where.tag, doing: "verifying", reason: SignatureInvalid,
-		problem: fmt.Sprintf("it is signed but has no resource %q: name one that its descriptor has", firstLine(layer.Name))}
+	return "", trust.Signature{}, &ocm.Error{Ref: where.places[0].Name() + ":" + where.tag, Doing: "verifying", Code: ocm.SignatureInvalid,
+		Problem: fmt.Sprintf("it is signed but has no resource %q: name one that its descriptor has", ocm.FirstLine(layer.Name))}
 }
 
 // admitImage verifies the image manifest that a tag stands for, once for each digest.
-func (r *Registry) admitImage(ctx context.Context, s *session, found *imageManifest, layer Layer, rule rule, p *policy) (string, Signature, error) {
-	digest, err := layerOf(found.Manifest, layer.Name, found.ref)
+func (r *Registry) admitImage(ctx context.Context, s *session, found *ocm.ImageManifest, layer Layer, rule trust.Rule, p *trust.Rules) (string, trust.Signature, error) {
+	digest, err := ocm.LayerOf(found.Manifest, layer.Name, found.Ref)
 	if err != nil {
-		return "", Signature{}, err
+		return "", trust.Signature{}, err
 	}
-	key := proofKey(p, subjectOf(s.Name()), "manifest "+found.digest)
+	key := proofKey(p, trust.SubjectOf(s.Name()), "manifest "+found.Digest)
 	if sig, ok := r.remembered(key); ok {
 		return digest, sig, nil
 	}
-	f := &search{session: s, rule: rule}
-	k, err := f.verifyImage(ctx, found)
+	f := trust.NewVerification(s, rule)
+	k, err := f.VerifyImage(ctx, found)
 	if err != nil {
-		return "", Signature{}, err
+		return "", trust.Signature{}, err
 	}
-	if k == nil && rule.mode == Warn {
-		return digest, Signature{Problem: f.fail(found.ref).Error()}, nil
+	if k == nil && rule.Mode == trust.Warn {
+		return digest, trust.Signature{Problem: f.Fail(found.Ref).Error()}, nil
 	}
 	if k == nil {
-		return "", Signature{}, f.fail(found.ref)
+		return "", trust.Signature{}, f.Fail(found.Ref)
 	}
-	sig := Signature{Verified: true, Key: k.String(), Kind: KindCosign}
+	sig := trust.Signature{Verified: true, Key: k.String(), Kind: trust.KindCosign}
 	r.remember(key, sig)
 	return digest, sig, nil
 }

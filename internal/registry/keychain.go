@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 // Logins is a keychain made of the content of Secrets of type kubernetes.io/dockerconfigjson: logins by registry, or by
@@ -54,6 +56,6 @@ func (r *Registry) With(k authn.Keychain) *Registry {
 		tags:       newCache[string](maxComponents, r.tags.now),
 		failures:   newCache[error](maxComponents, r.failures.now),
 		proofs:     r.proofs,
-		problems:   newCache[Signature](maxProofs, r.problems.now),
+		problems:   newCache[trust.Signature](maxProofs, r.problems.now),
 	}
 }

@@ -3,9 +3,6 @@ package registry
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,13 +11,12 @@ import (
 	"strings"
 
 	"github.com/google/go-containerregistry/pkg/authn"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
-)
 
-// artifactAnnotation of a layer says which resource of the component it is.
-const artifactAnnotation = "software.ocm.artifact"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+)
 
 // session reads from one repository, signed in as the keychain says. It lives for one pull.
 type session struct {
@@ -33,8 +29,8 @@ type session struct {
 func (r *Registry) open(ctx context.Context, p place) (*session, error) {
 	auth, err := authn.Resolve(ctx, r.opts.Keychain, p.Repository)
 	if err != nil {
-		return nil, &Error{Ref: p.Name(), reason: RegistryUnauthorized, err: err,
-			problem: "finding the registry credentials failed: check the credential Secret: " + firstLine(err.Error())}
+		return nil, &ocm.Error{Ref: p.Name(), Code: ocm.RegistryUnauthorized, Cause: err,
+			Problem: "finding the registry credentials failed: check the credential Secret: " + ocm.FirstLine(err.Error())}
 	}
 	signed, err := transport.NewWithContext(ctx, p.Registry, auth, r.carrier(p), []string{p.Scope(transport.PullScope)})
 	if err != nil {
@@ -85,29 +81,21 @@ func checkRedirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// imageManifest is an image manifest as it was read.
-type imageManifest struct {
-	*v1.Manifest
-	raw    []byte
-	digest string
-	ref    string // for people
-}
-
-// manifest reads the image manifest that a tag or a digest stands for.
-func (s *session) manifest(ctx context.Context, tag string) (*imageManifest, error) {
+// Manifest reads the image manifest that a tag or a digest stands for.
+func (s *session) Manifest(ctx context.Context, tag string) (*ocm.ImageManifest, error) {
 	ref := s.refTo(tag)
-	data, err := s.manifestBytes(ctx, ref, "manifests/"+tag)
+	data, err := s.ManifestBytes(ctx, ref, "manifests/"+tag)
 	if err != nil {
 		return nil, err
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(data))
 	if err != nil {
-		return nil, invalid(InvalidDescriptor, ref, "the manifest is not JSON: %s: push the module again", firstLine(err.Error()))
+		return nil, ocm.NewError(ocm.InvalidDescriptor, ref, "the manifest is not JSON: %s: push the module again", ocm.FirstLine(err.Error()))
 	}
 	if manifest.Config.Digest.Hex == "" {
-		return nil, invalid(InvalidDescriptor, ref, "not an image manifest but %q: push the module as a component version", manifest.MediaType)
+		return nil, ocm.NewError(ocm.InvalidDescriptor, ref, "not an image manifest but %q: push the module as a component version", manifest.MediaType)
 	}
-	return &imageManifest{manifest, data, digestOf(data), ref}, nil
+	return &ocm.ImageManifest{Manifest: manifest, Raw: data, Digest: ocm.DigestOf(data), Ref: ref}, nil
 }
 
 // refTo names a tag or digest of the repository for people.
@@ -118,8 +106,8 @@ func (s *session) refTo(tag string) string {
 	return s.Name() + ":" + tag
 }
 
-// manifestBytes reads a manifest or a list of manifests, and compares it with the digest it was asked by or that the registry states.
-func (s *session) manifestBytes(ctx context.Context, ref, path string) ([]byte, error) {
+// ManifestBytes reads a manifest or a list of manifests, and compares it with the digest it was asked by or that the registry states.
+func (s *session) ManifestBytes(ctx context.Context, ref, path string) ([]byte, error) {
 	data, header, err := s.get(ctx, ref, path, maxManifest)
 	if err != nil {
 		return nil, err
@@ -128,22 +116,22 @@ func (s *session) manifestBytes(ctx context.Context, ref, path string) ([]byte, 
 	if _, asked, ok := strings.Cut(path, "manifests/sha256:"); ok {
 		stated = "sha256:" + asked
 	}
-	if strings.HasPrefix(stated, "sha256:") && stated != digestOf(data) {
-		return nil, invalid(DigestMismatch, ref, "the registry states %s for the manifest but sends %s: push the module again, or check what lies between",
-			stated, digestOf(data))
+	if strings.HasPrefix(stated, "sha256:") && stated != ocm.DigestOf(data) {
+		return nil, ocm.NewError(ocm.DigestMismatch, ref, "the registry states %s for the manifest but sends %s: push the module again, or check what lies between",
+			stated, ocm.DigestOf(data))
 	}
 	return data, nil
 }
 
-// blob reads and verifies a blob of at most limit bytes.
-func (s *session) blob(ctx context.Context, digest string, limit int64) ([]byte, error) {
+// Blob reads and verifies a blob of at most limit bytes.
+func (s *session) Blob(ctx context.Context, digest string, limit int64) ([]byte, error) {
 	ref := s.Name() + "@" + digest
 	data, _, err := s.get(ctx, ref, "blobs/"+digest, limit)
 	if err != nil {
 		return nil, err
 	}
-	if got := digestOf(data); got != digest {
-		return nil, invalid(DigestMismatch, ref, "the registry sends bytes with digest %s: push the module again, or check what lies between", got)
+	if got := ocm.DigestOf(data); got != digest {
+		return nil, ocm.NewError(ocm.DigestMismatch, ref, "the registry sends bytes with digest %s: push the module again, or check what lies between", got)
 	}
 	return data, nil
 }
@@ -152,7 +140,7 @@ func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byt
 	url := fmt.Sprintf("%s://%s/v2/%s/%s", s.scheme, s.RegistryStr(), s.RepositoryStr(), path)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, nil, invalid(InvalidReference, ref, "it cannot be made a URL: check name and version")
+		return nil, nil, ocm.NewError(ocm.InvalidReference, ref, "it cannot be made a URL: check name and version")
 	}
 	request.Header.Set("Accept", strings.Join([]string{string(types.OCIManifestSchema1), string(types.DockerManifestSchema2), string(types.OCIImageIndex), "*/*"}, ", "))
 	response, err := s.client.Do(request)
@@ -163,7 +151,7 @@ func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byt
 	if err := transport.CheckError(response, http.StatusOK); err != nil {
 		return nil, nil, failed("pulling", ref, err)
 	}
-	tooLarge := invalid(ArtifactTooLarge, ref, "larger than %d bytes: make the module smaller or raise the limit", limit)
+	tooLarge := ocm.NewError(ocm.ArtifactTooLarge, ref, "larger than %d bytes: make the module smaller or raise the limit", limit)
 	if response.ContentLength > limit {
 		return nil, nil, tooLarge
 	}
@@ -175,29 +163,4 @@ func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byt
 		return nil, nil, tooLarge
 	}
 	return data, response.Header, nil
-}
-
-// layerOf returns the digest of the layer that a tag stands for.
-func layerOf(manifest *v1.Manifest, resource, ref string) (string, error) {
-	for _, layer := range manifest.Layers {
-		var artifacts []struct {
-			Identity map[string]string `json:"identity"`
-		}
-		if json.Unmarshal([]byte(layer.Annotations[artifactAnnotation]), &artifacts) == nil {
-			for _, a := range artifacts {
-				if a.Identity["name"] == resource {
-					return layer.Digest.String(), nil
-				}
-			}
-		}
-	}
-	if len(manifest.Layers) == 1 {
-		return manifest.Layers[0].Digest.String(), nil
-	}
-	return "", invalid(InvalidReference, ref, "none of its %d layers is annotated as resource %q: give the digest of the layer", len(manifest.Layers), resource)
-}
-
-func digestOf(data []byte) string {
-	sum := sha256.Sum256(data)
-	return "sha256:" + hex.EncodeToString(sum[:])
 }

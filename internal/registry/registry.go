@@ -20,37 +20,34 @@
 //
 // # Writing
 //
-// [Pack] makes a component version in memory, [Registry.Write] writes one or a copy of one ([Registry.Artifact]), blobs first and the tag last.
-// [Artifact.Sign] and [Cosign] sign it.
+// [Registry.Write] writes a component version that ocm.Pack made or [Registry.Artifact] read: blobs first and the tag last.
 //
 // # Signatures
 //
-// Under a trust policy, Options.Trust, what lies below a prefix has to be signed by a key of its rule:
+// With a trust policy, Options.Trust, artefacts below a prefix must be signed by a key of its rule:
 //
-//	trust, err := registry.LoadTrust("/etc/trust/policy.yaml", nil)
-//	r, err := registry.New(registry.Options{Host: host, Trust: trust})
-//	component, err := r.Component(ctx, name, version) // component.Signature says by whom it is signed
+//	policy, err := trust.Load("/etc/trust/policy.yaml", nil)
+//	r, err := registry.New(registry.Options{Host: host, Trust: policy})
+//	component, err := r.Component(ctx, name, version) // component.Signature says which key signed it
 //
-// A component version is signed in its descriptor (OCM, with RSA) or by cosign (its manifest, with a key). One valid signature
-// suffices. From it follows the rest by digests: a signed manifest names config, descriptor and layers; a signed descriptor names the
-// digest of each resource, but not where it lies, so layers are fetched by the signed digest, and the signed digest is added to
-// images. What is installed and what is compared with the signature are read from one parsed value.
+// Package trust verifies the signatures. Which layers they cover follows from digests: a signed manifest names config,
+// descriptor and layers; a signed descriptor names the digest of each resource, but not where it is stored, so layers are
+// fetched by the signed digest, and the signed digest is added to images.
 //
-// A layer by digest bears no signature. It is admitted if a verified component version names it: one that was verified since the
-// process started, or the one that [Layer.Version] states. So it does not matter who writes down the digest, nor that the process has
-// restarted. What is named by a tag is verified as a component version or by the cosign signature of its image.
+// A layer that is named by a digest has no signature of its own. It is admitted if a verified component version names
+// it: one that was verified since the process started, or the one that [Layer.Version] states. So neither the origin of
+// the digest nor a restart of the process matters. A tag is verified as a component version or by the cosign signature of
+// its image.
 //
-// Each digest is verified once for each version of the policy, for all who ask; a refusal is repeated for three seconds. A registry
-// that does not answer is reported as such, and nothing is admitted meanwhile.
+// Each digest is verified once per version of the policy, for all callers; a refusal is returned again for three seconds.
+// A registry that does not answer is reported as such, and nothing is admitted until it answers.
 //
 // # What it does not do
 //
-// It never writes to a disk, does not interpret the layers' content (package render does), follows no component references,
-// and ignores repository contexts in descriptors: a component's blobs lie where its descriptor was found.
-//
-// It asks no transparency log and no certificate authority: signatures without a key of the policy (keyless, GPG) count as none. It
-// does not compare the name in a cosign signature with that of the artefact, since copies in other registries keep their signatures: a
-// tag of an image that is no component version may be moved to another image signed by the same key.
+// It never writes to a disk, does not interpret the content of layers (package render does), follows no component
+// references, and ignores repository contexts in descriptors: the blobs of a component are read from the registry where
+// its descriptor was found. A tag of an image that is no component version may be moved to another image signed by the
+// same key.
 package registry
 
 import (
@@ -66,21 +63,23 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/authn"
 	"github.com/google/go-containerregistry/pkg/name"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"golang.org/x/sync/singleflight"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 // Limits and times that nobody has needed to change.
 const (
-	pullTimeout    = 30 * time.Second // one shared pull, all its requests together
-	pushTimeout    = 2 * time.Minute
-	tagLifetime    = time.Minute     // how long the digest behind a tag is believed
-	failureTime    = 3 * time.Second // how long an error is repeated without asking again
-	maxComponents  = 4096            // cached components
-	maxProofs      = 4 * maxComponents
-	maxManifest    = 4 << 20  // bytes; what the distribution specification asks registries to accept
-	maxConfig      = 64 << 10 // bytes of a component version's config
-	descriptorRoom = 1 << 20  // bytes by which a packed descriptor may exceed MaxDescriptorBytes
+	pullTimeout   = 30 * time.Second // one shared pull, all its requests together
+	pushTimeout   = 2 * time.Minute
+	tagLifetime   = time.Minute     // how long the digest behind a tag is believed
+	failureTime   = 3 * time.Second // how long an error is repeated without asking again
+	maxComponents = 4096            // cached components
+	maxProofs     = 4 * maxComponents
+	maxManifest   = 4 << 20  // bytes; what the distribution specification asks registries to accept
+	maxConfig     = 64 << 10 // bytes of a component version's config
 )
 
 // Options configures a Registry. Only Host is required.
@@ -99,7 +98,7 @@ type Options struct {
 	// CacheBytes bounds the layers kept in memory; 0 means 128 MiB, a negative number no cache.
 	CacheBytes int64
 	// Trust says what has to be signed, and by whom; nil means nothing.
-	Trust *Trust
+	Trust *trust.Policy
 	// Transport carries the requests; nil means a copy of http.DefaultTransport, shared by all of them.
 	Transport http.RoundTripper
 }
@@ -113,11 +112,11 @@ type Registry struct {
 
 	pulls      singleflight.Group
 	components *cache[*Component]
-	layers     *cache[[]byte]    // by digest
-	tags       *cache[string]    // reference -> digest of the layer
-	failures   *cache[error]     // by key of the pull
-	proofs     *cache[Signature] // by policy, place and digest; only verified ones
-	problems   *cache[Signature] // the same, for a minute, of what a policy warns of
+	layers     *cache[[]byte]          // by digest
+	tags       *cache[string]          // reference -> digest of the layer
+	failures   *cache[error]           // by key of the pull
+	proofs     *cache[trust.Signature] // by policy, place and digest; only verified ones
+	problems   *cache[trust.Signature] // the same, for a minute, of what a policy warns of
 }
 
 // Layer types, as Manifests name them.
@@ -174,8 +173,8 @@ func newRegistry(opts Options, now func() time.Time) (*Registry, error) {
 		layers:     newCache[[]byte](opts.CacheBytes, now),
 		tags:       newCache[string](maxComponents, now),
 		failures:   newCache[error](maxComponents, now),
-		proofs:     newCache[Signature](maxProofs, now),
-		problems:   newCache[Signature](maxProofs, now),
+		proofs:     newCache[trust.Signature](maxProofs, now),
+		problems:   newCache[trust.Signature](maxProofs, now),
 	}
 	_, err = r.repository(base, plain, "component-descriptors")
 	return r, err
@@ -195,10 +194,10 @@ func parseBase(text string) (base string, plain bool, err error) {
 	base = strings.Trim(strings.TrimPrefix(base, "https://"), "/")
 	host, _, _ := strings.Cut(base, "/")
 	if strings.Contains(base, "@") {
-		return "", false, invalid(InvalidReference, base[strings.LastIndex(base, "@")+1:], "credentials do not belong in the host: put them into the credential Secret")
+		return "", false, ocm.NewError(ocm.InvalidReference, base[strings.LastIndex(base, "@")+1:], "credentials do not belong in the host: put them into the credential Secret")
 	}
 	if u, err := url.Parse("//" + host); host == "" || err != nil || u.Host != host {
-		return "", false, invalid(InvalidReference, fmt.Sprintf("%q", text), "not a registry: give it as host, host:port or http://host:port")
+		return "", false, ocm.NewError(ocm.InvalidReference, fmt.Sprintf("%q", text), "not a registry: give it as host, host:port or http://host:port")
 	}
 	return base, plain, nil
 }
@@ -208,7 +207,7 @@ func (r *Registry) repository(base string, plain bool, elements ...string) (plac
 	full := strings.Join(append([]string{base}, elements...), "/")
 	repo, err := name.NewRepository(full, name.StrictValidation)
 	if err != nil || !pathForm.MatchString(repo.RepositoryStr()) {
-		return place{}, invalid(InvalidReference, full, "not a repository: a component's name is made of lower-case letters, digits, dots, dashes and slashes")
+		return place{}, ocm.NewError(ocm.InvalidReference, full, "not a repository: a component's name is made of lower-case letters, digits, dots, dashes and slashes")
 	}
 	return place{Repository: repo, plain: plain || r.plain && repo.RegistryStr() == r.host}, nil
 }
@@ -225,12 +224,9 @@ type place struct {
 	plain bool // plain HTTP was asked for
 }
 
-// tagOf returns the tag that stands for a component's version.
-func tagOf(version string) string { return strings.ReplaceAll(version, "+", ".build-") }
-
 func checkTag(p place, tag string) error {
 	if !tagForm.MatchString(tag) {
-		return invalid(InvalidReference, p.Name()+":"+tag, "not a tag: a version has at most 128 letters, digits, dots, dashes and underscores")
+		return ocm.NewError(ocm.InvalidReference, p.Name()+":"+tag, "not a tag: a version has at most 128 letters, digits, dots, dashes and underscores")
 	}
 	return nil
 }
@@ -262,13 +258,13 @@ func (r *Registry) placesOf(layer Layer) (placement, error) {
 	}
 	at.digest = layer.Ref
 	if !strings.Contains(layer.Ref, ":") {
-		at.tag = tagOf(layer.Ref)
+		at.tag = ocm.TagOf(layer.Ref)
 		if err := checkTag(at.places[0], at.tag); err != nil {
 			return at, err
 		}
 		at.digest, _ = r.tags.get(tagKey(at.places[0], at.tag, layer.Name))
 	} else if _, err := v1.NewHash(at.digest); err != nil {
-		return at, invalid(InvalidReference, at.places[0].Name()+"@"+at.digest, "not a digest: it must be sha256: and 64 hexadecimal digits")
+		return at, ocm.NewError(ocm.InvalidReference, at.places[0].Name()+"@"+at.digest, "not a digest: it must be sha256: and 64 hexadecimal digits")
 	}
 	return at, nil
 }
@@ -281,7 +277,7 @@ func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, erro
 	if err != nil {
 		return nil, "", err
 	}
-	digest, _, err := r.admit(ctx, layer, where, r.opts.Trust.current())
+	digest, _, err := r.admit(ctx, layer, where, r.opts.Trust.Current())
 	if err != nil {
 		return nil, "", err
 	}
@@ -328,8 +324,8 @@ func tagKey(p place, tag, resource string) string { return p.Name() + ":" + tag 
 // mayBeElsewhere reports whether it is worth looking in the next place: some registries say 401 or 403 for a repository
 // that does not exist.
 func mayBeElsewhere(err error) bool {
-	e, ok := errors.AsType[*Error](err)
-	return ok && (e.reason == ArtifactNotFound || e.reason == RegistryUnauthorized)
+	e, ok := errors.AsType[*ocm.Error](err)
+	return ok && (e.Code == ocm.ArtifactNotFound || e.Code == ocm.RegistryUnauthorized)
 }
 
 // Holds reports whether a layer with this digest was pulled, verified and is kept in memory, so that it can be installed without a request.
@@ -345,7 +341,7 @@ func (r *Registry) cached(digest string) ([]byte, bool) {
 	if !ok {
 		return nil, false
 	}
-	if digestOf(data) != digest {
+	if ocm.DigestOf(data) != digest {
 		r.layers.remove(digest)
 		return nil, false
 	}
@@ -359,15 +355,15 @@ func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource
 		return nil, "", err
 	}
 	if tag != "" {
-		found, err := s.manifest(ctx, tag)
+		found, err := s.Manifest(ctx, tag)
 		if err != nil {
 			return nil, "", err
 		}
-		if digest, err = layerOf(found.Manifest, resource, found.ref); err != nil {
+		if digest, err = ocm.LayerOf(found.Manifest, resource, found.Ref); err != nil {
 			return nil, "", err
 		}
 	}
-	data, err := s.blob(ctx, digest, r.opts.MaxLayerBytes)
+	data, err := s.Blob(ctx, digest, r.opts.MaxLayerBytes)
 	return data, digest, err
 }
 

@@ -27,8 +27,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-containerregistry/pkg/authn"
 	fake "github.com/google/go-containerregistry/pkg/registry"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // server is a real registry with a counter before it, and with faults where a test wants them.
@@ -122,16 +124,16 @@ const component = "kyma-project.io/module/sample"
 
 const manifestYAML = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n"
 
-func sample() Archive {
-	return Archive{
+func sample() ocm.Archive {
+	return ocm.Archive{
 		Name: component, Version: "1.2.3", Tar: true, ManifestFile: "dir/sample.yaml",
 		RawManifest: []byte(manifestYAML), DefaultCR: []byte("kind: Sample\n"),
-		Labels: []Label{{"operator.kyma-project.io/beta", "false"}, {"responsibles", []map[string]string{{"teamname": "x"}}}},
+		Labels: []ocm.Label{{Name: "operator.kyma-project.io/beta", Value: "false"}, {Name: "responsibles", Value: []map[string]string{{"teamname": "x"}}}},
 		Images: []string{"europe-docker.pkg.dev/p/op:1.2.3", "r.io/side@sha256:" + strings.Repeat("ab", 32)},
 	}
 }
 
-func push(t *testing.T, r *Registry, a Archive) string {
+func push(t *testing.T, r *Registry, a ocm.Archive) string {
 	t.Helper()
 	digest, err := r.Push(t.Context(), a)
 	if err != nil {
@@ -163,13 +165,13 @@ func wantReason(t *testing.T, err error, want string) {
 }
 
 func TestPushAndRead(t *testing.T) {
-	for name, change := range map[string]func(*Archive, *Options){
-		"Tar":       func(*Archive, *Options) {},
-		"Plain":     func(a *Archive, _ *Options) { a.Tar = false },
-		"Subpath":   func(_ *Archive, o *Options) { o.Subpath = "/kyma/modules/" },
-		"Scheme":    func(_ *Archive, o *Options) { o.Host = "http://" + o.Host + "/" },
-		"PathInURL": func(_ *Archive, o *Options) { o.Host += "/kyma" },
-		"Build":     func(a *Archive, _ *Options) { a.Version = "1.2.3-rc1+build.5" },
+	for name, change := range map[string]func(*ocm.Archive, *Options){
+		"Tar":       func(*ocm.Archive, *Options) {},
+		"Plain":     func(a *ocm.Archive, _ *Options) { a.Tar = false },
+		"Subpath":   func(_ *ocm.Archive, o *Options) { o.Subpath = "/kyma/modules/" },
+		"Scheme":    func(_ *ocm.Archive, o *Options) { o.Host = "http://" + o.Host + "/" },
+		"PathInURL": func(_ *ocm.Archive, o *Options) { o.Host += "/kyma" },
+		"Build":     func(a *ocm.Archive, _ *Options) { a.Version = "1.2.3-rc1+build.5" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -184,7 +186,7 @@ func TestPushAndRead(t *testing.T) {
 			wantType, wantRaw := OCIDir, archive.RawManifest
 			if !archive.Tar {
 				wantType = OCIRef
-			} else if wantRaw, err = tarOf("sample.yaml", 0o644, wantRaw); err != nil {
+			} else if wantRaw, err = ocm.TarFile("sample.yaml", 0o644, wantRaw); err != nil {
 				t.Fatal(err)
 			}
 			repo := s.host()
@@ -194,7 +196,7 @@ func TestPushAndRead(t *testing.T) {
 			if strings.HasSuffix(opts.Host, "/kyma") {
 				repo += "/kyma"
 			}
-			want := Layer{Name: "raw-manifest", Repo: repo, Component: component, Version: archive.Version, Ref: digestOf(wantRaw), Type: wantType}
+			want := Layer{Name: "raw-manifest", Repo: repo, Component: component, Version: archive.Version, Ref: ocm.DigestOf(wantRaw), Type: wantType}
 			if diff := cmp.Diff(want, got.Layers["raw-manifest"]); diff != "" {
 				t.Errorf("raw-manifest (-want +got)\n%s", diff)
 			}
@@ -230,14 +232,14 @@ func TestPushLayout(t *testing.T) {
 		return data
 	}
 	raw := get("manifests/1.2.3")
-	if digestOf(raw) != digest || digestOf(get("manifests/"+digest)) != digest {
+	if ocm.DigestOf(raw) != digest || ocm.DigestOf(get("manifests/"+digest)) != digest {
 		t.Error("Push returns another digest than the manifest's")
 	}
 	manifest, err := v1.ParseManifest(bytes.NewReader(raw))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if manifest.MediaType != "application/vnd.oci.image.manifest.v1+json" || manifest.Config.MediaType != configType ||
+	if manifest.MediaType != "application/vnd.oci.image.manifest.v1+json" || manifest.Config.MediaType != ocm.ConfigType ||
 		manifest.Annotations["software.ocm.componentversion"] != component+":1.2.3" {
 		t.Errorf("manifest is %s", raw)
 	}
@@ -246,15 +248,15 @@ func TestPushLayout(t *testing.T) {
 		t.Fatal(err)
 	}
 	first := manifest.Layers[0]
-	if config.ComponentDescriptorLayer.Digest != first.Digest || config.ComponentDescriptorLayer.MediaType != descriptorType || config.ComponentDescriptorLayer.Size != first.Size {
+	if config.ComponentDescriptorLayer.Digest != first.Digest || config.ComponentDescriptorLayer.MediaType != wantDescriptorType || config.ComponentDescriptorLayer.Size != first.Size {
 		t.Errorf("config names %v, layer 0 is %v", config.ComponentDescriptorLayer, first)
 	}
 	notes := []string{"", `[{"identity":{"name":"raw-manifest"},"kind":"resource"}]`, `[{"identity":{"name":"default-cr"},"kind":"resource"}]`}
-	files := []string{descriptorFile, "sample.yaml", "default-cr.yaml"}
+	files := []string{wantDescriptorFile, "sample.yaml", "default-cr.yaml"}
 	modes := []int64{0, 0o644, 0o644}
 	var text []byte
 	for i, layer := range manifest.Layers {
-		if layer.Annotations[artifactAnnotation] != notes[i] {
+		if layer.Annotations[wantArtifactAnnotation] != notes[i] {
 			t.Errorf("layer %d has annotations %v", i, layer.Annotations)
 		}
 		archive := tar.NewReader(bytes.NewReader(get("blobs/" + layer.Digest.String())))
@@ -319,7 +321,7 @@ func TestPushReproducible(t *testing.T) {
 func TestPushReplaces(t *testing.T) {
 	s := newServer(t)
 	r, _ := open(t, Options{Host: s.host()})
-	if _, err := r.Component(t.Context(), component, "1.2.3"); reason(err) != ArtifactNotFound {
+	if _, err := r.Component(t.Context(), component, "1.2.3"); reason(err) != ocm.ArtifactNotFound {
 		t.Fatal(err)
 	}
 	a := sample()
@@ -340,16 +342,16 @@ func TestPushErrors(t *testing.T) {
 	s := newServer(t)
 	r, _ := open(t, Options{Host: s.host()})
 	for name, tc := range map[string]struct {
-		change func(*Archive)
+		change func(*ocm.Archive)
 		want   string
 	}{
-		"Name":       {func(a *Archive) { a.Name = "Upper/Case" }, InvalidReference},
-		"NoName":     {func(a *Archive) { a.Name = "" }, InvalidReference},
-		"Version":    {func(a *Archive) { a.Version = "a/b" }, InvalidReference},
-		"NoVersion":  {func(a *Archive) { a.Version = "" }, InvalidReference},
-		"NoManifest": {func(a *Archive) { a.RawManifest = nil }, InvalidDescriptor},
-		"LongFile":   {func(a *Archive) { a.ManifestFile = strings.Repeat("a", 300) }, InvalidDescriptor},
-		"Label":      {func(a *Archive) { a.Labels = []Label{{"x", func() {}}} }, InvalidDescriptor},
+		"Name":       {func(a *ocm.Archive) { a.Name = "Upper/Case" }, ocm.InvalidReference},
+		"NoName":     {func(a *ocm.Archive) { a.Name = "" }, ocm.InvalidReference},
+		"Version":    {func(a *ocm.Archive) { a.Version = "a/b" }, ocm.InvalidReference},
+		"NoVersion":  {func(a *ocm.Archive) { a.Version = "" }, ocm.InvalidReference},
+		"NoManifest": {func(a *ocm.Archive) { a.RawManifest = nil }, ocm.InvalidDescriptor},
+		"LongFile":   {func(a *ocm.Archive) { a.ManifestFile = strings.Repeat("a", 300) }, ocm.InvalidDescriptor},
+		"Label":      {func(a *ocm.Archive) { a.Labels = []ocm.Label{{Name: "x", Value: func() {}}} }, ocm.InvalidDescriptor},
 	} {
 		a := sample()
 		tc.change(&a)
@@ -366,7 +368,7 @@ func TestPushErrors(t *testing.T) {
 		return r.Method != http.MethodGet
 	})
 	_, err := r.Push(t.Context(), sample())
-	wantReason(t, err, RegistryUnauthorized)
+	wantReason(t, err, ocm.RegistryUnauthorized)
 	s.setFault(func(w http.ResponseWriter, r *http.Request) bool {
 		refused := strings.Contains(r.URL.Path, "/manifests/")
 		if refused {
@@ -375,28 +377,10 @@ func TestPushErrors(t *testing.T) {
 		return refused
 	})
 	_, err = r.Push(t.Context(), sample())
-	wantReason(t, err, RegistryUnauthorized)
+	wantReason(t, err, ocm.RegistryUnauthorized)
 	r.opts.Keychain = brokenKeychain{}
 	_, err = r.Push(t.Context(), sample())
-	wantReason(t, err, RegistryUnauthorized)
-}
-
-func TestImageResource(t *testing.T) {
-	digest := "@sha256:" + strings.Repeat("0123456789abcdef", 4)
-	for reference, want := range map[string][2]string{
-		"r.io/a/op:1.2.3":               {"op", "1.2.3"},
-		"r.io/a/op:v1.2.3-rc.1":         {"op", "v1.2.3-rc.1"},
-		"localhost:5000/op:main_1":      {"op", "0.0.0-main-1"},
-		"localhost:5000/op":             {"op", "0.0.0-unknown"},
-		"r.io/op" + digest:              {"op-01234567", "0.0.0+sha256.0123456789ab"},
-		"r.io/op:1.2.3" + digest:        {"op-01234567", "1.2.3+sha256.0123456789ab"},
-		"r.io/op:v20240101-ab" + digest: {"op-01234567", "0.0.0-v20240101-ab+sha256.0123456789ab"},
-	} {
-		got := imageResource(reference)
-		if got["name"] != want[0] || got["version"] != want[1] {
-			t.Errorf("%s: got %v %v, want %v", reference, got["name"], got["version"], want)
-		}
-	}
+	wantReason(t, err, ocm.RegistryUnauthorized)
 }
 
 // TestRequests counts at the registry: many callers cost one pull, and what is known costs nothing.
@@ -482,29 +466,29 @@ func TestFaults(t *testing.T) {
 		text   string
 	}{
 		"WrongManifest": {"/manifests/", func(w http.ResponseWriter) {
-			w.Header().Set("Docker-Content-Digest", digestOf(nil))
+			w.Header().Set("Docker-Content-Digest", ocm.DigestOf(nil))
 			answer(200, "{}")(w)
-		}, DigestMismatch, "1.2.3"},
-		"ManifestText":    {"/manifests/", answer(200, "hello"), InvalidDescriptor, "not JSON"},
-		"ManifestIndex":   {"/manifests/", answer(200, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`), InvalidDescriptor, "index"},
-		"ManifestEndless": {"/manifests/", endless, ArtifactTooLarge, "4194304"},
-		"WrongBlob":       {"/blobs/", answer(200, "wrong bytes"), DigestMismatch, "@sha256:"},
-		"Truncated":       {"/blobs/", truncated, RegistryUnreachable, "EOF"},
-		"Cut":             {"/blobs/", cut, RegistryUnreachable, "EOF"},
-		"Endless":         {"/blobs/", endless, ArtifactTooLarge, "65536"},
-		"Announced":       {"/blobs/", func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99999999999") }, ArtifactTooLarge, "65536"},
-		"Unauthorized":    {"/blobs/", answer(401, `{"errors":[{"code":"UNAUTHORIZED","message":"who are you"}]}`), RegistryUnauthorized, "who are you"},
-		"Forbidden":       {"/blobs/", answer(403, ""), RegistryUnauthorized, "403 Forbidden"},
-		"Gone":            {"/blobs/", answer(404, ""), ArtifactNotFound, "404"},
-		"TooMany":         {"/blobs/", answer(429, ""), RegistryUnreachable, "429"},
-		"Internal":        {"/blobs/", answer(500, "<html>\nlong story</html>"), RegistryUnreachable, "500"},
-		"Unwilling":       {"/blobs/", answer(400, ""), InvalidReference, "400"},
-		"SignInFails":     {"/v2/", answer(503, ""), RegistryUnreachable, "503"},
+		}, ocm.DigestMismatch, "1.2.3"},
+		"ManifestText":    {"/manifests/", answer(200, "hello"), ocm.InvalidDescriptor, "not JSON"},
+		"ManifestIndex":   {"/manifests/", answer(200, `{"schemaVersion":2,"mediaType":"application/vnd.oci.image.index.v1+json","manifests":[]}`), ocm.InvalidDescriptor, "index"},
+		"ManifestEndless": {"/manifests/", endless, ocm.ArtifactTooLarge, "4194304"},
+		"WrongBlob":       {"/blobs/", answer(200, "wrong bytes"), ocm.DigestMismatch, "@sha256:"},
+		"Truncated":       {"/blobs/", truncated, ocm.RegistryUnreachable, "EOF"},
+		"Cut":             {"/blobs/", cut, ocm.RegistryUnreachable, "EOF"},
+		"Endless":         {"/blobs/", endless, ocm.ArtifactTooLarge, "65536"},
+		"Announced":       {"/blobs/", func(w http.ResponseWriter) { w.Header().Set("Content-Length", "99999999999") }, ocm.ArtifactTooLarge, "65536"},
+		"Unauthorized":    {"/blobs/", answer(401, `{"errors":[{"code":"UNAUTHORIZED","message":"who are you"}]}`), ocm.RegistryUnauthorized, "who are you"},
+		"Forbidden":       {"/blobs/", answer(403, ""), ocm.RegistryUnauthorized, "403 Forbidden"},
+		"Gone":            {"/blobs/", answer(404, ""), ocm.ArtifactNotFound, "404"},
+		"TooMany":         {"/blobs/", answer(429, ""), ocm.RegistryUnreachable, "429"},
+		"Internal":        {"/blobs/", answer(500, "<html>\nlong story</html>"), ocm.RegistryUnreachable, "500"},
+		"Unwilling":       {"/blobs/", answer(400, ""), ocm.InvalidReference, "400"},
+		"SignInFails":     {"/v2/", answer(503, ""), ocm.RegistryUnreachable, "503"},
 		"SignInOdd": {"/v2/", func(w http.ResponseWriter) {
 			w.Header().Set("WWW-Authenticate", "Bearer service=x")
 			w.WriteHeader(401)
-		}, RegistryUnreachable, "realm"},
-		"Chatter": {"/blobs/", answer(403, `{"errors":[{"code":"DENIED","message":"`+strings.Repeat("é\\n", 500)+`"}]}`), RegistryUnauthorized, "DENIED"},
+		}, ocm.RegistryUnreachable, "realm"},
+		"Chatter": {"/blobs/", answer(403, `{"errors":[{"code":"DENIED","message":"`+strings.Repeat("é\\n", 500)+`"}]}`), ocm.RegistryUnauthorized, "DENIED"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -555,7 +539,7 @@ func TestUnreachable(t *testing.T) {
 				}}
 			}
 			_, err := r.Component(t.Context(), component, "1.2.3")
-			wantReason(t, err, RegistryUnreachable)
+			wantReason(t, err, ocm.RegistryUnreachable)
 			if err == nil || !strings.Contains(err.Error(), tc.text) {
 				t.Errorf("got %v", err)
 			}
@@ -582,7 +566,7 @@ func TestSlow(t *testing.T) {
 	go func() { _, err := r.Component(impatient, component, "1.2.3"); results <- err }()
 	<-arrived
 	_, err := r.Component(deadline, component, "1.2.3")
-	wantReason(t, err, RegistryUnreachable)
+	wantReason(t, err, ocm.RegistryUnreachable)
 	if !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
@@ -609,7 +593,7 @@ func TestTimeout(t *testing.T) {
 		}
 		start := time.Now()
 		_, err = r.Component(t.Context(), component, "1.2.3")
-		wantReason(t, err, RegistryUnreachable)
+		wantReason(t, err, ocm.RegistryUnreachable)
 		if waited := time.Since(start); waited != pullTimeout {
 			t.Errorf("waited %v", waited)
 		}
@@ -656,9 +640,9 @@ func TestPlainHTTP(t *testing.T) {
 	if slices.Contains(schemes, "https") {
 		t.Errorf("TLS was tried: %v", schemes)
 	}
-	layer.Repo, layer.Ref = "other.example.com", digestOf([]byte("not cached"))
+	layer.Repo, layer.Ref = "other.example.com", ocm.DigestOf([]byte("not cached"))
 	_, _, err = r.Fetch(t.Context(), layer)
-	wantReason(t, err, RegistryUnreachable)
+	wantReason(t, err, ocm.RegistryUnreachable)
 	if !slices.Contains(schemes, "https") {
 		t.Error("another host inherits plain HTTP")
 	}
@@ -669,7 +653,7 @@ func TestFallbackRepository(t *testing.T) {
 	r, _ := open(t, Options{Host: "http://" + s.host()})
 	blob := []byte("layer")
 	put(t, s, "charts/sample", blob)
-	layer := Layer{Repo: s.host(), Component: "charts/sample", Ref: digestOf(blob)}
+	layer := Layer{Repo: s.host(), Component: "charts/sample", Ref: ocm.DigestOf(blob)}
 	if data, _, err := r.Fetch(t.Context(), layer); err != nil || string(data) != "layer" {
 		t.Errorf("got %q, %v", data, err)
 	}
@@ -685,13 +669,13 @@ func TestFallbackRepository(t *testing.T) {
 	if _, _, err := r.Fetch(t.Context(), layer); err != nil {
 		t.Errorf("behind a forbidden repository: %v", err)
 	}
-	layer.Ref = digestOf([]byte("nowhere"))
+	layer.Ref = ocm.DigestOf([]byte("nowhere"))
 	_, _, err := r.Fetch(t.Context(), layer)
-	wantReason(t, err, RegistryUnauthorized)
+	wantReason(t, err, ocm.RegistryUnauthorized)
 	s.setFault(nil)
-	layer.Ref = digestOf([]byte("nowhere else"))
+	layer.Ref = ocm.DigestOf([]byte("nowhere else"))
 	_, _, err = r.Fetch(t.Context(), layer)
-	wantReason(t, err, ArtifactNotFound)
+	wantReason(t, err, ocm.ArtifactNotFound)
 	if !strings.Contains(err.Error(), "/component-descriptors/charts/sample@") {
 		t.Errorf("the first place is not named: %v", err)
 	}
@@ -700,7 +684,7 @@ func TestFallbackRepository(t *testing.T) {
 // put stores a blob as any client would.
 func put(t *testing.T, s *server, repo string, data []byte) string {
 	t.Helper()
-	return send(t, http.MethodPost, s.URL+"/v2/"+repo+"/blobs/uploads/?digest="+url.QueryEscape(digestOf(data)), data)
+	return send(t, http.MethodPost, s.URL+"/v2/"+repo+"/blobs/uploads/?digest="+url.QueryEscape(ocm.DigestOf(data)), data)
 }
 
 func send(t *testing.T, method, url string, data []byte) string {
@@ -718,7 +702,7 @@ func send(t *testing.T, method, url string, data []byte) string {
 	if response.StatusCode != http.StatusCreated {
 		t.Fatal(url, response.Status)
 	}
-	return digestOf(data)
+	return ocm.DigestOf(data)
 }
 
 // image stores an image manifest of some layers under a tag.
@@ -729,7 +713,7 @@ func image(t *testing.T, s *server, repo, tag string, config []byte, layers ...v
 		layers = []v1.Descriptor{}
 	}
 	manifest, err := json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: "application/vnd.oci.image.manifest.v1+json",
-		Config: v1.Descriptor{MediaType: configType, Digest: hash, Size: int64(len(config))}, Layers: layers})
+		Config: v1.Descriptor{MediaType: ocm.ConfigType, Digest: hash, Size: int64(len(config))}, Layers: layers})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -741,7 +725,7 @@ func layerOfBytes(t *testing.T, s *server, repo string, data []byte, resource st
 	hash, _ := v1.NewHash(put(t, s, repo, data))
 	d := v1.Descriptor{MediaType: "application/x-tar", Digest: hash, Size: int64(len(data))}
 	if resource != "" {
-		d.Annotations = map[string]string{artifactAnnotation: `[{"kind":"resource","identity":{"name":"` + resource + `"}}]`}
+		d.Annotations = map[string]string{wantArtifactAnnotation: `[{"kind":"resource","identity":{"name":"` + resource + `"}}]`}
 	}
 	return d
 }
@@ -751,7 +735,7 @@ func TestTags(t *testing.T) {
 	r, c := open(t, Options{Host: "http://" + s.host()})
 	fetch := func(component, ref, resource string) (string, error) {
 		data, digest, err := r.Fetch(t.Context(), Layer{Name: resource, Component: component, Ref: ref})
-		if err == nil && digest != digestOf(data) {
+		if err == nil && digest != ocm.DigestOf(data) {
 			t.Errorf("the digest is %s", digest)
 		}
 		return string(data), err
@@ -774,15 +758,15 @@ func TestTags(t *testing.T) {
 		t.Errorf("got %q, %v", got, err)
 	}
 	_, err := fetch("many", "1.0", "other")
-	wantReason(t, err, InvalidReference)
+	wantReason(t, err, ocm.InvalidReference)
 	_, err = fetch("many", "2.0", "config")
-	wantReason(t, err, ArtifactNotFound)
+	wantReason(t, err, ocm.ArtifactNotFound)
 }
 
 func TestReferences(t *testing.T) {
 	s := newServer(t)
 	r, _ := open(t, Options{Host: s.host()})
-	good := digestOf(nil)
+	good := ocm.DigestOf(nil)
 	for name, layer := range map[string]Layer{
 		"NoRef": {Component: "a"}, "Tag": {Component: "a", Ref: "a/b"}, "DotDotTag": {Component: "a", Ref: ".."}, "LongTag": {Component: "a", Ref: strings.Repeat("a", 129)},
 		"ShortDigest": {Component: "a", Ref: "sha256:12"}, "OtherDigest": {Component: "a", Ref: "md5:" + strings.Repeat("a", 32)}, "Upper": {Component: "a", Ref: strings.ToUpper(good)},
@@ -790,13 +774,13 @@ func TestReferences(t *testing.T) {
 		"Repo": {Repo: "a b", Component: "a", Ref: good}, "NoHost": {Repo: "https://", Component: "a", Ref: good}, "Credentials": {Repo: "http://u:secret@" + s.host(), Component: "a", Ref: good},
 	} {
 		_, _, err := r.Fetch(t.Context(), layer)
-		if reason(err) != InvalidReference || strings.Contains(fmt.Sprint(err), "secret") {
+		if reason(err) != ocm.InvalidReference || strings.Contains(fmt.Sprint(err), "secret") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
 	for name, version := range map[string][2]string{"Name": {"A b", "1"}, "Traversal": {"a/../b", "1"}, "Version": {"a", ""}, "Slash": {"a", "1/2"}, "Lines": {"a", "1\n2"}} {
 		_, err := r.Component(t.Context(), version[0], version[1])
-		if reason(err) != InvalidReference || strings.Contains(err.Error(), "\n") {
+		if reason(err) != ocm.InvalidReference || strings.Contains(err.Error(), "\n") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -808,7 +792,7 @@ func TestReferences(t *testing.T) {
 		"DotDot": {Host: "r.io", Subpath: "../b"}, "Scheme": {Host: "ftp://r.io"},
 	} {
 		_, err := New(opts)
-		if reason(err) != InvalidReference || strings.Contains(fmt.Sprint(err), "secret") {
+		if reason(err) != ocm.InvalidReference || strings.Contains(fmt.Sprint(err), "secret") {
 			t.Errorf("%s: got %v", name, err)
 		}
 	}
@@ -873,36 +857,36 @@ func TestDescriptors(t *testing.T) {
 		reason string
 		text   string
 	}{
-		"Tar":           {tarred(t, descriptorFile, descriptorV2), "", &v2, "", ""},
-		"TarGzip":       {zipped(tarred(t, descriptorFile, descriptorV2)), "", &v2, "", ""},
-		"TarOther":      {tarred(t, "README", "x", "./"+descriptorFile, descriptorV2), "", &v2, "", ""},
+		"Tar":           {tarred(t, wantDescriptorFile, descriptorV2), "", &v2, "", ""},
+		"TarGzip":       {zipped(tarred(t, wantDescriptorFile, descriptorV2)), "", &v2, "", ""},
+		"TarOther":      {tarred(t, "README", "x", "./"+wantDescriptorFile, descriptorV2), "", &v2, "", ""},
 		"YAML":          {[]byte(descriptorV2), "", &v2, "", ""},
 		"YAMLGzip":      {zipped([]byte(descriptorV2)), "", &v2, "", ""},
-		"V3":            {tarred(t, descriptorFile, descriptorV3), "", &v3, "", ""},
+		"V3":            {tarred(t, wantDescriptorFile, descriptorV3), "", &v3, "", ""},
 		"NoContexts":    {[]byte(strings.Replace(descriptorV2, "  version: 1.0.0", "  version: 1.0.0\n  repositoryContexts: []", 1)), "", &v2, "", ""},
 		"OtherContexts": {[]byte(strings.Replace(descriptorV2, "  version: 1.0.0", "  version: 1.0.0\n  repositoryContexts: [{type: S3, bucket: b}]", 1)), "", &v2, "", ""},
 		"V3JSON":        {[]byte(descriptorV3), "", &v3, "", ""},
-		"NoFile":        {tarred(t, "other.yaml", descriptorV2), "", nil, InvalidDescriptor, descriptorFile},
-		"Escaping":      {tarred(t, "../"+descriptorFile, descriptorV2, "/"+descriptorFile, descriptorV2), "", nil, InvalidDescriptor, descriptorFile},
-		"DamagedTar":    {tarred(t, "a", "b", descriptorFile, descriptorV2)[:1100], "", nil, InvalidDescriptor, "damaged"},
-		"CutTar":        {tarred(t, descriptorFile, descriptorV2)[:700], "", nil, InvalidDescriptor, "damaged"},
-		"DamagedGzip":   {append([]byte{0x1f, 0x8b}, "xxxxxxxxxxxxxx"...), "", nil, InvalidDescriptor, "gzip"},
-		"Large":         {tarred(t, descriptorFile, big), "", nil, ArtifactTooLarge, "102400"},
-		"LargeText":     {[]byte(big), "", nil, ArtifactTooLarge, "102400"},
-		"LargeLayer":    {tarred(t, "a", strings.Repeat("x", 2<<20), descriptorFile, descriptorV2), "", nil, ArtifactTooLarge, "larger than"},
-		"Bomb":          {zipped(make([]byte, 20<<20)), "", nil, ArtifactTooLarge, "102400"},
-		"NotYAML":       {[]byte("a: b: c"), "", nil, InvalidDescriptor, "not YAML"},
-		"OldSchema":     {[]byte("meta: {schemaVersion: v1}"), "", nil, InvalidDescriptor, `"v1"`},
-		"OtherSchema":   {[]byte("apiVersion: ocm.software/v9"), "", nil, InvalidDescriptor, "v9"},
-		"OtherName":     {[]byte(strings.Replace(descriptorV2, "name: a", "name: b", 1)), "", nil, InvalidDescriptor, "b:1.0.0"},
-		"OtherVersion":  {[]byte(strings.Replace(descriptorV2, "1.0.0", "2.0.0", 1)), "", nil, InvalidDescriptor, "a:2.0.0"},
-		"Access":        {[]byte(strings.Replace(descriptorV2, "localOciBlob", "s3", 1)), "", nil, AccessTypeNotSupported, `"default-cr" has access type "s3"`},
-		"NoAccess":      {[]byte(descriptorV2 + "  - {name: crds}\n"), "", nil, AccessTypeNotSupported, `"crds"`},
-		"Twice":         {[]byte(descriptorV2 + "  - {name: config, access: {type: localBlob}}\n"), "", nil, InvalidDescriptor, `"config"`},
-		"Config":        {[]byte(descriptorV2), "garbage", nil, InvalidDescriptor, "componentDescriptorLayer"},
-		"ConfigNull":    {[]byte(descriptorV2), "{}", nil, InvalidDescriptor, "componentDescriptorLayer"},
-		"ConfigDigest":  {[]byte(descriptorV2), `{"componentDescriptorLayer":{"digest":"../x"}}`, nil, InvalidDescriptor, "no digest"},
-		"ConfigMissing": {[]byte(descriptorV2), `{"componentDescriptorLayer":{"digest":"` + digestOf([]byte("gone")) + `"}}`, nil, ArtifactNotFound, "@sha256:"},
+		"NoFile":        {tarred(t, "other.yaml", descriptorV2), "", nil, ocm.InvalidDescriptor, wantDescriptorFile},
+		"Escaping":      {tarred(t, "../"+wantDescriptorFile, descriptorV2, "/"+wantDescriptorFile, descriptorV2), "", nil, ocm.InvalidDescriptor, wantDescriptorFile},
+		"DamagedTar":    {tarred(t, "a", "b", wantDescriptorFile, descriptorV2)[:1100], "", nil, ocm.InvalidDescriptor, "damaged"},
+		"CutTar":        {tarred(t, wantDescriptorFile, descriptorV2)[:700], "", nil, ocm.InvalidDescriptor, "damaged"},
+		"DamagedGzip":   {append([]byte{0x1f, 0x8b}, "xxxxxxxxxxxxxx"...), "", nil, ocm.InvalidDescriptor, "gzip"},
+		"Large":         {tarred(t, wantDescriptorFile, big), "", nil, ocm.ArtifactTooLarge, "102400"},
+		"LargeText":     {[]byte(big), "", nil, ocm.ArtifactTooLarge, "102400"},
+		"LargeLayer":    {tarred(t, "a", strings.Repeat("x", 2<<20), wantDescriptorFile, descriptorV2), "", nil, ocm.ArtifactTooLarge, "larger than"},
+		"Bomb":          {zipped(make([]byte, 20<<20)), "", nil, ocm.ArtifactTooLarge, "102400"},
+		"NotYAML":       {[]byte("a: b: c"), "", nil, ocm.InvalidDescriptor, "not YAML"},
+		"OldSchema":     {[]byte("meta: {schemaVersion: v1}"), "", nil, ocm.InvalidDescriptor, `"v1"`},
+		"OtherSchema":   {[]byte("apiVersion: ocm.software/v9"), "", nil, ocm.InvalidDescriptor, "v9"},
+		"OtherName":     {[]byte(strings.Replace(descriptorV2, "name: a", "name: b", 1)), "", nil, ocm.InvalidDescriptor, "b:1.0.0"},
+		"OtherVersion":  {[]byte(strings.Replace(descriptorV2, "1.0.0", "2.0.0", 1)), "", nil, ocm.InvalidDescriptor, "a:2.0.0"},
+		"Access":        {[]byte(strings.Replace(descriptorV2, "localOciBlob", "s3", 1)), "", nil, ocm.AccessTypeNotSupported, `"default-cr" has access type "s3"`},
+		"NoAccess":      {[]byte(descriptorV2 + "  - {name: crds}\n"), "", nil, ocm.AccessTypeNotSupported, `"crds"`},
+		"Twice":         {[]byte(descriptorV2 + "  - {name: config, access: {type: localBlob}}\n"), "", nil, ocm.InvalidDescriptor, `"config"`},
+		"Config":        {[]byte(descriptorV2), "garbage", nil, ocm.InvalidDescriptor, "componentDescriptorLayer"},
+		"ConfigNull":    {[]byte(descriptorV2), "{}", nil, ocm.InvalidDescriptor, "componentDescriptorLayer"},
+		"ConfigDigest":  {[]byte(descriptorV2), `{"componentDescriptorLayer":{"digest":"../x"}}`, nil, ocm.InvalidDescriptor, "no digest"},
+		"ConfigMissing": {[]byte(descriptorV2), `{"componentDescriptorLayer":{"digest":"` + ocm.DigestOf([]byte("gone")) + `"}}`, nil, ocm.ArtifactNotFound, "@sha256:"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
@@ -944,12 +928,12 @@ func TestLayerTooLarge(t *testing.T) {
 	for _, size := range []int{100, 101} {
 		data := bytes.Repeat([]byte("x"), size)
 		put(t, s, "component-descriptors/a", data)
-		_, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: digestOf(data)})
+		_, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: ocm.DigestOf(data)})
 		if size == 100 && err != nil {
 			t.Error(err)
 		}
 		if size == 101 {
-			wantReason(t, err, ArtifactTooLarge)
+			wantReason(t, err, ocm.ArtifactTooLarge)
 		}
 	}
 }
@@ -959,7 +943,7 @@ func TestCacheIsVerified(t *testing.T) {
 	s := newServer(t)
 	r, _ := open(t, Options{Host: "http://" + s.host()})
 	put(t, s, "component-descriptors/a", []byte("content"))
-	layer := Layer{Component: "a", Ref: digestOf([]byte("content"))}
+	layer := Layer{Component: "a", Ref: ocm.DigestOf([]byte("content"))}
 	data, _, err := r.Fetch(t.Context(), layer)
 	if err != nil {
 		t.Fatal(err)
@@ -1034,7 +1018,7 @@ func TestSignIn(t *testing.T) {
 			for name, keys := range map[string]authn.Keychain{"None": nil, "Wrong": keychain{s.host(): {Username: "robot", Password: "wr0ng"}}, "Broken": brokenKeychain{}} {
 				r, _ := open(t, Options{Host: "http://" + s.host(), Keychain: keys})
 				_, err := r.Component(t.Context(), component, "1.2.3")
-				wantReason(t, err, RegistryUnauthorized)
+				wantReason(t, err, ocm.RegistryUnauthorized)
 				if err != nil && (strings.Contains(err.Error(), "wr0ng") || strings.Contains(err.Error(), "token=")) {
 					t.Errorf("%s: credentials in %v", name, err)
 				}
@@ -1077,7 +1061,7 @@ func TestRedirect(t *testing.T) {
 	})
 	r, _ := open(t, Options{Host: "http://" + s.host(), Keychain: keychain{s.host(): {Username: "u", Password: "p"}}})
 	to = strings.Replace(storage.URL, "127.0.0.1", "localhost", 1) + "/blob"
-	got, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: digestOf(data)})
+	got, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: ocm.DigestOf(data)})
 	if err != nil || !bytes.Equal(got, data) {
 		t.Errorf("got %q, %v", got, err)
 	}
@@ -1086,8 +1070,8 @@ func TestRedirect(t *testing.T) {
 	}
 	for i, target := range []string{"http://169.254.169.254/latest", s.URL + "/v2/again", "http://127.0.0.1:1/refused"} {
 		to = target
-		_, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: digestOf([]byte{byte(i)})})
-		wantReason(t, err, RegistryUnreachable)
+		_, _, err := r.Fetch(t.Context(), Layer{Component: "a", Ref: ocm.DigestOf([]byte{byte(i)})})
+		wantReason(t, err, ocm.RegistryUnreachable)
 		if err == nil || strings.Contains(err.Error(), "s1gned") {
 			t.Errorf("%s: got %v", target, err)
 		}
@@ -1118,7 +1102,7 @@ func TestConnections(t *testing.T) {
 	})
 	for range 50 {
 		_, err := r.Component(t.Context(), component, "1.2.3")
-		wantReason(t, err, RegistryUnreachable)
+		wantReason(t, err, ocm.RegistryUnreachable)
 		c.forward(failureTime)
 	}
 	if s.conns > 2 {
@@ -1128,7 +1112,7 @@ func TestConnections(t *testing.T) {
 
 func TestDigestOf(t *testing.T) {
 	sum := sha256.Sum256([]byte("a"))
-	if got, want := digestOf([]byte("a")), "sha256:"+hex.EncodeToString(sum[:]); got != want {
+	if got, want := ocm.DigestOf([]byte("a")), "sha256:"+hex.EncodeToString(sum[:]); got != want {
 		t.Errorf("got %s", got)
 	}
 }
@@ -1138,14 +1122,14 @@ func FuzzDescriptor(f *testing.F) {
 	f.Add([]byte(descriptorV3))
 	f.Add(zipped([]byte(descriptorV2)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		text, err := unpackDescriptor(data, 1000, "r.io/a:1")
+		text, err := ocm.UnpackDescriptor(data, 1000, "r.io/a:1")
 		if err == nil {
 			if len(text) > 1000 {
 				t.Fatalf("%d bytes", len(text))
 			}
-			var d *descriptor
-			if d, err = parseDescriptor(text, "r.io/a:1"); err == nil {
-				_, err = d.read("r.io", "r.io/a:1")
+			var d *ocm.Descriptor
+			if d, err = ocm.ParseDescriptor(text, "r.io/a:1"); err == nil {
+				_, err = componentOf(d, "r.io", "r.io/a:1")
 			}
 		}
 		if err != nil && (reason(err) == "" || strings.Contains(err.Error(), "\n")) {

@@ -22,11 +22,14 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	fake "github.com/google/go-containerregistry/pkg/registry"
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	"github.com/sigstore/sigstore/pkg/signature"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 // signing is a registry with one component version, and the means to sign it in every way.
@@ -109,7 +112,7 @@ func (g *signing) changeText(change func([]byte) []byte) {
 	if err != nil {
 		g.Fatal(err)
 	}
-	layer := layerOfBytes(g.T, g.s, g.repo, tarred(g.T, descriptorFile, string(change(text))), "")
+	layer := layerOfBytes(g.T, g.s, g.repo, tarred(g.T, wantDescriptorFile, string(change(text))), "")
 	config := []byte(`{"componentDescriptorLayer":{"digest":"` + layer.Digest.String() + `"}}`)
 	manifest.Layers[0], manifest.Config.Size = layer, int64(len(config))
 	if manifest.Config.Digest, err = v1.NewHash(put(g.T, g.s, g.repo, config)); err != nil {
@@ -129,11 +132,11 @@ func (g *signing) signOCM(by, normalisation, hash, algorithm string) {
 		if err != nil {
 			g.Fatal(err)
 		}
-		parsed, err := parseDescriptor(text, "")
+		parsed, err := ocm.ParseDescriptor(text, "")
 		if err != nil {
 			g.Fatal(err)
 		}
-		form, err := normalise(parsed, normalisation)
+		form, err := ocm.Normalise(parsed, normalisation)
 		if err != nil {
 			g.Fatal(err)
 		}
@@ -141,19 +144,19 @@ func (g *signing) signOCM(by, normalisation, hash, algorithm string) {
 		h := kind.New()
 		_, _ = h.Write(form)
 		sum := h.Sum(nil)
-		private := pairs()[by].private.(*rsa.PrivateKey)
+		private := keyPairs()[by].private.(*rsa.PrivateKey)
 		value, err := rsa.SignPKCS1v15(rand.Reader, private, kind, sum)
-		mediaType := rsaType
+		mediaType := wantRsaType
 		if strings.HasPrefix(algorithm, "RSASSA-PSS") {
 			value, err = rsa.SignPSS(rand.Reader, private, kind, sum, nil)
-			mediaType = pssType
+			mediaType = wantPssType
 		}
 		if err != nil {
 			g.Fatal(err)
 		}
 		shown := hex.EncodeToString(value)
 		if name, ok := strings.CutSuffix(algorithm, " PEM"); ok {
-			algorithm, mediaType = name, pemType
+			algorithm, mediaType = name, wantPemType
 			shown = string(pem.EncodeToMemory(&pem.Block{Type: "SIGNATURE", Headers: map[string]string{"Signature Algorithm": name}, Bytes: value}))
 		}
 		signatures, _ := d["signatures"].([]any)
@@ -166,7 +169,7 @@ func (g *signing) signOCM(by, normalisation, hash, algorithm string) {
 // bytesBy signs as cosign does.
 func (g *signing) bytesBy(by string, text []byte) []byte {
 	g.Helper()
-	signer, err := signature.LoadSigner(pairs()[by].private, crypto.SHA256)
+	signer, err := signature.LoadSigner(keyPairs()[by].private, crypto.SHA256)
 	if err != nil {
 		g.Fatal(err)
 	}
@@ -187,8 +190,8 @@ func (g *signing) signTag(repo, digest string, by []string, payload, stored stri
 	var layers []v1.Descriptor
 	for _, name := range by {
 		layer := layerOfBytes(g.T, g.s, repo, []byte(stored), "")
-		layer.MediaType = simpleSigningType
-		layer.Annotations = map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(g.bytesBy(name, []byte(payload)))}
+		layer.MediaType = wantSimpleSigningType
+		layer.Annotations = map[string]string{wantSignatureAnnotation: base64.StdEncoding.EncodeToString(g.bytesBy(name, []byte(payload)))}
 		layers = append(layers, layer)
 	}
 	image(g.T, g.s, repo, strings.Replace(digest, ":", "-", 1)+".sig", []byte("{}"), layers...)
@@ -209,10 +212,10 @@ func statement(predicate, digest string) string {
 // bundle returns a bundle over a statement. material is the verification material.
 func (g *signing) bundle(by, text, material string) []byte {
 	g.Helper()
-	value := g.bytesBy(by, dsse.PAE(statementType, []byte(text)))
+	value := g.bytesBy(by, dsse.PAE(wantStatementType, []byte(text)))
 	encode := base64.StdEncoding.EncodeToString
 	return []byte(`{"mediaType":"application/vnd.dev.sigstore.bundle.v0.3+json","verificationMaterial":` + material + `,"unknown":1,` +
-		`"dsseEnvelope":{"payload":"` + encode([]byte(text)) + `","payloadType":"` + statementType + `","signatures":[{"sig":"` + encode(value) + `"}]}}`)
+		`"dsseEnvelope":{"payload":"` + encode([]byte(text)) + `","payloadType":"` + wantStatementType + `","signatures":[{"sig":"` + encode(value) + `"}]}}`)
 }
 
 const publicKey = `{"publicKey":{"hint":"x"}}`
@@ -233,7 +236,7 @@ func (g *signing) refer(bundle []byte, list bool, annotations map[string]string)
 	if err != nil {
 		g.Fatal(err)
 	}
-	digest, err := v1.NewHash(send(g.T, http.MethodPut, g.s.URL+"/v2/"+g.repo+"/manifests/"+digestOf(raw), raw))
+	digest, err := v1.NewHash(send(g.T, http.MethodPut, g.s.URL+"/v2/"+g.repo+"/manifests/"+ocm.DigestOf(raw), raw))
 	if err != nil {
 		g.Fatal(err)
 	}
@@ -271,126 +274,128 @@ func TestSignatures(t *testing.T) {
 		options []fake.Option
 		keys    []string
 		sign    func(*signing)
-		want    Signature
+		want    trust.Signature
 		fails   string // the reason under enforce
 		text    string // in the error
 	}{
-		"None":        {"nothing is signed", nil, []string{"rsa", "p256"}, func(*signing) {}, Signature{}, SignatureMissing, "keys tried: rsa SHA256:"},
-		"OCMv1":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", normalisation1, "SHA-256", "RSASSA-PKCS1-V1_5") }, Signature{true, "rsa", KindOCM, ""}, "", ""},
-		"OCMv2":       {"", nil, []string{"p256", "rsa"}, func(g *signing) { g.signOCM("rsa", normalisation2, "SHA-512", "RSASSA-PKCS1-V1_5") }, Signature{true, "rsa", KindOCM, ""}, "", ""},
-		"OCMv3":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", normalisation3, "SHA-256", "RSASSA-PSS") }, Signature{true, "rsa", KindOCM, ""}, "", ""},
-		"OCMv4":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", normalisation4alpha1, "SHA-256", "RSASSA-PKCS1-V1_5 PEM") }, Signature{true, "rsa", KindOCM, ""}, "", ""},
-		"OCMPEMPSS":   {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS PEM") }, Signature{true, "rsa", KindOCM, ""}, "", ""},
-		"OCMOtherKey": {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa-other", normalisation2, "SHA-256", "RSASSA-PSS") }, Signature{}, SignatureInvalid, "by another key"},
-		"OCMNoRSAKey": {"", nil, []string{"p256"}, func(g *signing) { g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS") }, Signature{}, SignatureInvalid, "the rule has none"},
+		"None":        {"nothing is signed", nil, []string{"rsa", "p256"}, func(*signing) {}, trust.Signature{}, ocm.SignatureMissing, "keys tried: rsa SHA256:"},
+		"OCMv1":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", wantNormalisation1, "SHA-256", "RSASSA-PKCS1-V1_5") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
+		"OCMv2":       {"", nil, []string{"p256", "rsa"}, func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-512", "RSASSA-PKCS1-V1_5") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
+		"OCMv3":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", wantNormalisation3, "SHA-256", "RSASSA-PSS") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
+		"OCMv4":       {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", wantNormalisation4alpha1, "SHA-256", "RSASSA-PKCS1-V1_5 PEM") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
+		"OCMPEMPSS":   {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS PEM") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
+		"OCMOtherKey": {"", nil, []string{"rsa"}, func(g *signing) { g.signOCM("rsa-other", wantNormalisation2, "SHA-256", "RSASSA-PSS") }, trust.Signature{}, ocm.SignatureInvalid, "by another key"},
+		"OCMNoRSAKey": {"", nil, []string{"p256"}, func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS") }, trust.Signature{}, ocm.SignatureInvalid, "the rule has none"},
 		"OCMSecond": {"one valid signature suffices", nil, []string{"rsa"}, func(g *signing) {
-			g.signOCM("rsa-other", normalisation2, "SHA-256", "RSASSA-PSS")
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
-		}, Signature{true, "rsa", KindOCM, ""}, "", ""},
+			g.signOCM("rsa-other", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+		}, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
 		"OCMForm": {"what cannot be understood is not valid", nil, []string{"rsa"}, func(g *signing) {
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.inSignature("jsonNormalisation/v2", "jsonNormalisation/v9")
-		}, Signature{}, SignatureInvalid, "v9"},
+		}, trust.Signature{}, ocm.SignatureInvalid, "v9"},
 		"OCMAlgorithm": {"", nil, []string{"rsa"}, func(g *signing) {
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.inSignature("RSASSA-PSS", "sigstore")
-		}, Signature{}, SignatureInvalid, `"sigstore"`},
+		}, trust.Signature{}, ocm.SignatureInvalid, `"sigstore"`},
 		"OCMMediaType": {"", nil, []string{"rsa"}, func(g *signing) {
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
-			g.inSignature(pssType, "application/vnd.ocm.signature.gpg")
-		}, Signature{}, SignatureInvalid, "gpg"},
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+			g.inSignature(wantPssType, "application/vnd.ocm.signature.gpg")
+		}, trust.Signature{}, ocm.SignatureInvalid, "gpg"},
 		"OCMTampered": {"", nil, []string{"rsa"}, func(g *signing) {
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.change(func(d map[string]any) { resourcesOf(d)[0]["version"] = "6.6.6" })
-		}, Signature{}, SignatureInvalid, "not the one that was signed"},
+		}, trust.Signature{}, ocm.SignatureInvalid, "not the one that was signed"},
 		"OCMMoved": {"where a layer lies is not signed, so its digest decides", nil, []string{"rsa"}, func(g *signing) {
 			evil := put(g.T, g.s, g.repo, []byte("evil"))
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.change(func(d map[string]any) { resourcesOf(d)[2]["access"].(map[string]any)["localReference"] = evil })
-		}, Signature{}, SignatureInvalid, "was changed after signing"},
+		}, trust.Signature{}, ocm.SignatureInvalid, "was changed after signing"},
 		"OCMNoDigest": {"a layer without digest is not covered", nil, []string{"rsa"}, func(g *signing) {
 			g.change(func(d map[string]any) { delete(resourcesOf(d)[2], "digest") })
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
-		}, Signature{}, SignatureInvalid, `content of resource "raw-manifest"`},
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+		}, trust.Signature{}, ocm.SignatureInvalid, `content of resource "raw-manifest"`},
 		"OCMExcluded": {"a layer may be left out of the signature, but then it may not be installed", nil, []string{"rsa"}, func(g *signing) {
 			g.change(func(d map[string]any) {
 				resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "NO-DIGEST", "normalisationAlgorithm": "EXCLUDE-FROM-SIGNATURE", "value": "NO-DIGEST"}
 			})
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
-		}, Signature{}, SignatureInvalid, `content of resource "raw-manifest"`},
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+		}, trust.Signature{}, ocm.SignatureInvalid, `content of resource "raw-manifest"`},
 		"OCMNoneAccess": {"access is not signed, so a trick with its type must not free the digest", nil, []string{"rsa"}, func(g *signing) {
 			g.change(func(d map[string]any) {
 				resourcesOf(d)[2]["access"] = map[string]any{"type": "none"}
 				resourcesOf(d)[2]["name"] = "other"
 			})
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			evil := put(g.T, g.s, g.repo, []byte("evil"))
 			g.change(func(d map[string]any) {
 				resourcesOf(d)[2]["access"] = map[string]any{"type": "localBlob", "localReference": evil}
-				resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": blobDigest, "value": strings.TrimPrefix(evil, "sha256:")}
+				resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": ocm.GenericBlobDigest, "value": strings.TrimPrefix(evil, "sha256:")}
 			})
-		}, Signature{}, SignatureInvalid, "not the one that was signed"},
+		}, trust.Signature{}, ocm.SignatureInvalid, "not the one that was signed"},
 		"OCMImage": {"", nil, []string{"rsa"}, func(g *signing) {
 			g.change(func(d map[string]any) { delete(resourcesOf(d)[0], "digest") })
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
-		}, Signature{}, SignatureInvalid, "content of image"},
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
+		}, trust.Signature{}, ocm.SignatureInvalid, "content of image"},
 		"OCMCase": {"a field in other letters must not be read", nil, []string{"rsa"}, func(g *signing) {
-			g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+			g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 			g.changeText(func(text []byte) []byte {
 				return append(bytes.Replace(text, []byte("\n  resources:"), []byte("\n  Resources: [{name: raw-manifest, access: {type: localBlob, localReference: \"sha256:"+strings.Repeat("00", 32)+"\"}}]\n  resources:"), 1), '\n')
 			})
-		}, Signature{true, "rsa", KindOCM, ""}, "", ""},
-		"Cosign":         {"", nil, []string{"p256-other", "p256"}, func(g *signing) { g.cosignTag("p256") }, Signature{true, "p256", KindCosign, ""}, "", ""},
-		"CosignP384":     {"", nil, []string{"p384"}, func(g *signing) { g.cosignTag("p384") }, Signature{true, "p384", KindCosign, ""}, "", ""},
-		"CosignRSA":      {"", nil, []string{"rsa"}, func(g *signing) { g.cosignTag("rsa") }, Signature{true, "rsa", KindCosign, ""}, "", ""},
-		"CosignEd25519":  {"", nil, []string{"ed25519"}, func(g *signing) { g.cosignTag("ed25519") }, Signature{true, "ed25519", KindCosign, ""}, "", ""},
-		"CosignSecond":   {"one valid signature suffices", nil, []string{"p256"}, func(g *signing) { g.cosignTag("rsa", "p256-other", "p256") }, Signature{true, "p256", KindCosign, ""}, "", ""},
-		"CosignAfterOCM": {"either kind suffices", nil, []string{"p256"}, func(g *signing) { g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS"); g.cosignTag("p256") }, Signature{true, "p256", KindCosign, ""}, "", ""},
-		"CosignOtherKey": {"", nil, []string{"p256"}, func(g *signing) { g.cosignTag("p256-other") }, Signature{}, SignatureInvalid, "by another key"},
-		"CosignTampered": {"", nil, []string{"p256"}, func(g *signing) { g.signTag(g.repo, g.digest, []string{"p256"}, "x", good(g)) }, Signature{}, SignatureInvalid, "payload was changed"},
+		}, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindOCM, Problem: ""}, "", ""},
+		"Cosign":         {"", nil, []string{"p256-other", "p256"}, func(g *signing) { g.cosignTag("p256") }, trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}, "", ""},
+		"CosignP384":     {"", nil, []string{"p384"}, func(g *signing) { g.cosignTag("p384") }, trust.Signature{Verified: true, Key: "p384", Kind: trust.KindCosign, Problem: ""}, "", ""},
+		"CosignRSA":      {"", nil, []string{"rsa"}, func(g *signing) { g.cosignTag("rsa") }, trust.Signature{Verified: true, Key: "rsa", Kind: trust.KindCosign, Problem: ""}, "", ""},
+		"CosignEd25519":  {"", nil, []string{"ed25519"}, func(g *signing) { g.cosignTag("ed25519") }, trust.Signature{Verified: true, Key: "ed25519", Kind: trust.KindCosign, Problem: ""}, "", ""},
+		"CosignSecond":   {"one valid signature suffices", nil, []string{"p256"}, func(g *signing) { g.cosignTag("rsa", "p256-other", "p256") }, trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}, "", ""},
+		"CosignAfterOCM": {"either kind suffices", nil, []string{"p256"}, func(g *signing) { g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS"); g.cosignTag("p256") }, trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}, "", ""},
+		"CosignOtherKey": {"", nil, []string{"p256"}, func(g *signing) { g.cosignTag("p256-other") }, trust.Signature{}, ocm.SignatureInvalid, "by another key"},
+		"CosignTampered": {"", nil, []string{"p256"}, func(g *signing) { g.signTag(g.repo, g.digest, []string{"p256"}, "x", good(g)) }, trust.Signature{}, ocm.SignatureInvalid, "payload was changed"},
 		"CosignOther": {"a signature of something else under the tag of this one", nil, []string{"p256"}, func(g *signing) {
-			p := simpleSigning("cosign container image signature", digestOf(nil))
+			p := simpleSigning("cosign container image signature", ocm.DigestOf(nil))
 			g.signTag(g.repo, g.digest, []string{"p256"}, p, p)
-		}, Signature{}, SignatureInvalid, "not this artefact"},
+		}, trust.Signature{}, ocm.SignatureInvalid, "not this artefact"},
 		"CosignType": {"", nil, []string{"p256"}, func(g *signing) {
 			p := simpleSigning("something", g.digest)
 			g.signTag(g.repo, g.digest, []string{"p256"}, p, p)
-		}, Signature{}, SignatureInvalid, `"something"`},
-		"CosignChanged": {"the component version was replaced after signing", nil, []string{"p256"}, func(g *signing) { g.cosignTag("p256"); g.change(func(d map[string]any) { d["x"] = "y" }) }, Signature{}, SignatureMissing, "no signature"},
-		"CosignMany":    {"there is an end to looking", nil, []string{"p256"}, func(g *signing) { g.cosignTag(append(slices.Repeat([]string{"p256-other"}, maxSignatures), "p256")...) }, Signature{}, SignatureInvalid, "another key"},
+		}, trust.Signature{}, ocm.SignatureInvalid, `"something"`},
+		"CosignChanged": {"the component version was replaced after signing", nil, []string{"p256"}, func(g *signing) { g.cosignTag("p256"); g.change(func(d map[string]any) { d["x"] = "y" }) }, trust.Signature{}, ocm.SignatureMissing, "no signature"},
+		"CosignMany": {"there is an end to looking", nil, []string{"p256"}, func(g *signing) {
+			g.cosignTag(append(slices.Repeat([]string{"p256-other"}, trust.MaxSignatures), "p256")...)
+		}, trust.Signature{}, ocm.SignatureInvalid, "another key"},
 		"CosignLarge": {"", nil, []string{"p256"}, func(g *signing) {
-			g.signTag(g.repo, g.digest, []string{"p256"}, "x", strings.Repeat("x", maxSignatureBytes+1))
-		}, Signature{}, SignatureInvalid, "larger than"},
+			g.signTag(g.repo, g.digest, []string{"p256"}, "x", strings.Repeat("x", wantMaxSignatureBytes+1))
+		}, trust.Signature{}, ocm.SignatureInvalid, "larger than"},
 		"Bundle": {"", referrers, []string{"p256"}, func(g *signing) {
-			g.refer(g.bundle("p256", statement(signPredicate, g.digest), publicKey), false, nil)
-		}, Signature{true, "p256", KindCosign, ""}, "", ""},
+			g.refer(g.bundle("p256", statement(wantSignPredicate, g.digest), publicKey), false, nil)
+		}, trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}, "", ""},
 		"BundleListed": {"where the registry has no list, clients keep one", nil, []string{"p256"}, func(g *signing) {
-			g.refer(g.bundle("p256", statement(signPredicate, g.digest), publicKey), true, map[string]string{predicateAnnotation: signPredicate})
-		}, Signature{true, "p256", KindCosign, ""}, "", ""},
+			g.refer(g.bundle("p256", statement(wantSignPredicate, g.digest), publicKey), true, map[string]string{wantPredicateAnnotation: wantSignPredicate})
+		}, trust.Signature{Verified: true, Key: "p256", Kind: trust.KindCosign, Problem: ""}, "", ""},
 		"BundleOtherKey": {"", referrers, []string{"p256"}, func(g *signing) {
-			g.refer(g.bundle("p256-other", statement(signPredicate, g.digest), publicKey), false, nil)
-		}, Signature{}, SignatureInvalid, "by another key"},
+			g.refer(g.bundle("p256-other", statement(wantSignPredicate, g.digest), publicKey), false, nil)
+		}, trust.Signature{}, ocm.SignatureInvalid, "by another key"},
 		"BundleKeyless": {"", referrers, []string{"p256"}, func(g *signing) {
-			g.refer(g.bundle("p256-other", statement(signPredicate, g.digest), `{"certificate":{"rawBytes":"eA=="}}`), false, nil)
-		}, Signature{}, SignatureInvalid, "keyless"},
+			g.refer(g.bundle("p256-other", statement(wantSignPredicate, g.digest), `{"certificate":{"rawBytes":"eA=="}}`), false, nil)
+		}, trust.Signature{}, ocm.SignatureInvalid, "keyless"},
 		"BundleOther": {"", referrers, []string{"p256"}, func(g *signing) {
-			g.refer(g.bundle("p256", statement(signPredicate, digestOf(nil)), publicKey), false, nil)
-		}, Signature{}, SignatureInvalid, "signs another artefact"},
+			g.refer(g.bundle("p256", statement(wantSignPredicate, ocm.DigestOf(nil)), publicKey), false, nil)
+		}, trust.Signature{}, ocm.SignatureInvalid, "signs another artefact"},
 		"Attestation": {"a bill of materials is no consent", referrers, []string{"p256"}, func(g *signing) {
 			g.refer(g.bundle("p256", statement("https://spdx.dev/Document", g.digest), publicKey), false, nil)
-		}, Signature{}, SignatureInvalid, "spdx.dev"},
+		}, trust.Signature{}, ocm.SignatureInvalid, "spdx.dev"},
 		"AttestationNote": {"", nil, []string{"p256"}, func(g *signing) {
-			g.refer(g.bundle("p256", statement("https://spdx.dev/Document", g.digest), publicKey), true, map[string]string{predicateAnnotation: "https://spdx.dev/Document"})
-		}, Signature{}, SignatureMissing, "no signature"},
-		"BundleDamaged": {"", referrers, []string{"p256"}, func(g *signing) { g.refer([]byte("{"), false, nil) }, Signature{}, SignatureInvalid, "not a Sigstore bundle"},
-		"BundleEmpty":   {"", referrers, []string{"p256"}, func(g *signing) { g.refer([]byte(`{"mediaType":"`+bundleV3+`"}`), false, nil) }, Signature{}, SignatureInvalid, "no signature"},
+			g.refer(g.bundle("p256", statement("https://spdx.dev/Document", g.digest), publicKey), true, map[string]string{wantPredicateAnnotation: "https://spdx.dev/Document"})
+		}, trust.Signature{}, ocm.SignatureMissing, "no signature"},
+		"BundleDamaged": {"", referrers, []string{"p256"}, func(g *signing) { g.refer([]byte("{"), false, nil) }, trust.Signature{}, ocm.SignatureInvalid, "not a Sigstore bundle"},
+		"BundleEmpty":   {"", referrers, []string{"p256"}, func(g *signing) { g.refer([]byte(`{"mediaType":"`+bundleV3+`"}`), false, nil) }, trust.Signature{}, ocm.SignatureInvalid, "no signature"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			g := newSigning(t, tc.options...)
 			tc.sign(g)
-			r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, tc.keys...))})
+			r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, tc.keys...))})
 			c, err := r.Component(t.Context(), component, "1.2.3")
-			warned, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Warn, tc.keys...))})
+			warned, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Warn, tc.keys...))})
 			w, warnErr := warned.Component(t.Context(), component, "1.2.3")
 			if warnErr != nil {
 				t.Fatalf("%s: under warn: %v", tc.reason, warnErr)
@@ -405,7 +410,7 @@ func TestSignatures(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
-			if diff := cmp.Diff([]Signature{tc.want, tc.want}, []Signature{c.Signature, w.Signature}); diff != "" {
+			if diff := cmp.Diff([]trust.Signature{tc.want, tc.want}, []trust.Signature{c.Signature, w.Signature}); diff != "" {
 				t.Errorf("%s (-want +got)\n%s", tc.reason, diff)
 			}
 			if data, _, err := r.Fetch(t.Context(), c.Layers["raw-manifest"]); err != nil || !strings.Contains(string(data), "ConfigMap") {
@@ -427,11 +432,11 @@ func (g *signing) inSignature(old, changed string) {
 // TestSignedImages holds that images of a component whose descriptor is signed can only be what was signed.
 func TestSignedImages(t *testing.T) {
 	g := newSigning(t)
-	g.signOCM("rsa", normalisation2, "SHA-256", "RSASSA-PSS")
+	g.signOCM("rsa", wantNormalisation2, "SHA-256", "RSASSA-PSS")
 	g.change(func(d map[string]any) {
 		resourcesOf(d)[0]["access"].(map[string]any)["imageReference"] = "evil.io/op:1.2.3"
 	})
-	r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "rsa"))})
+	r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "rsa"))})
 	c, err := r.Component(t.Context(), component, "1.2.3")
 	if err != nil {
 		t.Fatal(err)
@@ -443,17 +448,17 @@ func TestSignedImages(t *testing.T) {
 	hex := strings.Repeat("ab", 32)
 	for name, tc := range map[string]struct {
 		reference string
-		digest    *artefactDigest
+		digest    *ocm.ElementDigest
 		want      string
 	}{
 		"None":      {"r.io/a:1", nil, ""},
-		"Artefact":  {"r.io/a:1", &artefactDigest{"SHA-256", "ociArtifactDigest/v1", strings.ToUpper(hex)}, "r.io/a:1@sha256:" + hex},
-		"Other":     {"r.io/a@sha256:" + strings.Repeat("00", 32), &artefactDigest{"SHA-256", "ociArtifactDigest/v1", hex}, ""},
-		"Blob":      {"r.io/a:1@sha256:" + hex, &artefactDigest{"SHA-256", blobDigest, hex}, "r.io/a:1@sha256:" + hex},
-		"BlobNoPin": {"r.io/a:1", &artefactDigest{"SHA-256", blobDigest, hex}, ""},
-		"Hash":      {"r.io/a:1", &artefactDigest{"SHA-512", "ociArtifactDigest/v1", hex + hex}, ""},
-		"Short":     {"r.io/a:1", &artefactDigest{"SHA-256", "ociArtifactDigest/v1", "ab"}, ""},
-		"Excluded":  {"r.io/a:1", &artefactDigest{"NO-DIGEST", "EXCLUDE-FROM-SIGNATURE", "NO-DIGEST"}, ""},
+		"Artefact":  {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: "ociArtifactDigest/v1", Value: strings.ToUpper(hex)}, "r.io/a:1@sha256:" + hex},
+		"Other":     {"r.io/a@sha256:" + strings.Repeat("00", 32), &ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: "ociArtifactDigest/v1", Value: hex}, ""},
+		"Blob":      {"r.io/a:1@sha256:" + hex, &ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: ocm.GenericBlobDigest, Value: hex}, "r.io/a:1@sha256:" + hex},
+		"BlobNoPin": {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: ocm.GenericBlobDigest, Value: hex}, ""},
+		"Hash":      {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-512", NormalisationAlgorithm: "ociArtifactDigest/v1", Value: hex + hex}, ""},
+		"Short":     {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "SHA-256", NormalisationAlgorithm: "ociArtifactDigest/v1", Value: "ab"}, ""},
+		"Excluded":  {"r.io/a:1", &ocm.ElementDigest{HashAlgorithm: "NO-DIGEST", NormalisationAlgorithm: "EXCLUDE-FROM-SIGNATURE", Value: "NO-DIGEST"}, ""},
 	} {
 		got, ok := signedImage(tc.reference, tc.digest)
 		if ok != (tc.want != "") || ok && got != tc.want {
@@ -469,27 +474,27 @@ func TestSignedSHA512(t *testing.T) {
 		h := crypto.SHA512.New()
 		_, _ = h.Write(tarredSample(t))
 		g.change(func(d map[string]any) {
-			resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-512", "normalisationAlgorithm": blobDigest, "value": hex.EncodeToString(h.Sum(nil))}
+			resourcesOf(d)[2]["digest"] = map[string]any{"hashAlgorithm": "SHA-512", "normalisationAlgorithm": ocm.GenericBlobDigest, "value": hex.EncodeToString(h.Sum(nil))}
 		})
-		g.signOCM("rsa", normalisation2, "SHA-512", "RSASSA-PSS")
+		g.signOCM("rsa", wantNormalisation2, "SHA-512", "RSASSA-PSS")
 		if name == "Changed" {
 			evil := put(t, g.s, g.repo, []byte(content))
 			g.change(func(d map[string]any) { resourcesOf(d)[2]["access"].(map[string]any)["localReference"] = evil })
 		}
-		r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "rsa"))})
+		r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "rsa"))})
 		_, err := r.Component(t.Context(), component, "1.2.3")
 		if name == "Good" && err != nil {
 			t.Error(err)
 		}
 		if name == "Changed" {
-			wantReason(t, err, SignatureInvalid)
+			wantReason(t, err, ocm.SignatureInvalid)
 		}
 	}
 }
 
 func tarredSample(t *testing.T) []byte {
 	t.Helper()
-	data, err := tarOf("sample.yaml", 0o644, []byte(manifestYAML))
+	data, err := ocm.TarFile("sample.yaml", 0o644, []byte(manifestYAML))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -500,13 +505,13 @@ func tarredSample(t *testing.T) []byte {
 func TestLayersByHand(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
-	signed := digestOf(tarredSample(t))
+	signed := ocm.DigestOf(tarredSample(t))
 	unsigned := put(t, g.s, g.repo, []byte("evil"))
 	put(t, g.s, "charts/a", []byte("evil"))
 	image(t, g.s, "charts/a", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/a", []byte("evil"), ""))
 	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("good"), ""))
 	signedImage := &signing{T: t, s: g.s, repo: "charts/b"}
-	digest := digestOf(signedImage.get("manifests/1.0.0"))
+	digest := ocm.DigestOf(signedImage.get("manifests/1.0.0"))
 	payload := simpleSigning("cosign container image signature", digest)
 	g.signTag("charts/b", digest, []string{"p256"}, payload, payload)
 	for name, tc := range map[string]struct {
@@ -516,38 +521,38 @@ func TestLayersByHand(t *testing.T) {
 		text   string
 	}{
 		"Named":        {"a signed component version names it", Layer{Component: component, Version: "1.2.3", Ref: signed}, "", ""},
-		"NoVersion":    {"nothing says who names it", Layer{Component: component, Ref: signed}, SignatureMissing, "state the version"},
-		"Version":      {"there is no such version", Layer{Component: component, Version: "6.6.6", Ref: signed}, SignatureMissing, "no component version 6.6.6"},
-		"Unnamed":      {"the signed version does not name it", Layer{Component: component, Version: "1.2.3", Ref: unsigned}, SignatureInvalid, "no such layer"},
-		"Elsewhere":    {"it lies where no component version is", Layer{Component: "charts/a", Version: "1.2.3", Ref: digestOf([]byte("evil"))}, SignatureMissing, "no component version"},
+		"NoVersion":    {"nothing says who names it", Layer{Component: component, Ref: signed}, ocm.SignatureMissing, "state the version"},
+		"Version":      {"there is no such version", Layer{Component: component, Version: "6.6.6", Ref: signed}, ocm.SignatureMissing, "no component version 6.6.6"},
+		"Unnamed":      {"the signed version does not name it", Layer{Component: component, Version: "1.2.3", Ref: unsigned}, ocm.SignatureInvalid, "no such layer"},
+		"Elsewhere":    {"it lies where no component version is", Layer{Component: "charts/a", Version: "1.2.3", Ref: ocm.DigestOf([]byte("evil"))}, ocm.SignatureMissing, "no component version"},
 		"Tag":          {"a tag of a signed component version", Layer{Name: "raw-manifest", Component: component, Ref: "1.2.3"}, "", ""},
-		"TagResource":  {"of which there is no such resource", Layer{Name: "nothing", Component: component, Ref: "1.2.3"}, SignatureInvalid, `no resource "nothing"`},
-		"TagUnsigned":  {"a tag of an image that is not signed", Layer{Component: "charts/a", Ref: "1.0.0"}, SignatureMissing, "keys tried"},
+		"TagResource":  {"of which there is no such resource", Layer{Name: "nothing", Component: component, Ref: "1.2.3"}, ocm.SignatureInvalid, `no resource "nothing"`},
+		"TagUnsigned":  {"a tag of an image that is not signed", Layer{Component: "charts/a", Ref: "1.0.0"}, ocm.SignatureMissing, "keys tried"},
 		"TagSigned":    {"a tag of an image that is", Layer{Component: "charts/b", Ref: "1.0.0"}, "", ""},
-		"TagDigest":    {"its layer by digest has no one to name it", Layer{Component: "charts/b", Ref: digestOf([]byte("good"))}, SignatureMissing, "no component version is stated"},
-		"TagNotThere":  {"", Layer{Component: "charts/c", Ref: "1.0.0"}, ArtifactNotFound, ""},
-		"ByPath":       {"the folder of descriptors in the name of the component makes no difference", Layer{Component: "component-descriptors/" + component, Ref: signed}, SignatureMissing, "state the version"},
-		"BadReference": {"", Layer{Component: component, Ref: "sha256:12"}, InvalidReference, ""},
+		"TagDigest":    {"its layer by digest has no one to name it", Layer{Component: "charts/b", Ref: ocm.DigestOf([]byte("good"))}, ocm.SignatureMissing, "no component version is stated"},
+		"TagNotThere":  {"", Layer{Component: "charts/c", Ref: "1.0.0"}, ocm.ArtifactNotFound, ""},
+		"ByPath":       {"the folder of descriptors in the name of the component makes no difference", Layer{Component: "component-descriptors/" + component, Ref: signed}, ocm.SignatureMissing, "state the version"},
+		"BadReference": {"", Layer{Component: component, Ref: "sha256:12"}, ocm.InvalidReference, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, mode := range []Mode{Enforce, Warn, Off} {
-				r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(mode, "p256"))})
+			for _, mode := range []trust.Mode{trust.Enforce, trust.Warn, trust.Off} {
+				r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(mode, "p256"))})
 				sig, verr := r.Verify(t.Context(), tc.layer)
 				data, digest, err := r.Fetch(t.Context(), tc.layer)
-				policyFails := slices.Contains([]string{SignatureMissing, SignatureInvalid}, tc.fails)
+				policyFails := slices.Contains([]string{ocm.SignatureMissing, ocm.SignatureInvalid}, tc.fails)
 				switch {
-				case mode == Enforce && tc.fails != "":
+				case mode == trust.Enforce && tc.fails != "":
 					wantReason(t, verr, tc.fails)
 					wantReason(t, err, tc.fails)
 					if err == nil || !strings.Contains(err.Error(), tc.text) || data != nil {
 						t.Errorf("%s: got %v and %q", tc.reason, err, data)
 					}
 				case tc.fails == "" || policyFails && name != "TagResource" && name != "ByPath":
-					if err != nil || digest != digestOf(data) || verr != nil {
+					if err != nil || digest != ocm.DigestOf(data) || verr != nil {
 						t.Errorf("%s, %s: got %v, %v", tc.reason, mode, err, verr)
 					}
 				}
-				if want := mode != Off && tc.fails == ""; sig.Verified != want || (sig.Problem != "") != (mode == Warn && verr == nil && tc.fails != "") {
+				if want := mode != trust.Off && tc.fails == ""; sig.Verified != want || (sig.Problem != "") != (mode == trust.Warn && verr == nil && tc.fails != "") {
 					t.Errorf("%s, %s: got %+v", tc.reason, mode, sig)
 				}
 			}
@@ -565,14 +570,14 @@ func TestVerifiedOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write(policyOf(Enforce, "p256"))
+	write(policyText(trust.Enforce, "p256"))
 	policyClock := &clock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	tr, err := loadTrust(file, nil, policyClock.now)
+	tr, err := trust.LoadWithClock(file, nil, policyClock.now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: tr})
-	layer := Layer{Component: component, Version: "1.2.3", Ref: digestOf(tarredSample(t))}
+	layer := Layer{Component: component, Version: "1.2.3", Ref: ocm.DigestOf(tarredSample(t))}
 	fetch := func() (int, error) {
 		g.s.taken()
 		_, _, err := r.Fetch(t.Context(), layer)
@@ -589,36 +594,36 @@ func TestVerifiedOnce(t *testing.T) {
 	if _, err := other.Verify(t.Context(), layer); err != nil || len(g.s.taken()) > 0 {
 		t.Errorf("with another login: %v", err)
 	}
-	write(policyOf(Enforce, "p256-other"))
-	policyClock.forward(policyPeriod)
+	write(policyText(trust.Enforce, "p256-other"))
+	policyClock.forward(wantPolicyPeriod)
 	_, err = fetch()
-	wantReason(t, err, SignatureInvalid)
-	if n, err := fetch(); reason(err) != SignatureInvalid || n != 0 {
+	wantReason(t, err, ocm.SignatureInvalid)
+	if n, err := fetch(); reason(err) != ocm.SignatureInvalid || n != 0 {
 		t.Errorf("refused again: %d requests, %v", n, err)
 	}
 	c.forward(failureTime)
-	if n, err := fetch(); reason(err) != SignatureInvalid || n == 0 {
+	if n, err := fetch(); reason(err) != ocm.SignatureInvalid || n == 0 {
 		t.Errorf("a refusal is remembered for too long: %d requests, %v", n, err)
 	}
 	write("rules: [")
-	policyClock.forward(policyPeriod)
-	if _, err := fetch(); reason(err) != SignatureInvalid {
+	policyClock.forward(wantPolicyPeriod)
+	if _, err := fetch(); reason(err) != ocm.SignatureInvalid {
 		t.Errorf("a damaged policy lets pass: %v", err)
 	}
-	write(policyOf(Off))
-	policyClock.forward(policyPeriod)
+	write(policyText(trust.Off))
+	policyClock.forward(wantPolicyPeriod)
 	if _, err := fetch(); err != nil {
 		t.Errorf("switched off: %v", err)
 	}
 	// What was fetched while the policy was off proves nothing.
-	write(policyOf(Enforce, "rsa"))
-	policyClock.forward(policyPeriod)
+	write(policyText(trust.Enforce, "rsa"))
+	policyClock.forward(wantPolicyPeriod)
 	_, err = fetch()
-	wantReason(t, err, SignatureInvalid)
+	wantReason(t, err, ocm.SignatureInvalid)
 
 	// A restart knows nothing and comes to the same.
-	write(policyOf(Enforce, "p256"))
-	policyClock.forward(policyPeriod)
+	write(policyText(trust.Enforce, "p256"))
+	policyClock.forward(wantPolicyPeriod)
 	r, _ = open(t, Options{Host: "http://" + g.s.host(), Trust: tr})
 	if _, err := fetch(); err != nil {
 		t.Errorf("after a restart: %v", err)
@@ -628,10 +633,10 @@ func TestVerifiedOnce(t *testing.T) {
 // TestSignedLater has a module signed after it was looked at.
 func TestSignedLater(t *testing.T) {
 	g := newSigning(t)
-	strict, strictClock := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "p256"))})
-	lax, laxClock := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Warn, "p256"))})
+	strict, strictClock := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
+	lax, laxClock := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Warn, "p256"))})
 	_, err := strict.Component(t.Context(), component, "1.2.3")
-	wantReason(t, err, SignatureMissing)
+	wantReason(t, err, ocm.SignatureMissing)
 	c, err := lax.Component(t.Context(), component, "1.2.3")
 	if err != nil || c.Signature.Problem == "" {
 		t.Errorf("got %+v, %v", c, err)
@@ -651,8 +656,8 @@ func TestSignedLater(t *testing.T) {
 func TestManyVerify(t *testing.T) {
 	g := newSigning(t)
 	g.cosignTag("p256")
-	r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "p256"))})
-	layer := Layer{Component: component, Version: "1.2.3", Ref: digestOf(tarredSample(t))}
+	r, _ := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
+	layer := Layer{Component: component, Version: "1.2.3", Ref: ocm.DigestOf(tarredSample(t))}
 	g.s.taken()
 	var callers sync.WaitGroup
 	var started sync.WaitGroup
@@ -677,10 +682,10 @@ func TestSignedTagMoves(t *testing.T) {
 	g := newSigning(t)
 	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("good"), ""))
 	at := &signing{T: t, s: g.s, repo: "charts/b"}
-	digest := digestOf(at.get("manifests/1.0.0"))
+	digest := ocm.DigestOf(at.get("manifests/1.0.0"))
 	payload := simpleSigning("cosign container image signature", digest)
 	g.signTag("charts/b", digest, []string{"p256"}, payload, payload)
-	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "p256"))})
+	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
 	layer := Layer{Component: "charts/b", Ref: "1.0.0"}
 	if data, _, err := r.Fetch(t.Context(), layer); err != nil || string(data) != "good" {
 		t.Fatalf("got %q, %v", data, err)
@@ -698,7 +703,7 @@ func TestSignedTagMoves(t *testing.T) {
 	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("evil"), ""))
 	c.forward(tagLifetime)
 	data, _, err := r.Fetch(t.Context(), layer)
-	wantReason(t, err, SignatureMissing)
+	wantReason(t, err, ocm.SignatureMissing)
 	if data != nil {
 		t.Errorf("got %q", data)
 	}
@@ -715,9 +720,9 @@ func TestRegistryDownWhileVerifying(t *testing.T) {
 		}
 		return down
 	})
-	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: trust(t, policyOf(Enforce, "p256"))})
+	r, c := open(t, Options{Host: "http://" + g.s.host(), Trust: trustPolicy(t, policyText(trust.Enforce, "p256"))})
 	_, err := r.Component(t.Context(), component, "1.2.3")
-	wantReason(t, err, RegistryUnreachable)
+	wantReason(t, err, ocm.RegistryUnreachable)
 	g.s.setFault(nil)
 	c.forward(failureTime)
 	if _, err := r.Component(t.Context(), component, "1.2.3"); err != nil {
@@ -726,26 +731,14 @@ func TestRegistryDownWhileVerifying(t *testing.T) {
 }
 
 func TestVerifyUnsigned(t *testing.T) {
-	for mode, want := range map[Mode]string{Enforce: SignatureMissing, Warn: "", Off: ""} {
-		r, _ := open(t, Options{Host: "r.io", Trust: trust(t, policyOf(mode, "p256"))})
+	for mode, want := range map[trust.Mode]string{trust.Enforce: ocm.SignatureMissing, trust.Warn: "", trust.Off: ""} {
+		r, _ := open(t, Options{Host: "r.io", Trust: trustPolicy(t, policyText(mode, "p256"))})
 		sig, err := r.VerifyUnsigned("https://charts.example.com/stable", "it is a chart of a chart repository")
 		if want != "" {
 			wantReason(t, err, want)
 		}
-		if (err != nil) != (want != "") || (sig.Problem != "") != (mode == Warn) || sig.Verified {
+		if (err != nil) != (want != "") || (sig.Problem != "") != (mode == trust.Warn) || sig.Verified {
 			t.Errorf("%s: got %+v, %v", mode, sig, err)
 		}
 	}
-}
-
-// FuzzBundle holds that nothing but a signature by the key makes a bundle valid.
-func FuzzBundle(f *testing.F) {
-	f.Add([]byte(`{"mediaType":"` + bundleV3 + `","verificationMaterial":{"certificate":{}},"dsseEnvelope":{"payload":"e30=","payloadType":"x","signatures":[{"sig":"eA=="}]}}`))
-	f.Add([]byte(`{"mediaType":"` + bundleV3 + `","messageSignature":{"messageDigest":{},"signature":"eA=="}}`))
-	keys := trust(f, policyOf(Enforce, "p256", "ed25519")).current().rules[0].keys
-	f.Fuzz(func(t *testing.T, data []byte) {
-		if k, err := verifyBundle(data, &imageManifest{digest: digestOf(nil)}, keys); err == nil {
-			t.Fatalf("valid by %s", k)
-		}
-	})
 }

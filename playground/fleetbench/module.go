@@ -16,6 +16,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/playground/fleet"
 )
 
@@ -178,7 +179,7 @@ spec:
 
 // publish pushes a version to the registry and creates its ModuleTemplate.
 func (m *module) publish(ctx context.Context, r *registry.Registry, c client.Client, version string) error {
-	if _, err := r.Push(ctx, registry.Archive{
+	if _, err := r.Push(ctx, ocm.Archive{
 		Name: m.component(), Version: version, RawManifest: m.manifest(version), ManifestFile: m.name + ".yaml", DefaultCR: m.resource(),
 	}); err != nil {
 		return fmt.Errorf("publishing %s %s: %w", m.name, version, err)

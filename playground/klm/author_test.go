@@ -18,7 +18,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/playground/landscape"
 )
 
@@ -82,7 +82,7 @@ func publishLayers(component string, layers []string, path func(string) string) 
 		}
 		content[resource] = data
 	}
-	made, err := registry.Pack(registry.Archive{Name: name, Version: version, RawManifest: content["raw-manifest"], RepositoryContext: land.up.RegistryHost})
+	made, err := ocm.Pack(ocm.Archive{Name: name, Version: version, RawManifest: content["raw-manifest"], RepositoryContext: land.up.RegistryHost})
 	if err != nil {
 		return err
 	}

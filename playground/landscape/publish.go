@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // Module is one version of a module, as its author provides it.
@@ -39,7 +39,7 @@ func (l *Landscape) Publish(ctx context.Context, m Module) error {
 
 // Push pushes a version to the registry, without a ModuleTemplate.
 func (l *Landscape) Push(ctx context.Context, m Module) error {
-	if _, err := l.Registry.Push(ctx, registry.Archive{
+	if _, err := l.Registry.Push(ctx, ocm.Archive{
 		Name: m.Component, Version: m.Version, Provider: "kyma-project.io",
 		RawManifest: m.Manifest, ManifestFile: m.Name + ".yaml", Tar: m.Tar, DefaultCR: m.DefaultCR,
 	}); err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // Files of a Common Transport Format archive.
@@ -244,14 +244,14 @@ func (a *Archive) namedBy(e entry) ([]string, error) {
 var referrersTag = regexp.MustCompile(`^sha256-[0-9a-f]{64}$`)
 
 // Components returns the component versions in the archive.
-func (a *Archive) Components() ([]*registry.Artifact, error) {
-	var all []*registry.Artifact
+func (a *Archive) Components() ([]*ocm.Artifact, error) {
+	var all []*ocm.Artifact
 	for _, e := range a.entries {
 		manifest, err := a.blobs[e.Digest].bytes()
 		if err != nil {
 			return nil, err
 		}
-		art := &registry.Artifact{Repository: e.Repository, Tag: e.Tag, MediaType: e.MediaType, Manifest: manifest, Blobs: map[string][]byte{}}
+		art := &ocm.Artifact{Repository: e.Repository, Tag: e.Tag, MediaType: e.MediaType, Manifest: manifest, Blobs: map[string][]byte{}}
 		if !art.IsComponent() {
 			continue
 		}
@@ -270,7 +270,7 @@ func (a *Archive) Components() ([]*registry.Artifact, error) {
 }
 
 // Add takes artifacts in. A tag that stands for something else is moved only if asked to.
-func (a *Archive) Add(replace bool, artifacts ...*registry.Artifact) error {
+func (a *Archive) Add(replace bool, artifacts ...*ocm.Artifact) error {
 	for _, art := range artifacts {
 		e := entry{art.Repository, art.Tag, art.Digest(), cmp.Or(art.MediaType, string(types.OCIManifestSchema1))}
 		if i := a.find(e); i >= 0 && a.entries[i].Digest != e.Digest && !replace {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // Copied is a component version that was brought to a place.
@@ -63,7 +63,7 @@ func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, e
 }
 
 // copy brings one component version to another place. In an archive it is not saved yet.
-func (p *Place) copy(ctx context.Context, to *Place, a *registry.Artifact, o CopyOptions) (Copied, error) {
+func (p *Place) copy(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOptions) (Copied, error) {
 	c := Copied{Name: a.Name(), Version: a.Version()}
 	signatures, err := p.registry.Signatures(ctx, a)
 	if err != nil {
@@ -82,7 +82,7 @@ func (p *Place) copy(ctx context.Context, to *Place, a *registry.Artifact, o Cop
 	if c.Digest = made.Digest(); made != a {
 		c.Was = a.Digest()
 	}
-	c.New, err = to.add(ctx, o.Replace, append([]*registry.Artifact{made}, signatures...))
+	c.New, err = to.add(ctx, o.Replace, append([]*ocm.Artifact{made}, signatures...))
 	if err == nil && to.archive == nil && len(c.Images) > 0 {
 		var unknown error
 		if c.OldNames, unknown = to.oldNames(ctx, c); unknown != nil { // the copy is whole
@@ -93,7 +93,7 @@ func (p *Place) copy(ctx context.Context, to *Place, a *registry.Artifact, o Cop
 }
 
 // adapt returns a component version as it has to be in the place: an archive takes it as it is.
-func (p *Place) adapt(a *registry.Artifact, c Copied) (*registry.Artifact, error) {
+func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	if p.archive != nil {
 		return a, nil
 	}
@@ -111,7 +111,7 @@ func (p *Place) adapt(a *registry.Artifact, c Copied) (*registry.Artifact, error
 }
 
 // write brings artifacts to the place; the first is what the others sign.
-func (p *Place) write(ctx context.Context, replace bool, artifacts []*registry.Artifact) (isNew bool, err error) {
+func (p *Place) write(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if isNew, err = p.add(ctx, replace, artifacts); err != nil || p.archive == nil {
 		return isNew, err
 	}
@@ -120,7 +120,7 @@ func (p *Place) write(ctx context.Context, replace bool, artifacts []*registry.A
 
 // add brings artifacts to the place; the first is what the others sign. They come last, so that there is never a signature of nothing. An archive
 // has to be saved yet.
-func (p *Place) add(ctx context.Context, replace bool, artifacts []*registry.Artifact) (isNew bool, err error) {
+func (p *Place) add(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if p.archive != nil {
 		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool { return e.Digest == artifacts[0].Digest() && e.Tag == artifacts[0].Tag })
 		if err := p.archive.Add(replace, artifacts[0]); err != nil {
@@ -139,6 +139,6 @@ func (p *Place) add(ctx context.Context, replace bool, artifacts []*registry.Art
 }
 
 // Write brings a component version to the place, as Copy does.
-func (p *Place) Write(ctx context.Context, replace bool, a *registry.Artifact) (isNew bool, err error) {
-	return p.write(ctx, replace, []*registry.Artifact{a})
+func (p *Place) Write(ctx context.Context, replace bool, a *ocm.Artifact) (isNew bool, err error) {
+	return p.write(ctx, replace, []*ocm.Artifact{a})
 }

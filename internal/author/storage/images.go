@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // CopiedImage is an image that a component version names, and that was brought along.
@@ -30,7 +31,7 @@ type courier struct {
 }
 
 // bring copies all images of a component version.
-func (c courier) bring(ctx context.Context, a *registry.Artifact) ([]CopiedImage, error) {
+func (c courier) bring(ctx context.Context, a *ocm.Artifact) ([]CopiedImage, error) {
 	images, err := a.Images()
 	if err != nil {
 		return nil, err
@@ -47,7 +48,7 @@ func (c courier) bring(ctx context.Context, a *registry.Artifact) ([]CopiedImage
 }
 
 // image copies one image, unless it is there, and looks whether it is there afterwards.
-func (c courier) image(ctx context.Context, i registry.Image) (CopiedImage, error) {
+func (c courier) image(ctx context.Context, i ocm.Image) (CopiedImage, error) {
 	l, err := c.from.locate(i)
 	if err != nil {
 		return CopiedImage{}, err

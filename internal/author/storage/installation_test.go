@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -59,7 +59,7 @@ func TestInstallation(t *testing.T) {
 // layered writes a component version with these layers.
 func layered(t *testing.T, p *storage.Place, rename, manifest string, layers map[string]string) {
 	t.Helper()
-	made, err := registry.Pack(registry.Archive{Name: "example.com/module/widget", Version: "2.0.1", RawManifest: []byte(manifest), RepositoryContext: "https://example.com"})
+	made, err := ocm.Pack(ocm.Archive{Name: "example.com/module/widget", Version: "2.0.1", RawManifest: []byte(manifest), RepositoryContext: "https://example.com"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -39,7 +40,7 @@ func digestAt(ref name.Reference, options []remote.Option) (string, error) {
 	if err == nil {
 		return d.Digest.String(), nil
 	}
-	if err = registry.Fault("pulling", ref.Name(), err); registry.IsReason(err, registry.ArtifactNotFound) {
+	if err = registry.Fault("pulling", ref.Name(), err); ocm.IsReason(err, ocm.ArtifactNotFound) {
 		return "", nil
 	}
 	return "", err
@@ -62,7 +63,7 @@ func (l located) reference(in name.Repository) name.Reference {
 }
 
 // locate takes the reference of an image apart. An image of this place keeps its path below it, others that below their host.
-func (p *Place) locate(i registry.Image) (l located, err error) {
+func (p *Place) locate(i ocm.Image) (l located, err error) {
 	text, digest, _ := strings.Cut(i.Reference, "@")
 	tag, err := name.NewTag(text)
 	if err != nil {
@@ -84,7 +85,7 @@ func (p *Place) locate(i registry.Image) (l located, err error) {
 	switch {
 	case digest != "" && i.Digest != "" && digest != i.Digest:
 		return l, fmt.Errorf("its resource states the digest %s: build the version anew", i.Digest)
-	case strings.HasPrefix(l.path, registry.DescriptorRepository("")):
+	case strings.HasPrefix(l.path, ocm.DescriptorRepository("")):
 		return l, fmt.Errorf("its repository would be one of component versions: give it another name")
 	}
 	return l, nil
@@ -99,7 +100,7 @@ func (p *Place) findImage(ctx context.Context, l located) (*remote.Descriptor, e
 		}
 		ref := l.reference(repository)
 		found, err := remote.Get(ref, p.client(ctx, ref)...)
-		if err == nil || !registry.IsReason(registry.Fault("pulling", ref.Name(), err), registry.ArtifactNotFound) {
+		if err == nil || !ocm.IsReason(registry.Fault("pulling", ref.Name(), err), ocm.ArtifactNotFound) {
 			return found, err
 		}
 	}
@@ -166,7 +167,7 @@ func (p *Place) foreign(ctx context.Context, ref name.Reference) []remote.Option
 }
 
 // rename returns a component version whose descriptor names its images where they are now. What a signature in the descriptor covers stays.
-func rename(a *registry.Artifact, images []CopiedImage) (*registry.Artifact, error) {
+func rename(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error) {
 	at, moved := map[string]string{}, false
 	for _, i := range images {
 		at[i.Image], moved = i.At, moved || i.At != i.Image
@@ -175,7 +176,7 @@ func rename(a *registry.Artifact, images []CopiedImage) (*registry.Artifact, err
 		return a, nil
 	}
 	return a.Edit(func(d map[string]any) error {
-		return registry.EachImage(d, func(_, access map[string]any, image string) error {
+		return ocm.EachImage(d, func(_, access map[string]any, image string) error {
 			access["imageReference"] = cmp.Or(at[image], image)
 			return nil
 		})

@@ -24,7 +24,8 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 // gallery is a registry with images that wants a login: that of the Docker config.
@@ -118,7 +119,7 @@ func withImages(t *testing.T, deployment, daemonSet string) *storage.Place {
 	if err != nil {
 		t.Fatal(err)
 	}
-	made, err := registry.Pack(m.Archive())
+	made, err := ocm.Pack(m.Archive())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -171,16 +172,16 @@ func TestMirrorImages(t *testing.T) {
 		}
 	}
 
-	public, err := registry.PublicPEM(k)
+	public, err := trust.PublicPEM(k)
 	if err != nil {
 		t.Fatal(err)
 	}
-	trust, err := registry.ParseTrust(fmt.Appendf(nil, "rules: [{prefix: '', mode: enforce, keys: [%q]}]", public))
+	policy, err := trust.Parse(fmt.Appendf(nil, "rules: [{prefix: '', mode: enforce, keys: [%q]}]", public))
 	if err != nil {
 		t.Fatal(err)
 	}
-	there := place(t, inside+"//example.com/module/widget", storage.Access{Trust: trust})
-	if found, err := storage.Verify(t.Context(), there, true); err != nil || found[0].Kind != registry.KindOCM {
+	there := place(t, inside+"//example.com/module/widget", storage.Access{Trust: policy})
+	if found, err := storage.Verify(t.Context(), there, true); err != nil || found[0].Kind != trust.KindOCM {
 		t.Errorf("verified %+v, %v: the signature does not cover where images are", found, err)
 	}
 	ref, err := name.ParseReference(strings.TrimPrefix(inside, "http://") + "/team/widget:2.0.1")
@@ -307,7 +308,7 @@ func TestSignTags(t *testing.T) {
 		t.Fatal(err)
 	}
 	found, err := signed.Images()
-	if err != nil || len(found) != 2 || !slices.ContainsFunc(found, func(i registry.Image) bool { return i.Resource == "widget" && i.Digest == index }) {
+	if err != nil || len(found) != 2 || !slices.ContainsFunc(found, func(i ocm.Image) bool { return i.Resource == "widget" && i.Digest == index }) {
 		t.Errorf("signed %+v, %v, want the digest of the index", found, err)
 	}
 	from.index(t) // the tag moves

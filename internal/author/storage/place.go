@@ -14,6 +14,8 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 // maxLayer bounds a layer that an author handles, in bytes.
@@ -35,7 +37,7 @@ type Access struct {
 	// Keychain finds logins; nil means those of docker login.
 	Keychain authn.Keychain
 	// Trust says what has to be signed; nil means nothing.
-	Trust *registry.Trust
+	Trust *trust.Policy
 }
 
 // Open finds a place by its reference:
@@ -115,8 +117,8 @@ func (p *Place) Registry() *registry.Registry { return p.registry }
 
 // Select returns the component versions that the reference names, each with what signs it. Of an archive that may be all; of a registry it
 // has to be one, or all versions of a component.
-func (p *Place) Select(ctx context.Context) ([]*registry.Artifact, error) {
-	var found []*registry.Artifact
+func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
+	var found []*ocm.Artifact
 	if p.archive != nil {
 		all, err := p.archive.Components()
 		if err != nil {
@@ -150,8 +152,8 @@ func (p *Place) Select(ctx context.Context) ([]*registry.Artifact, error) {
 		}
 	}
 	for _, v := range versions {
-		a, err := p.registry.Artifact(ctx, registry.DescriptorRepository(p.Component), registry.TagOf(v))
-		if registry.IsReason(err, registry.ArtifactNotFound) {
+		a, err := p.registry.Artifact(ctx, ocm.DescriptorRepository(p.Component), ocm.TagOf(v))
+		if ocm.IsReason(err, ocm.ArtifactNotFound) {
 			have, _ := p.Versions(ctx)
 			return nil, p.nothing(have)
 		}
@@ -198,7 +200,7 @@ func (p *Place) Versions(ctx context.Context) ([]string, error) {
 }
 
 // One returns the only component version that the reference names.
-func (p *Place) One(ctx context.Context) (*registry.Artifact, error) {
+func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 	all, err := p.Select(ctx)
 	if err != nil {
 		return nil, err

@@ -21,17 +21,18 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/author"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 // pack builds the good module.
-func pack(t *testing.T, home, commit string) *registry.Artifact {
+func pack(t *testing.T, home, commit string) *ocm.Artifact {
 	t.Helper()
 	m, err := author.Build(t.Context(), author.Source{File: writeModule(t, okConfig, "example.com/widget@sha256:"+strings.Repeat("0", 64), ""), Commit: commit, Home: home})
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, err := registry.Pack(m.Archive())
+	a, err := ocm.Pack(m.Archive())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestRound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	public, err := registry.PublicPEM(k)
+	public, err := trust.PublicPEM(k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,12 +99,12 @@ func TestRound(t *testing.T) {
 		}
 	}
 	rules := fmt.Sprintf("rules: [{prefix: '', mode: enforce, keys: [%q]}]", public)
-	trust, err := registry.ParseTrust([]byte(rules))
+	policy, err := trust.Parse([]byte(rules))
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := storage.Verify(t.Context(), place(t, at[len(at)-1], storage.Access{Trust: trust}), false)
-	if err != nil || len(found) != 1 || found[0].Kind != registry.KindCosign {
+	found, err := storage.Verify(t.Context(), place(t, at[len(at)-1], storage.Access{Trust: policy}), false)
+	if err != nil || len(found) != 1 || found[0].Kind != trust.KindCosign {
 		t.Errorf("verified %+v, %v", found, err)
 	}
 	m, err := author.Load(t.Context(), place(t, at[3]+"//example.com/module/widget:2.0.1", storage.Access{}))
@@ -118,7 +119,7 @@ func TestSignDescriptor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	public, err := registry.PublicPEM(k)
+	public, err := trust.PublicPEM(k)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -134,12 +135,12 @@ func TestSignDescriptor(t *testing.T) {
 	if err != nil || done[0].Was == "" {
 		t.Fatalf("copied %+v, %v: want a repository context added", done, err)
 	}
-	trust, err := registry.ParseTrust(fmt.Appendf(nil, "rules: [{prefix: '', mode: enforce, keys: [%q]}]", public))
+	policy, err := trust.Parse(fmt.Appendf(nil, "rules: [{prefix: '', mode: enforce, keys: [%q]}]", public))
 	if err != nil {
 		t.Fatal(err)
 	}
-	found, err := storage.Verify(t.Context(), place(t, to+"//example.com/module/widget", storage.Access{Trust: trust}), false)
-	if err != nil || found[0].Kind != registry.KindOCM {
+	found, err := storage.Verify(t.Context(), place(t, to+"//example.com/module/widget", storage.Access{Trust: policy}), false)
+	if err != nil || found[0].Kind != trust.KindOCM {
 		t.Errorf("verified %+v, %v", found, err)
 	}
 }
@@ -151,7 +152,7 @@ func TestRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := place(t, to, storage.Access{}).Write(t.Context(), false, pack(t, "https://b", "4567"))
-	if !registry.IsReason(err, registry.ArtifactExists) {
+	if !ocm.IsReason(err, ocm.ArtifactExists) {
 		t.Errorf("got %v, want that the version is there with other content", err)
 	}
 	if _, err := place(t, to, storage.Access{}).Write(t.Context(), true, pack(t, "https://b", "4567")); err != nil {
@@ -223,7 +224,7 @@ func TestBrokenPush(t *testing.T) {
 	}))
 	t.Cleanup(s.Close)
 	first := pack(t, "https://a", "0123")
-	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), false, first); !registry.IsReason(err, registry.RegistryUnauthorized) {
+	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), false, first); !ocm.IsReason(err, ocm.RegistryUnauthorized) {
 		t.Fatalf("got %v, want the refusal", err)
 	}
 	broken.Store(false)
@@ -234,7 +235,7 @@ func TestBrokenPush(t *testing.T) {
 		t.Errorf("going on: %v, %v", isNew, err)
 	}
 	moved.Store(true)
-	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), true, pack(t, "https://b", "4567")); !registry.IsReason(err, registry.DigestMismatch) {
+	if _, err := place(t, s.URL, storage.Access{}).Write(t.Context(), true, pack(t, "https://b", "4567")); !ocm.IsReason(err, ocm.DigestMismatch) {
 		t.Errorf("got %v, want that the tag was moved", err)
 	}
 }

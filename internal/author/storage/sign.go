@@ -12,12 +12,13 @@ import (
 
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 // SignOptions is how component versions are signed.
 type SignOptions struct {
-	// Kind is registry.KindOCM, in the descriptor with an RSA key, or registry.KindCosign, beside the manifest; empty means what suits the key.
+	// Kind is trust.KindOCM, in the descriptor with an RSA key, or trust.KindCosign, beside the manifest; empty means what suits the key.
 	Kind string
 	// Name of an OCM signature; empty means default.
 	Name string
@@ -40,10 +41,10 @@ func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 	rsaKey, isRSA := s.Key.(*rsa.PrivateKey)
 	switch {
 	case s.Kind == "" && isRSA:
-		s.Kind = registry.KindOCM
+		s.Kind = trust.KindOCM
 	case s.Kind == "":
-		s.Kind = registry.KindCosign
-	case s.Kind == registry.KindOCM && !isRSA:
+		s.Kind = trust.KindCosign
+	case s.Kind == trust.KindOCM && !isRSA:
 		return nil, errors.New("signing: signatures in a descriptor need an RSA key: use one, or sign as cosign does")
 	}
 	all, err := p.Select(ctx)
@@ -52,16 +53,16 @@ func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 	}
 	var done []Signed
 	for _, a := range all {
-		if s.Kind == registry.KindOCM {
+		if s.Kind == trust.KindOCM {
 			name := s.Name
 			if name == "" {
 				name = "default"
 			}
-			made, err := a.Sign(ctx, name, rsaKey, p.imageDigest)
+			made, err := trust.Sign(ctx, a, name, rsaKey, p.imageDigest)
 			if err != nil {
 				return done, fmt.Errorf("signing %s:%s: %w", a.Name(), a.Version(), err)
 			}
-			if _, err := p.write(ctx, true, []*registry.Artifact{made}); err != nil {
+			if _, err := p.write(ctx, true, []*ocm.Artifact{made}); err != nil {
 				return done, err
 			}
 			done = append(done, Signed{a.Name(), a.Version(), s.Kind, made.Digest()})
@@ -76,11 +77,11 @@ func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 }
 
 // cosign writes a cosign signature beside a component version.
-func (p *Place) cosign(ctx context.Context, a *registry.Artifact, k crypto.Signer) error {
+func (p *Place) cosign(ctx context.Context, a *ocm.Artifact, k crypto.Signer) error {
 	if has, err := a.HasHome(); err != nil || !has {
 		return errors.Join(err, errors.New("its descriptor has no repository context, and would get one with the first push, which makes another digest: push it before, or build it with --registry"))
 	}
-	var old *registry.Artifact
+	var old *ocm.Artifact
 	signatures, err := p.registry.Signatures(ctx, a)
 	if err != nil {
 		return err
@@ -90,17 +91,17 @@ func (p *Place) cosign(ctx context.Context, a *registry.Artifact, k crypto.Signe
 			old = s
 		}
 	}
-	made, err := registry.Cosign(a, old, p.text+"/"+a.Repository, k)
+	made, err := trust.Cosign(a, old, p.text+"/"+a.Repository, k)
 	if err != nil {
 		return err
 	}
-	_, err = p.write(ctx, true, []*registry.Artifact{made})
+	_, err = p.write(ctx, true, []*ocm.Artifact{made})
 	return err
 }
 
 // imageDigest asks for the digest of an image: that of its index, if it is for several platforms.
 func (p *Place) imageDigest(ctx context.Context, image string) (string, error) {
-	l, err := p.locate(registry.Image{Reference: image})
+	l, err := p.locate(ocm.Image{Reference: image})
 	if err == nil {
 		var found *remote.Descriptor
 		if found, err = p.findImage(ctx, l); err == nil {
@@ -155,7 +156,7 @@ func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 }
 
 // verifyImages looks for the images of a component version: by what their references say, and by what is stated of them.
-func (p *Place) verifyImages(ctx context.Context, a *registry.Artifact) ([]string, error) {
+func (p *Place) verifyImages(ctx context.Context, a *ocm.Artifact) ([]string, error) {
 	images, err := a.Images()
 	if err != nil {
 		return nil, err
@@ -172,7 +173,7 @@ func (p *Place) verifyImages(ctx context.Context, a *registry.Artifact) ([]strin
 	return found, nil
 }
 
-func (p *Place) verifyImage(ctx context.Context, i registry.Image) (digest string, err error) {
+func (p *Place) verifyImage(ctx context.Context, i ocm.Image) (digest string, err error) {
 	l, err := p.locate(i)
 	if err != nil {
 		return "", err

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // defaultConfig is the module-config that commands read if they have no argument.
@@ -79,7 +79,7 @@ func buildModule(ctx context.Context, a *console.App, o buildOptions) error {
 		return ocmaccess.Explain(err)
 	}
 	printFindings(a, m.Findings)
-	made, err := registry.Pack(m.Archive())
+	made, err := ocm.Pack(m.Archive())
 	if err != nil {
 		return ocmaccess.Explain(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/ocmaccess"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
 func signCommand(a *console.App) *cobra.Command {
@@ -29,14 +29,14 @@ klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.
 			switch {
 			case key == "":
 				return console.Fail(console.ExitUsage, "--key is required: give the file with the private key")
-			case s.Kind != "" && s.Kind != registry.KindOCM && s.Kind != registry.KindCosign:
-				return console.Fail(console.ExitUsage, "--kind: %q is neither %s nor %s", s.Kind, registry.KindOCM, registry.KindCosign)
+			case s.Kind != "" && s.Kind != trust.KindOCM && s.Kind != trust.KindCosign:
+				return console.Fail(console.ExitUsage, "--kind: %q is neither %s nor %s", s.Kind, trust.KindOCM, trust.KindCosign)
 			}
 			text, err := a.ReadInput("--key", key)
 			if err != nil {
 				return err
 			}
-			if s.Key, err = registry.ParsePrivateKey(text, func() ([]byte, error) {
+			if s.Key, err = trust.ParsePrivateKey(text, func() ([]byte, error) {
 				if password == "" {
 					return nil, console.Fail(console.ExitUsage, "--key: it is encrypted: give --key-password-file")
 				}
@@ -55,7 +55,7 @@ klm module sign registry.example.com/modules//kyma-project.io/module/sample:1.0.
 	c.Flags().StringVar(&password, "key-password-file", "", "file with the password of an encrypted key; - reads it from standard input")
 	c.Flags().StringVar(&s.Kind, "kind", "", "ocm: signature in the descriptor; cosign: signature beside the manifest; empty: ocm for RSA keys, else cosign")
 	c.Flags().StringVar(&s.Name, "name", "default", "name of a signature in the descriptor; a signature of the same name is replaced")
-	console.CompleteFlag(c, "kind", console.FixedNames(registry.KindOCM, registry.KindCosign))
+	console.CompleteFlag(c, "kind", console.FixedNames(trust.KindOCM, trust.KindCosign))
 	e.Register(c.Flags())
 	return c
 }
@@ -129,7 +129,7 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 }
 
 // trustOf returns a trust policy that requires one of the keys, or reads one from a file; nil if neither is given.
-func trustOf(a *console.App, keys []string, policy string) (*registry.Trust, error) {
+func trustOf(a *console.App, keys []string, policy string) (*trust.Policy, error) {
 	switch {
 	case len(keys) == 0 && policy == "":
 		return nil, nil
@@ -140,7 +140,7 @@ func trustOf(a *console.App, keys []string, policy string) (*registry.Trust, err
 		if err != nil {
 			return nil, err
 		}
-		t, err := registry.ParseTrust(text)
+		t, err := trust.Parse(text)
 		if err != nil {
 			return nil, console.Fail(console.ExitUsage, "--trust-policy: %v", err)
 		}
@@ -158,11 +158,11 @@ func trustOf(a *console.App, keys []string, policy string) (*registry.Trust, err
 		}
 		named[name], names = string(text), append(names, name)
 	}
-	text, err := json.Marshal(map[string]any{"keys": named, "rules": []any{map[string]any{"prefix": "", "mode": registry.Enforce, "keys": names}}})
+	text, err := json.Marshal(map[string]any{"keys": named, "rules": []any{map[string]any{"prefix": "", "mode": trust.Enforce, "keys": names}}})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the keys: %w", err)
 	}
-	t, err := registry.ParseTrust(text)
+	t, err := trust.Parse(text)
 	if err != nil {
 		return nil, console.Fail(console.ExitUsage, "--key: %v", err)
 	}

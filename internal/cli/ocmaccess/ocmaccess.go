@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author"
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/storage"
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // PlaceHelp is the help about PLACE, which several commands have as an argument.
@@ -82,21 +82,21 @@ func Explain(err error) error {
 	if _, ok := errors.AsType[*storage.NotFound](err); ok || errors.Is(err, os.ErrNotExist) {
 		return console.Fail(console.ExitNotFound, "%v", err)
 	}
-	e, ok := errors.AsType[*registry.Error](err)
+	e, ok := errors.AsType[*ocm.Error](err)
 	if !ok {
 		return console.Fail(console.ExitFailed, "%v", err)
 	}
 	switch e.Reason() {
-	case registry.RegistryUnauthorized:
+	case ocm.RegistryUnauthorized:
 		host, _, _ := strings.Cut(e.Ref, "/")
 		return console.Fail(console.ExitForbidden, "%v; log in with docker login %s, or give --username and --password-file", err, host)
-	case registry.ArtifactNotFound:
+	case ocm.ArtifactNotFound:
 		return console.Fail(console.ExitNotFound, "%v", err)
-	case registry.RegistryUnreachable:
+	case ocm.RegistryUnreachable:
 		return console.Fail(console.ExitCluster, "%v", err)
-	case registry.InvalidReference:
+	case ocm.InvalidReference:
 		return console.Fail(console.ExitUsage, "%v", err)
-	case registry.ArtifactExists:
+	case ocm.ArtifactExists:
 		return console.Fail(console.ExitFailed, "%v, or give --overwrite", err)
 	}
 	return console.Fail(console.ExitFailed, "%v", err)

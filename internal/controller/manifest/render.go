@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest/source"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -45,7 +45,7 @@ func (n *run) render(ctx context.Context) error {
 // signature is the result of verifying the artefact of one source.
 type signature struct {
 	source string
-	registry.Signature
+	trust.Signature
 }
 
 // verify checks each artefact against the trust policy, also if its content is cached.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 	library "github.com/kyma-fleet/lifecycle-manager/manifest"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
@@ -51,7 +51,7 @@ func (f *Finder) findChart(
 	artefact.Load = func(ctx context.Context) (*render.Artefact, error) {
 		return f.downloadChart(ctx, repository, chart, "fetch "+c.version+chart.URL+" "+artefact.Digest)
 	}
-	artefact.Verify = func(context.Context) (registry.Signature, error) {
+	artefact.Verify = func(context.Context) (trust.Signature, error) {
 		_, location, _ := strings.Cut(redacted(spec.URL), "://")
 		return f.opts.Registry.VerifyUnsigned(location+"/"+spec.ChartName, "signatures of charts are not supported")
 	}

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -59,7 +59,7 @@ func (f *Finder) findFolder(path string) (Artefact, error) {
 	return Artefact{
 		Digest: content.Digest(),
 		Load:   func(context.Context) (*render.Artefact, error) { return content, nil },
-		Verify: func(context.Context) (registry.Signature, error) {
+		Verify: func(context.Context) (trust.Signature, error) {
 			return f.opts.Registry.VerifyUnsigned("local-sources/"+relative, "a folder has no signature")
 		},
 	}, nil

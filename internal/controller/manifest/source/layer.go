@@ -9,6 +9,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
@@ -25,7 +26,7 @@ func (f *Finder) findLayer(
 		}
 		return render.Load(data, render.Limits{})
 	}
-	artefact.Verify = func(ctx context.Context) (signature registry.Signature, err error) {
+	artefact.Verify = func(ctx context.Context) (signature trust.Signature, err error) {
 		err = f.request(ctx, of, layer, selector, func(ctx context.Context, from *registry.Registry) error {
 			signature, err = from.Verify(ctx, layer)
 			return err

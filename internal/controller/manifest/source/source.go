@@ -40,6 +40,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 	library "github.com/kyma-fleet/lifecycle-manager/manifest"
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
@@ -98,7 +99,7 @@ type Artefact struct {
 	// Load downloads and unpacks the content.
 	Load func(context.Context) (*render.Artefact, error)
 	// Verify checks the content against the trust policy. nil if there is no content.
-	Verify func(context.Context) (registry.Signature, error)
+	Verify func(context.Context) (trust.Signature, error)
 }
 
 // Source is one source of a Manifest.

@@ -1,4 +1,4 @@
-package registry
+package trust
 
 import (
 	"context"
@@ -17,11 +17,12 @@ import (
 	"fmt"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 	"github.com/secure-systems-lab/go-securesystemslib/encrypted"
 	"github.com/sigstore/sigstore/pkg/signature/payload"
-	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // ParsePrivateKey reads a private key: PKCS 1, PKCS 8 or SEC 1, or one of cosign, which is encrypted. password is asked for only then.
@@ -57,7 +58,7 @@ func ParsePrivateKey(text []byte, password func() ([]byte, error)) (crypto.Signe
 	case "PUBLIC KEY":
 		return nil, errors.New("this is the public key: give the private one")
 	default:
-		return nil, fmt.Errorf("a %s is not a private key that is understood: give PRIVATE KEY, RSA PRIVATE KEY, EC PRIVATE KEY or one of cosign", firstLine(block.Type))
+		return nil, fmt.Errorf("a %s is not a private key that is understood: give PRIVATE KEY, RSA PRIVATE KEY, EC PRIVATE KEY or one of cosign", ocm.FirstLine(block.Type))
 	}
 	k, err := x509.ParsePKCS8PrivateKey(der)
 	if err != nil {
@@ -82,7 +83,7 @@ func PublicPEM(k crypto.Signer) ([]byte, error) {
 // Sign returns a copy whose descriptor has an OCM signature of that name, in place of one that had it: RSASSA-PSS over
 // jsonNormalisation/v4alpha1 with SHA-256. resolve returns the digest of an image that has none in its resource; a signature that does not
 // cover what runs would be worth little.
-func (a *Artifact) Sign(ctx context.Context, name string, k *rsa.PrivateKey, resolve func(ctx context.Context, image string) (string, error)) (*Artifact, error) {
+func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey, resolve func(ctx context.Context, image string) (string, error)) (*ocm.Artifact, error) {
 	if k.N.BitLen() < minRSABits {
 		return nil, fmt.Errorf("an RSA key of %d bits is too short: use %d or more", k.N.BitLen(), minRSABits)
 	}
@@ -94,11 +95,11 @@ func (a *Artifact) Sign(ctx context.Context, name string, k *rsa.PrivateKey, res
 	if err != nil {
 		return nil, err
 	}
-	d, err := parseDescriptor(text, a.Repository+":"+a.Tag)
+	d, err := ocm.ParseDescriptor(text, a.Repository+":"+a.Tag)
 	if err != nil {
 		return nil, err
 	}
-	form, err := normalise(d, normalisation4alpha1)
+	form, err := ocm.Normalise(d, ocm.Normalisation4alpha1)
 	if err != nil {
 		return nil, err
 	}
@@ -117,19 +118,16 @@ func (a *Artifact) Sign(ctx context.Context, name string, k *rsa.PrivateKey, res
 		}
 		d["signatures"] = append(signatures, map[string]any{
 			"name":      name,
-			"digest":    map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": normalisation4alpha1, "value": hex.EncodeToString(digest[:])},
+			"digest":    map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": ocm.Normalisation4alpha1, "value": hex.EncodeToString(digest[:])},
 			"signature": map[string]any{"algorithm": "RSASSA-PSS", "mediaType": pssType, "value": hex.EncodeToString(value)},
 		})
 		return nil
 	})
 }
 
-// imageDigest is the algorithm of a digest that is that of an image's manifest.
-const imageDigest = "ociArtifactDigest/v1"
-
 // addDigests gives every image resource a digest that has none.
 func addDigests(ctx context.Context, d map[string]any, resolve func(context.Context, string) (string, error)) error {
-	return EachImage(d, func(resource, access map[string]any, image string) error {
+	return ocm.EachImage(d, func(resource, access map[string]any, image string) error {
 		if resource["digest"] != nil {
 			return nil
 		}
@@ -141,65 +139,7 @@ func addDigests(ctx context.Context, d map[string]any, resolve func(context.Cont
 			}
 		}
 		_, value, _ := strings.Cut(digest, ":")
-		resource["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": imageDigest, "value": value}
-		return nil
-	})
-}
-
-// EachImage calls visit for every resource of a descriptor that is an image elsewhere.
-func EachImage(descriptor map[string]any, visit func(resource, access map[string]any, image string) error) error {
-	of := descriptor
-	for _, key := range []string{"component", "spec"} {
-		if c, ok := descriptor[key].(map[string]any); ok {
-			of = c
-		}
-	}
-	resources, _ := of["resources"].([]any)
-	for _, r := range resources {
-		resource, _ := r.(map[string]any)
-		access, _ := resource["access"].(map[string]any)
-		kind, _ := access["type"].(string)
-		image, _ := access["imageReference"].(string)
-		if image == "" || !strings.HasPrefix(kind, "ociArtifact") && !strings.HasPrefix(kind, "ociRegistry") {
-			continue
-		}
-		if err := visit(resource, access, image); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// Image is a resource of a component version that is an image elsewhere.
-type Image struct {
-	// Resource is its name.
-	Resource string
-	// Reference is where it lies.
-	Reference string
-	// Digest is what the resource states and a signature covers, as "sha256:…"; empty if it states none.
-	Digest string
-}
-
-// Images returns all images that a component version names, in its order.
-func (a *Artifact) Images() ([]Image, error) {
-	text, err := a.Descriptor()
-	if err != nil {
-		return nil, err
-	}
-	var d map[string]any
-	if err := yaml.Unmarshal(text, &d); err != nil {
-		return nil, a.invalid("its component descriptor is not YAML: %s", firstLine(err.Error()))
-	}
-	var images []Image
-	return images, EachImage(d, func(resource, _ map[string]any, reference string) error {
-		i := Image{Reference: reference}
-		i.Resource, _ = resource["name"].(string)
-		stated, _ := resource["digest"].(map[string]any)
-		hash, _ := stated["hashAlgorithm"].(string)
-		if value, _ := stated["value"].(string); hashOf(hash) == crypto.SHA256 && stated["normalisationAlgorithm"] == imageDigest {
-			i.Digest = "sha256:" + strings.ToLower(value)
-		}
-		images = append(images, i)
+		resource["digest"] = map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": ocm.ImageArtifactDigest, "value": value}
 		return nil
 	})
 }
@@ -207,7 +147,7 @@ func (a *Artifact) Images() ([]Image, error) {
 // Cosign returns the cosign signature of an artifact, to be written beside it: the payload of simple signing, behind the tag
 // sha256-<digest>.sig. old, which may be nil, is what that tag stands for; its signatures are kept. where is the repository with its
 // registry, as the payload names it.
-func Cosign(of, old *Artifact, where string, k crypto.Signer) (*Artifact, error) {
+func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact, error) {
 	p := payload.SimpleContainerImage{}
 	p.Critical.Type = payload.CosignSignatureType
 	p.Critical.Image.DockerManifestDigest = of.Digest()
@@ -220,10 +160,10 @@ func Cosign(of, old *Artifact, where string, k crypto.Signer) (*Artifact, error)
 	if err != nil {
 		return nil, fmt.Errorf("signing: %w", err)
 	}
-	out := &Artifact{Repository: of.Repository, Tag: strings.Replace(of.Digest(), ":", "-", 1) + ".sig", Blobs: map[string][]byte{}}
+	out := &ocm.Artifact{Repository: of.Repository, Tag: strings.Replace(of.Digest(), ":", "-", 1) + ".sig", Blobs: map[string][]byte{}}
 	var layers []v1.Descriptor
 	if old != nil {
-		m, err := old.manifest()
+		m, err := old.ParseManifest()
 		if err != nil {
 			return nil, err
 		}
@@ -232,7 +172,7 @@ func Cosign(of, old *Artifact, where string, k crypto.Signer) (*Artifact, error)
 			out.Blobs[l.Digest.String()] = old.Blobs[l.Digest.String()]
 		}
 	}
-	layer := out.add(text, simpleSigningType)
+	layer := out.AddBlob(text, simpleSigningType)
 	layer.Annotations = map[string]string{signatureAnnotation: base64.StdEncoding.EncodeToString(value)}
 	layers = append(layers, layer)
 	ids := []string{}
@@ -243,7 +183,7 @@ func Cosign(of, old *Artifact, where string, k crypto.Signer) (*Artifact, error)
 	if err != nil {
 		return nil, fmt.Errorf("encoding the config: %w", err)
 	}
-	out.Manifest, err = json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: out.add(config, types.OCIConfigJSON), Layers: layers})
+	out.Manifest, err = json.Marshal(v1.Manifest{SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: out.AddBlob(config, types.OCIConfigJSON), Layers: layers})
 	return out, err
 }
 

@@ -1,4 +1,4 @@
-package registry
+package trust
 
 import (
 	"bytes"
@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/secure-systems-lab/go-securesystemslib/dsse"
 	bundlev1 "github.com/sigstore/protobuf-specs/gen/pb-go/bundle/v1"
 	"github.com/sigstore/sigstore/pkg/signature/payload"
 	"google.golang.org/protobuf/encoding/protojson"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // What cosign writes.
@@ -35,51 +37,41 @@ const (
 //
 // Looked for are the tag sha256-<digest>.sig, where cosign put signatures until version 2, and then the referrers of the manifest,
 // where it puts them since: asked of the registry, or, if it cannot tell, listed under the tag sha256-<digest>.
-func (f *search) verifyImage(ctx context.Context, of *imageManifest) (*key, error) {
-	tag := strings.Replace(of.digest, ":", "-", 1)
-	found, err := f.manifest(ctx, tag+".sig")
+func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (*key, error) {
+	tag := strings.Replace(of.Digest, ":", "-", 1)
+	found, err := f.reader.Manifest(ctx, tag+".sig")
 	if err == nil {
 		k, err := f.verifySimple(ctx, found, of)
 		if k != nil || err != nil {
 			return k, err
 		}
-	} else if !isAbsent(err) {
+	} else if !ocm.IsAbsent(err) {
 		return nil, err
 	}
-	list, err := f.referrers(ctx, of.digest, tag)
+	list, err := f.Referrers(ctx, of.Digest, tag)
 	if err != nil {
 		return nil, err
 	}
 	for i, d := range list {
-		if i >= maxSignatures || f.seen >= maxSignatures {
-			f.note("there are more than %d signatures", maxSignatures)
+		if i >= MaxSignatures || f.seen >= MaxSignatures {
+			f.Note("there are more than %d signatures", MaxSignatures)
 			return nil, nil
 		}
 		k, err := f.verifyReferrer(ctx, d, of)
-		if k != nil || err != nil && !isAbsent(err) {
+		if k != nil || err != nil && !ocm.IsAbsent(err) {
 			return k, err
 		}
 	}
 	return nil, nil
 }
 
-// isAbsent reports whether an error says that there is nothing to be had, or nothing that is understood, and not that the registry is not
-// well. Some registries say 401 or 403 for what does not exist.
-func isAbsent(err error) bool {
-	switch reasonOf(err) {
-	case ArtifactNotFound, RegistryUnauthorized, InvalidReference, InvalidDescriptor, DigestMismatch, ArtifactTooLarge:
-		return true
-	}
-	return false
-}
-
 // referrers returns what the registry says refers to a manifest and may be a signature.
-func (f *search) referrers(ctx context.Context, digest, tag string) ([]v1.Descriptor, error) {
-	data, err := f.manifestBytes(ctx, f.Name()+" referrers of "+digest, "referrers/"+digest)
-	if isAbsent(err) {
-		data, err = f.manifestBytes(ctx, f.Name()+":"+tag, "manifests/"+tag)
+func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.Descriptor, error) {
+	data, err := f.reader.ManifestBytes(ctx, f.reader.Name()+" referrers of "+digest, "referrers/"+digest)
+	if ocm.IsAbsent(err) {
+		data, err = f.reader.ManifestBytes(ctx, f.reader.Name()+":"+tag, "manifests/"+tag)
 	}
-	if isAbsent(err) {
+	if ocm.IsAbsent(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -87,7 +79,7 @@ func (f *search) referrers(ctx context.Context, digest, tag string) ([]v1.Descri
 	}
 	index, err := v1.ParseIndexManifest(bytes.NewReader(data))
 	if err != nil {
-		f.note("the list of referrers is not JSON")
+		f.Note("the list of referrers is not JSON")
 		return nil, nil
 	}
 	return slices.DeleteFunc(index.Manifests, func(d v1.Descriptor) bool {
@@ -100,8 +92,8 @@ func (f *search) referrers(ctx context.Context, digest, tag string) ([]v1.Descri
 var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
 
 // verifyReferrer looks at one artefact that refers to the manifest.
-func (f *search) verifyReferrer(ctx context.Context, d v1.Descriptor, of *imageManifest) (*key, error) {
-	found, err := f.manifest(ctx, d.Digest.String())
+func (f *Verification) verifyReferrer(ctx context.Context, d v1.Descriptor, of *ocm.ImageManifest) (*key, error) {
+	found, err := f.reader.Manifest(ctx, d.Digest.String())
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +104,7 @@ func (f *search) verifyReferrer(ctx context.Context, d v1.Descriptor, of *imageM
 		if !strings.HasPrefix(string(layer.MediaType), bundleType) {
 			continue
 		}
-		data, err := f.blob(ctx, layer.Digest.String(), maxSignatureBytes)
+		data, err := f.reader.Blob(ctx, layer.Digest.String(), maxSignatureBytes)
 		if err != nil {
 			return nil, err
 		}
@@ -121,43 +113,43 @@ func (f *search) verifyReferrer(ctx context.Context, d v1.Descriptor, of *imageM
 		if err == nil {
 			return k, nil
 		}
-		f.note("cosign bundle: %s", err)
+		f.Note("cosign bundle: %s", err)
 		return nil, nil
 	}
 	return nil, nil
 }
 
 // verifySimple looks at the signatures that a manifest lists as its layers.
-func (f *search) verifySimple(ctx context.Context, found, of *imageManifest) (*key, error) {
+func (f *Verification) verifySimple(ctx context.Context, found, of *ocm.ImageManifest) (*key, error) {
 	for _, layer := range found.Layers {
 		if layer.MediaType != simpleSigningType {
 			continue
 		}
-		if f.seen >= maxSignatures {
-			f.note("there are more than %d signatures", maxSignatures)
+		if f.seen >= MaxSignatures {
+			f.Note("there are more than %d signatures", MaxSignatures)
 			return nil, nil
 		}
 		f.seen++
 		value, err := base64.StdEncoding.DecodeString(layer.Annotations[signatureAnnotation])
 		if err != nil || len(value) == 0 {
-			f.note("cosign signature: annotation %s is missing or not base64", signatureAnnotation)
+			f.Note("cosign signature: annotation %s is missing or not base64", signatureAnnotation)
 			continue
 		}
-		text, err := f.blob(ctx, layer.Digest.String(), maxSignatureBytes)
-		if err != nil && !isAbsent(err) {
+		text, err := f.reader.Blob(ctx, layer.Digest.String(), maxSignatureBytes)
+		if err != nil && !ocm.IsAbsent(err) {
 			return nil, err
 		}
 		if err != nil {
-			f.note("cosign signature: %s", err)
+			f.Note("cosign signature: %s", err)
 			continue
 		}
 		k := verifyBytes(f.rule.keys, value, text)
 		if k == nil {
-			f.note("cosign signature: it is by another key, or its payload was changed")
+			f.Note("cosign signature: it is by another key, or its payload was changed")
 			continue
 		}
-		if err := checkPayload(text, of.digest); err != nil {
-			f.note("cosign signature by %s: %s", k, err)
+		if err := checkPayload(text, of.Digest); err != nil {
+			f.Note("cosign signature by %s: %s", k, err)
 			continue
 		}
 		return k, nil
@@ -184,26 +176,26 @@ func checkPayload(text []byte, digest string) error {
 		return fmt.Errorf("its payload is not JSON")
 	}
 	if p.Critical.Type != payload.CosignSignatureType {
-		return fmt.Errorf("its payload is of type %q, not a signature of an image", firstLine(p.Critical.Type))
+		return fmt.Errorf("its payload is of type %q, not a signature of an image", ocm.FirstLine(p.Critical.Type))
 	}
 	if p.Critical.Image.DockerManifestDigest != digest {
-		return fmt.Errorf("it signs %s, not this artefact", firstLine(p.Critical.Image.DockerManifestDigest))
+		return fmt.Errorf("it signs %s, not this artefact", ocm.FirstLine(p.Critical.Image.DockerManifestDigest))
 	}
 	return nil
 }
 
 // verifyBundle verifies a Sigstore bundle with whichever of the keys made it: of a statement that is a signature of the manifest, or of
 // the manifest itself.
-func verifyBundle(data []byte, of *imageManifest, keys []key) (*key, error) {
+func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) {
 	var b bundlev1.Bundle
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &b); err != nil {
 		return nil, fmt.Errorf("it is not a Sigstore bundle")
 	}
 	if !strings.HasPrefix(b.GetMediaType(), bundleType) {
-		return nil, fmt.Errorf("it has media type %q, not that of a Sigstore bundle", firstLine(b.GetMediaType()))
+		return nil, fmt.Errorf("it has media type %q, not that of a Sigstore bundle", ocm.FirstLine(b.GetMediaType()))
 	}
 	if m := b.GetMessageSignature(); m != nil {
-		if k := verifyBytes(keys, m.GetSignature(), of.raw); k != nil {
+		if k := verifyBytes(keys, m.GetSignature(), of.Raw); k != nil {
 			return k, nil
 		}
 		return nil, byWhom(&b)
@@ -214,11 +206,11 @@ func verifyBundle(data []byte, of *imageManifest, keys []key) (*key, error) {
 	}
 	signed := dsse.PAE(envelope.GetPayloadType(), envelope.GetPayload())
 	for i, s := range envelope.GetSignatures() {
-		if i == maxSignatures {
+		if i == MaxSignatures {
 			break
 		}
 		if k := verifyBytes(keys, s.GetSig(), signed); k != nil {
-			return k, checkStatement(envelope.GetPayloadType(), envelope.GetPayload(), of.digest)
+			return k, checkStatement(envelope.GetPayloadType(), envelope.GetPayload(), of.Digest)
 		}
 	}
 	return nil, byWhom(&b)
@@ -243,10 +235,10 @@ func checkStatement(kind string, text []byte, digest string) error {
 		} `json:"subject"`
 	}
 	if kind != statementType || json.Unmarshal(text, &s) != nil || !strings.HasPrefix(s.Type, "https://in-toto.io/Statement/") {
-		return fmt.Errorf("it signs %q, not an in-toto statement", firstLine(kind))
+		return fmt.Errorf("it signs %q, not an in-toto statement", ocm.FirstLine(kind))
 	}
 	if s.Predicate != signPredicate {
-		return fmt.Errorf("it is a statement of type %q, not a signature", firstLine(s.Predicate))
+		return fmt.Errorf("it is a statement of type %q, not a signature", ocm.FirstLine(s.Predicate))
 	}
 	for _, subject := range s.Subject {
 		if value, err := hex.DecodeString(subject.Digest["sha256"]); err == nil && len(value) == sha256.Size && "sha256:"+hex.EncodeToString(value) == digest {

@@ -1,4 +1,4 @@
-package registry
+package ocm
 
 import (
 	"encoding/json"
@@ -15,7 +15,7 @@ const (
 	normalisation1       = "jsonNormalisation/v1"
 	normalisation2       = "jsonNormalisation/v2"
 	normalisation3       = "jsonNormalisation/v3"
-	normalisation4alpha1 = "jsonNormalisation/v4alpha1"
+	Normalisation4alpha1 = "jsonNormalisation/v4alpha1"
 )
 
 // content is what a component descriptor says about a component, whichever its schema. What is installed is read from the same
@@ -23,29 +23,29 @@ const (
 type content struct {
 	Name         string          `json:"name"`
 	Version      string          `json:"version"`
-	Labels       []label         `json:"labels"`
+	Labels       []elementLabel  `json:"labels"`
 	CreationTime string          `json:"creationTime"`
 	Provider     json.RawMessage `json:"provider"` // a string, which may hold JSON, or an object
-	Resources    []element       `json:"resources"`
-	Sources      []element       `json:"sources"`
-	References   []element       `json:"componentReferences"`
+	Resources    []Element       `json:"resources"`
+	Sources      []Element       `json:"sources"`
+	References   []Element       `json:"componentReferences"`
 }
 
 // element is a resource, a source or a reference.
-type element struct {
+type Element struct {
 	Name          string            `json:"name"`
 	Version       string            `json:"version"`
 	ExtraIdentity map[string]string `json:"extraIdentity"`
-	Labels        []label           `json:"labels"`
+	Labels        []elementLabel    `json:"labels"`
 	Hints         json.RawMessage   `json:"referenceHints"`
 	Type          string            `json:"type"`          // not of a reference
 	Relation      string            `json:"relation"`      // of a resource
 	ComponentName string            `json:"componentName"` // of a reference
-	Digest        *artefactDigest   `json:"digest"`
-	Access        access            `json:"access"`
+	Digest        *ElementDigest    `json:"digest"`
+	Access        Access            `json:"access"`
 }
 
-type label struct {
+type elementLabel struct {
 	Name    string          `json:"name"`
 	Version string          `json:"version"`
 	Value   json.RawMessage `json:"value"`
@@ -54,7 +54,7 @@ type label struct {
 }
 
 // artefactDigest is the digest of a resource, of a reference, or of the descriptor.
-type artefactDigest struct {
+type ElementDigest struct {
 	HashAlgorithm          string `json:"hashAlgorithm"`
 	NormalisationAlgorithm string `json:"normalisationAlgorithm"`
 	Value                  string `json:"value"`
@@ -66,14 +66,14 @@ type artefactDigest struct {
 //   - v1: objects become lists of single fields; has the schema; of schema v2 no sources, and always an extraIdentity
 //   - v2: canonical JSON (RFC 8785); resources that bear the same name get their version as extraIdentity
 //   - v3, v4alpha1: canonical JSON without that
-func normalise(d *descriptor, algorithm string) ([]byte, error) {
+func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 	switch algorithm {
 	case normalisation1:
 		tree := normalForm1(d)
 		return json.Marshal(entries(tree))
-	case normalisation2, normalisation3, normalisation4alpha1:
+	case normalisation2, normalisation3, Normalisation4alpha1:
 	default:
-		return nil, fmt.Errorf("normalisation %q is not supported", firstLine(algorithm))
+		return nil, fmt.Errorf("normalisation %q is not supported", FirstLine(algorithm))
 	}
 	c := d.Component
 	if algorithm == normalisation2 {
@@ -81,8 +81,8 @@ func normalise(d *descriptor, algorithm string) ([]byte, error) {
 	}
 	form := c.normalForm()
 	form["provider"] = c.provider(true)
-	form["sources"] = each(c.Sources, element.sourceForm)
-	form["componentReferences"] = each(c.References, element.wholeReferenceForm)
+	form["sources"] = each(c.Sources, Element.sourceForm)
+	form["componentReferences"] = each(c.References, Element.wholeReferenceForm)
 	data, err := json.Marshal(map[string]any{"component": form})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the descriptor: %w", err)
@@ -91,7 +91,7 @@ func normalise(d *descriptor, algorithm string) ([]byte, error) {
 }
 
 // normalForm1 is the tree of the first algorithm, which depends on the schema.
-func normalForm1(d *descriptor) map[string]any {
+func normalForm1(d *Descriptor) map[string]any {
 	c := d.Component
 	c.Resources = withVersions(c.Resources)
 	form := c.normalForm()
@@ -99,7 +99,7 @@ func normalForm1(d *descriptor) map[string]any {
 		for _, r := range form["resources"].([]any) {
 			enforceIdentity(r)
 		}
-		references := each(c.References, element.referenceForm)
+		references := each(c.References, Element.referenceForm)
 		for _, r := range references {
 			enforceIdentity(r)
 		}
@@ -114,10 +114,10 @@ func normalForm1(d *descriptor) map[string]any {
 		spec["resources"] = form["resources"]
 	}
 	if len(c.Sources) > 0 {
-		spec["sources"] = each(c.Sources, element.sourceForm)
+		spec["sources"] = each(c.Sources, Element.sourceForm)
 	}
 	if len(c.References) > 0 {
-		spec["references"] = each(c.References, element.referenceForm)
+		spec["references"] = each(c.References, Element.referenceForm)
 	}
 	delete(form, "resources")
 	form["provider"] = c.provider(false) // nobody filters its labels there
@@ -132,7 +132,7 @@ func enforceIdentity(e any) {
 
 // normalForm returns the fields that all algorithms share.
 func (c content) normalForm() map[string]any {
-	form := map[string]any{"name": c.Name, "version": c.Version, "resources": each(c.Resources, element.resourceForm)}
+	form := map[string]any{"name": c.Name, "version": c.Version, "resources": each(c.Resources, Element.resourceForm)}
 	if labels := normalLabels(c.Labels, true); len(labels) > 0 {
 		form["labels"] = labels
 	}
@@ -163,8 +163,8 @@ func (c content) provider(signed bool) map[string]any {
 		return map[string]any{"name": text}
 	}
 	var p struct {
-		Name   string  `json:"name"`
-		Labels []label `json:"labels"`
+		Name   string         `json:"name"`
+		Labels []elementLabel `json:"labels"`
 	}
 	if data, err := json.Marshal(object); err != nil || json.Unmarshal(data, &p) != nil {
 		return map[string]any{"name": text}
@@ -176,7 +176,7 @@ func (c content) provider(signed bool) map[string]any {
 	return form
 }
 
-func (e element) resourceForm() map[string]any {
+func (e Element) resourceForm() map[string]any {
 	form := e.normalForm(true)
 	form["type"] = e.Type
 	if e.Relation != "" {
@@ -188,14 +188,14 @@ func (e element) resourceForm() map[string]any {
 	return form
 }
 
-func (e element) sourceForm() map[string]any {
+func (e Element) sourceForm() map[string]any {
 	form := e.normalForm(true)
 	delete(form, "digest")
 	form["type"] = e.Type
 	return form
 }
 
-func (e element) referenceForm() map[string]any {
+func (e Element) referenceForm() map[string]any {
 	form := e.normalForm(true)
 	delete(form, "referenceHints")
 	form["componentName"] = e.ComponentName
@@ -203,7 +203,7 @@ func (e element) referenceForm() map[string]any {
 }
 
 // wholeReferenceForm keeps labels that are not signed: the specification says otherwise, but that is what the tools do.
-func (e element) wholeReferenceForm() map[string]any {
+func (e Element) wholeReferenceForm() map[string]any {
 	form := e.normalForm(false)
 	delete(form, "referenceHints")
 	form["componentName"] = e.ComponentName
@@ -211,7 +211,7 @@ func (e element) wholeReferenceForm() map[string]any {
 }
 
 // normalForm returns the fields that all elements share. signed says to keep no labels but the signed ones.
-func (e element) normalForm(signed bool) map[string]any {
+func (e Element) normalForm(signed bool) map[string]any {
 	form := map[string]any{"name": e.Name, "version": e.Version}
 	if len(e.ExtraIdentity) > 0 {
 		identity := map[string]any{}
@@ -233,7 +233,7 @@ func (e element) normalForm(signed bool) map[string]any {
 }
 
 // normalLabels returns the labels that are marked as signed, or all of them as they are.
-func normalLabels(labels []label, signed bool) []any {
+func normalLabels(labels []elementLabel, signed bool) []any {
 	var kept []any
 	for _, l := range labels {
 		marked := l.Signing == true || l.Signing == "true"
@@ -284,7 +284,7 @@ func withoutNulls(v any) any {
 
 // withVersions gives resources of the same name and extraIdentity their version as an extraIdentity, as early tools did: one after
 // another, so that the last keeps what it has.
-func withVersions(resources []element) []element {
+func withVersions(resources []Element) []Element {
 	resources = slices.Clone(resources)
 	same := map[string][]int{} // by name and extraIdentity
 	keys := make([]string, len(resources))
@@ -306,7 +306,7 @@ func withVersions(resources []element) []element {
 	return resources
 }
 
-func identityOf(r element) string {
+func identityOf(r Element) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%q", r.Name)
 	for _, k := range slices.Sorted(maps.Keys(r.ExtraIdentity)) {

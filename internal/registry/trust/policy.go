@@ -1,4 +1,4 @@
-package registry
+package trust
 
 import (
 	"bytes"
@@ -25,6 +25,8 @@ import (
 	"github.com/sigstore/sigstore/pkg/cryptoutils"
 	"github.com/sigstore/sigstore/pkg/signature"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // Bounds of a trust policy.
@@ -66,13 +68,13 @@ func (m *Mode) UnmarshalJSON(data []byte) error {
 
 // Trust is a trust policy: which artefacts have to be signed, and by whom. It is made by [LoadTrust] or [ParseTrust], and safe for
 // concurrent use.
-type Trust struct {
+type Policy struct {
 	path    string // empty: it never changes
 	changed func(version string, err error)
 	now     func() time.Time
 
 	mu      sync.Mutex // guards what follows
-	policy  *policy    // the last good one, never nil
+	rules   *Rules     // the last good one, never nil
 	seen    string     // version of what was read last, good or not; empty: it could not be read
 	err     error      // why what was read last is not taken
 	checked time.Time
@@ -85,11 +87,11 @@ type Trust struct {
 // the file is not taken, if it is not. It must not use the Trust.
 //
 // Errors are of type *Error with reason TrustPolicyInvalid. Whoever gets one must not go on without a policy.
-func LoadTrust(path string, changed func(version string, err error)) (*Trust, error) {
-	return loadTrust(path, changed, time.Now)
+func Load(path string, changed func(version string, err error)) (*Policy, error) {
+	return LoadWithClock(path, changed, time.Now)
 }
 
-func loadTrust(path string, changed func(version string, err error), now func() time.Time) (*Trust, error) {
+func LoadWithClock(path string, changed func(version string, err error), now func() time.Time) (*Policy, error) {
 	data, err := readPolicy(path)
 	if err != nil {
 		return nil, policyError(path, err)
@@ -101,42 +103,42 @@ func loadTrust(path string, changed func(version string, err error), now func() 
 	if changed == nil {
 		changed = func(string, error) {}
 	}
-	return &Trust{path: path, changed: changed, now: now, policy: p, seen: p.version, checked: now()}, nil
+	return &Policy{path: path, changed: changed, now: now, rules: p, seen: p.Version, checked: now()}, nil
 }
 
 // ParseTrust reads a trust policy that does not change. Errors are of type *Error with reason TrustPolicyInvalid.
-func ParseTrust(data []byte) (*Trust, error) {
+func Parse(data []byte) (*Policy, error) {
 	p, err := parsePolicy(data)
 	if err != nil {
 		return nil, policyError("the trust policy", err)
 	}
-	return &Trust{policy: p}, nil
+	return &Policy{rules: p}, nil
 }
 
 func policyError(what string, err error) error {
-	return &Error{Ref: what, doing: "reading", reason: TrustPolicyInvalid, err: err, problem: firstLine(err.Error())}
+	return &ocm.Error{Ref: what, Doing: "reading", Code: ocm.TrustPolicyInvalid, Cause: err, Problem: ocm.FirstLine(err.Error())}
 }
 
 // Version identifies the policy in force: the beginning of the digest of its text.
-func (t *Trust) Version() string { return t.current().version }
+func (t *Policy) Version() string { return t.Current().Version }
 
 // Err says why the last change of the file was not taken over, and is nil if it was. It is of type *Error with reason TrustPolicyInvalid.
-func (t *Trust) Err() error {
-	t.current()
+func (t *Policy) Err() error {
+	t.Current()
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.err
 }
 
 // current returns the policy in force. No Trust means the policy that asks for nothing.
-func (t *Trust) current() *policy {
+func (t *Policy) Current() *Rules {
 	if t == nil {
 		return noPolicy
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.path == "" || t.now().Sub(t.checked) < policyPeriod {
-		return t.policy
+		return t.rules
 	}
 	t.checked = t.now()
 	data, err := readPolicy(t.path)
@@ -145,20 +147,20 @@ func (t *Trust) current() *policy {
 		seen = versionOf(data)
 	}
 	if seen == t.seen {
-		return t.policy
+		return t.rules
 	}
 	t.seen = seen
-	var p *policy
+	var p *Rules
 	if err == nil {
 		p, err = parsePolicy(data)
 	}
 	if err != nil {
 		t.err = policyError(t.path, err)
-		t.changed(t.policy.version, t.err)
-		return t.policy
+		t.changed(t.rules.Version, t.err)
+		return t.rules
 	}
-	t.policy, t.err = p, nil
-	t.changed(p.version, nil)
+	t.rules, t.err = p, nil
+	t.changed(p.Version, nil)
 	return p
 }
 
@@ -177,15 +179,15 @@ func readPolicy(path string) ([]byte, error) {
 }
 
 // policy is one text of a trust policy, understood.
-type policy struct {
-	version string
-	rules   []rule // longest prefix first; the last has none
+type Rules struct {
+	Version string
+	List    []Rule // longest prefix first; the last has none
 }
 
 // rule says what holds for the artefacts below a prefix.
-type rule struct {
-	prefix string
-	mode   Mode
+type Rule struct {
+	Prefix string
+	Mode   Mode
 	keys   []key
 }
 
@@ -198,7 +200,7 @@ type key struct {
 }
 
 // noPolicy asks for nothing.
-var noPolicy = &policy{rules: []rule{{mode: Off}}}
+var noPolicy = &Rules{List: []Rule{{Mode: Off}}}
 
 // String names a key for people.
 func (k key) String() string {
@@ -208,7 +210,7 @@ func (k key) String() string {
 	return k.name
 }
 
-func versionOf(data []byte) string { return strings.TrimPrefix(digestOf(data), "sha256:")[:16] }
+func versionOf(data []byte) string { return strings.TrimPrefix(ocm.DigestOf(data), "sha256:")[:16] }
 
 // policyFile is what the file of a trust policy holds.
 type policyFile struct {
@@ -223,13 +225,13 @@ type policyRule struct {
 }
 
 // parsePolicy reads a policy strictly: what is not understood might be what was meant to protect.
-func parsePolicy(data []byte) (*policy, error) {
+func parsePolicy(data []byte) (*Rules, error) {
 	if len(data) > maxPolicy {
 		return nil, fmt.Errorf("it is larger than %d bytes: remove rules or keys", maxPolicy)
 	}
 	var file policyFile
 	if err := yaml.UnmarshalStrict(data, &file); err != nil {
-		return nil, fmt.Errorf("it is not a trust policy: %s", firstLine(strings.ReplaceAll(err.Error(), "\n", " ")))
+		return nil, fmt.Errorf("it is not a trust policy: %s", ocm.FirstLine(strings.ReplaceAll(err.Error(), "\n", " ")))
 	}
 	if len(file.Rules) > maxRules {
 		return nil, fmt.Errorf("it has %d rules, at most %d are allowed: use shorter prefixes", len(file.Rules), maxRules)
@@ -242,31 +244,31 @@ func parsePolicy(data []byte) (*policy, error) {
 		}
 		keys[name] = k
 	}
-	p := &policy{version: versionOf(data)}
+	p := &Rules{Version: versionOf(data)}
 	for i, r := range file.Rules {
 		made, err := r.parse(keys)
-		if err == nil && slices.ContainsFunc(p.rules, func(o rule) bool { return o.prefix == made.prefix }) {
+		if err == nil && slices.ContainsFunc(p.List, func(o Rule) bool { return o.Prefix == made.Prefix }) {
 			err = fmt.Errorf("another rule has prefix %q, too: keep one", *r.Prefix)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("rule %d: %w", i+1, err)
 		}
-		p.rules = append(p.rules, made)
+		p.List = append(p.List, made)
 	}
-	slices.SortFunc(p.rules, func(a, b rule) int { return len(b.prefix) - len(a.prefix) })
-	if len(p.rules) == 0 || p.rules[len(p.rules)-1].prefix != "" {
+	slices.SortFunc(p.List, func(a, b Rule) int { return len(b.Prefix) - len(a.Prefix) })
+	if len(p.List) == 0 || p.List[len(p.List)-1].Prefix != "" {
 		return nil, errors.New(`no rule has prefix "": add one that says what holds for everything else, for example with mode enforce, or "off"`)
 	}
 	return p, nil
 }
 
 // parse checks a rule. Keys that stand in it are added to keys.
-func (r policyRule) parse(keys map[string]key) (rule, error) {
+func (r policyRule) parse(keys map[string]key) (Rule, error) {
 	if r.Prefix == nil {
-		return rule{}, fmt.Errorf("it has no prefix: give one, or %q for everything that no other rule names", "")
+		return Rule{}, fmt.Errorf("it has no prefix: give one, or %q for everything that no other rule names", "")
 	}
-	about := func(format string, args ...any) (rule, error) {
-		return rule{}, fmt.Errorf("prefix %q: %w", *r.Prefix, fmt.Errorf(format, args...))
+	about := func(format string, args ...any) (Rule, error) {
+		return Rule{}, fmt.Errorf("prefix %q: %w", *r.Prefix, fmt.Errorf(format, args...))
 	}
 	switch {
 	case r.Mode == "":
@@ -276,11 +278,11 @@ func (r policyRule) parse(keys map[string]key) (rule, error) {
 	case len(r.Keys) == 0 && r.Mode != Off:
 		return about("it has mode %s and no keys: nothing could ever fulfil it", r.Mode)
 	}
-	made := rule{prefix: subjectOf(*r.Prefix), mode: r.Mode}
+	made := Rule{Prefix: SubjectOf(*r.Prefix), Mode: r.Mode}
 	for _, text := range r.Keys {
 		k, ok := keys[text]
 		if !ok && !strings.Contains(text, "-----BEGIN") {
-			return about("there is no key %q: add it to the keys", firstLine(text))
+			return about("there is no key %q: add it to the keys", ocm.FirstLine(text))
 		}
 		if !ok {
 			var err error
@@ -308,7 +310,7 @@ func parseKey(name, text string) (key, error) {
 	}
 	public, err := cryptoutils.UnmarshalPEMToPublicKey(pem.EncodeToMemory(block))
 	if err != nil {
-		return key{}, fmt.Errorf("a %s is not a public key: give PUBLIC KEY or RSA PUBLIC KEY", firstLine(block.Type))
+		return key{}, fmt.Errorf("a %s is not a public key: give PUBLIC KEY or RSA PUBLIC KEY", ocm.FirstLine(block.Type))
 	}
 	switch k := public.(type) {
 	case *rsa.PublicKey:
@@ -354,18 +356,18 @@ func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 }
 
 // ruleFor returns the rule with the longest prefix that names the subject or a folder above it.
-func (p *policy) ruleFor(subject string) rule {
-	for _, r := range p.rules {
-		if below, ok := strings.CutPrefix(subject, r.prefix); ok && (r.prefix == "" || below == "" || below[0] == '/') {
+func (p *Rules) RuleFor(subject string) Rule {
+	for _, r := range p.List {
+		if below, ok := strings.CutPrefix(subject, r.Prefix); ok && (r.Prefix == "" || below == "" || below[0] == '/') {
 			return r
 		}
 	}
-	return rule{mode: Off} // only noPolicy comes here, and it has a rule without prefix
+	return Rule{Mode: Off} // only noPolicy comes here, and it has a rule without prefix
 }
 
 // subjectOf is what rules speak of: host and path of a repository, without the element component-descriptors, which no author writes.
 // Spellings of one host that lead to the same place become the same.
-func subjectOf(repository string) string {
+func SubjectOf(repository string) string {
 	repository = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(repository), "https://"), "http://"), "oci://")
 	elements := slices.DeleteFunc(strings.Split(repository, "/"), func(e string) bool { return e == "" || e == "component-descriptors" })
 	if len(elements) == 0 {

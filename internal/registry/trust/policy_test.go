@@ -1,4 +1,4 @@
-package registry
+package trust
 
 import (
 	"crypto"
@@ -16,6 +16,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
 // pair is a key pair for tests.
@@ -65,9 +67,9 @@ func policyOf(mode Mode, names ...string) string {
 	return b.String()
 }
 
-func trust(t testing.TB, text string) *Trust {
+func trust(t testing.TB, text string) *Policy {
 	t.Helper()
-	made, err := ParseTrust([]byte(text))
+	made, err := Parse([]byte(text))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,14 +116,14 @@ func TestPolicies(t *testing.T) {
 		"Large":        {"", "#" + strings.Repeat("x", maxPolicy), "larger than"},
 		"DefaultFirst": {"the order of rules does not matter", `rules: [{prefix: "", mode: "off"}, {prefix: r.io, mode: "off"}]`, ""},
 	} {
-		_, err := ParseTrust([]byte(tc.text))
+		_, err := Parse([]byte(tc.text))
 		if tc.want == "" {
 			if err != nil {
 				t.Errorf("%s: %s: %v", name, tc.reason, err)
 			}
 			continue
 		}
-		wantReason(t, err, TrustPolicyInvalid)
+		checkReason(t, err)
 		if err == nil || !strings.Contains(err.Error(), tc.want) || strings.Contains(err.Error(), "secret") {
 			t.Errorf("%s: %s: got %v, want %s", name, tc.reason, err, tc.want)
 		}
@@ -137,7 +139,7 @@ rules:
 - {prefix: r.io/kyma/prod, mode: enforce, keys: [k]}
 - {prefix: r.io/kyma/prod/example.com/play, mode: "off"}
 - {prefix: "docker.io/org", mode: enforce, keys: [k]}
-`).current()
+`).Current()
 	for subject, want := range map[string]Mode{
 		"other.io/kyma/prod/a": Off, "r.io": Warn, "r.io/kyma": Warn, "r.io/kyma/production/a": Warn, "r.io:5000/kyma/prod": Off, "r.ioevil/kyma/prod": Off,
 		"r.io/kyma/prod": Enforce, "r.io/kyma/prod/a": Enforce, "r.io/kyma/prod/component-descriptors/a": Enforce, "r.io/component-descriptors/kyma/prod/a": Enforce,
@@ -145,12 +147,12 @@ rules:
 		"R.IO:443/kyma/prod/a": Enforce, "r.io./kyma/prod/a": Enforce, "http://r.io:80/kyma/prod/a": Enforce, "r.io//kyma/prod/a": Enforce, "oci://r.io/kyma/prod/a": Enforce,
 		"index.docker.io/org/a": Enforce, "registry-1.docker.io/org/a": Enforce,
 	} {
-		if got := p.ruleFor(subjectOf(subject)).mode; got != want {
+		if got := p.RuleFor(SubjectOf(subject)).Mode; got != want {
 			t.Errorf("%s: got %s, want %s", subject, got, want)
 		}
 	}
-	var none *Trust
-	if got := none.current().ruleFor("r.io").mode; got != Off {
+	var none *Policy
+	if got := none.Current().RuleFor("r.io").Mode; got != Off {
 		t.Errorf("without a policy: %s", got)
 	}
 }
@@ -164,23 +166,23 @@ func TestReload(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := LoadTrust(file, nil); reason(err) != TrustPolicyInvalid {
+	if _, err := Load(file, nil); ocm.ReasonOf(err) != ocm.TrustPolicyInvalid {
 		t.Errorf("a missing file: got %v", err)
 	}
 	write("nonsense")
-	_, err := LoadTrust(file, nil)
-	wantReason(t, err, TrustPolicyInvalid)
+	_, err := Load(file, nil)
+	checkReason(t, err)
 
 	strict, lax := policyOf(Enforce, "p256"), `rules: [{prefix: "", mode: "off"}]`
 	write(strict)
-	c := &clock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
+	c := &testClock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	var told []string
-	tr, err := loadTrust(file, func(version string, err error) { told = append(told, version+" "+reason(err)) }, c.now)
+	tr, err := LoadWithClock(file, func(version string, err error) { told = append(told, version+" "+ocm.ReasonOf(err)) }, c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
 	first := tr.Version()
-	mode := func() Mode { return tr.current().ruleFor("r.io/a").mode }
+	mode := func() Mode { return tr.Current().RuleFor("r.io/a").Mode }
 	step := func(name string, want Mode, wantErr bool, tellings int) {
 		t.Helper()
 		c.forward(policyPeriod)
@@ -225,16 +227,42 @@ func FuzzPolicy(f *testing.F) {
 	f.Add([]byte(`rules: [{prefix: "", mode: off}]`), "r.io")
 	f.Add([]byte("rules: [{prefix: r.io, mode: warn}]"), "")
 	f.Fuzz(func(t *testing.T, data []byte, subject string) {
-		p, err := ParseTrust(data)
+		p, err := Parse(data)
 		if err != nil {
-			if reason(err) != TrustPolicyInvalid || strings.Contains(err.Error(), "\n") {
+			if ocm.ReasonOf(err) != ocm.TrustPolicyInvalid || strings.Contains(err.Error(), "\n") {
 				t.Fatalf("not a proper error: %q", err)
 			}
 			return
 		}
-		r := p.current().ruleFor(subjectOf(subject))
-		if r.mode != Enforce && r.mode != Warn && r.mode != Off || r.mode != Off && len(r.keys) == 0 {
+		r := p.Current().RuleFor(SubjectOf(subject))
+		if r.Mode != Enforce && r.Mode != Warn && r.Mode != Off || r.Mode != Off && len(r.keys) == 0 {
 			t.Fatalf("%q: rule %+v", subject, r)
 		}
 	})
+}
+
+// checkReason fails unless err is one line with reason TrustPolicyInvalid.
+func checkReason(t *testing.T, err error) {
+	t.Helper()
+	if ocm.ReasonOf(err) != ocm.TrustPolicyInvalid || strings.ContainsAny(err.Error(), "\n\r") {
+		t.Errorf("got %v, want one line with reason %s", err, ocm.TrustPolicyInvalid)
+	}
+}
+
+// testClock is a time that a test sets.
+type testClock struct {
+	mu sync.Mutex
+	t  time.Time
+}
+
+func (c *testClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.t
+}
+
+func (c *testClock) forward(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.t = c.t.Add(d)
 }

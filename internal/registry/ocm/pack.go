@@ -1,10 +1,9 @@
-package registry
+package ocm
 
 import (
 	"archive/tar"
 	"bytes"
 	"cmp"
-	"context"
 	"encoding/json"
 	"errors"
 	"path"
@@ -12,12 +11,12 @@ import (
 	"strings"
 	"time"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
 const (
-	configType     = "application/vnd.ocm.software.component.config.v1+json"
+	ConfigType     = "application/vnd.ocm.software.component.config.v1+json"
 	descriptorType = "application/vnd.ocm.software.component-descriptor.v2+yaml+tar"
 	tarType        = "application/x-tar"
 	fileType       = "application/octet-stream"
@@ -65,41 +64,14 @@ type Label struct {
 	Value any
 }
 
-// Push writes a component version in the layout that OCM tools and modulectl write, and returns the digest of its manifest. An
-// existing version is replaced. Equal archives give equal digests: files bear a fixed time, and the descriptor none.
-//
-// Errors are of type *Error with reason InvalidReference, InvalidDescriptor, RegistryUnauthorized, RegistryUnreachable or ArtifactNotFound,
-// or the context's if it was cancelled.
-func (r *Registry) Push(ctx context.Context, a Archive) (string, error) {
-	p, err := r.repository(r.base, r.plain, DescriptorRepository(a.Name))
-	if err != nil {
-		return "", err
-	}
-	if err := checkTag(p, tagOf(a.Version)); err != nil {
-		return "", err
-	}
-	home := homeAt(a.RepositoryContext)
-	if home == nil {
-		home = r.home()
-	}
-	made, err := pack(a, home)
-	if err != nil {
-		return "", err
-	}
-	if _, err := r.Write(ctx, made, true); err != nil {
-		return "", err
-	}
-	return made.Digest(), nil
-}
-
 // Pack makes a component version of an archive, as Push writes it. Errors are of type *Error with reason InvalidDescriptor.
-func Pack(a Archive) (*Artifact, error) { return pack(a, homeAt(a.RepositoryContext)) }
+func Pack(a Archive) (*Artifact, error) { return PackAt(a, RepositoryContext(a.RepositoryContext)) }
 
 // pack makes a component version with a repository context, nil for none.
-func pack(a Archive, home map[string]any) (*Artifact, error) {
-	out := &Artifact{Repository: DescriptorRepository(a.Name), Tag: tagOf(a.Version), Blobs: map[string][]byte{}}
+func PackAt(a Archive, home map[string]any) (*Artifact, error) {
+	out := &Artifact{Repository: DescriptorRepository(a.Name), Tag: TagOf(a.Version), Blobs: map[string][]byte{}}
 	failed := func(err error) (*Artifact, error) {
-		return nil, &Error{Ref: a.Name + ":" + a.Version, doing: "packing", reason: InvalidDescriptor, err: err, problem: firstLine(err.Error())}
+		return nil, &Error{Ref: a.Name + ":" + a.Version, Doing: "packing", Code: InvalidDescriptor, Cause: err, Problem: FirstLine(err.Error())}
 	}
 	if len(a.RawManifest) == 0 {
 		return failed(errors.New("there is no raw manifest: give the YAML that installs the module"))
@@ -124,19 +96,19 @@ func pack(a Archive, home map[string]any) (*Artifact, error) {
 		data, mediaType := f.data, types.MediaType(fileType)
 		if a.Tar && f.file != "" {
 			var err error
-			if data, err = tarOf(f.file, 0o644, f.data); err != nil {
+			if data, err = TarFile(f.file, 0o644, f.data); err != nil {
 				return failed(err)
 			}
 			mediaType = tarType
 		}
-		d := out.add(data, mediaType)
+		d := out.AddBlob(data, mediaType)
 		note, _ := json.Marshal([]map[string]any{{"kind": "resource", "identity": map[string]string{"name": f.resource}}})
 		d.Annotations = map[string]string{artifactAnnotation: string(note)}
 		layers = append(layers, d)
 		resources = append(resources, map[string]any{
 			"name": f.resource, "version": a.Version, "type": f.kind, "relation": "local",
 			"access": map[string]any{"type": "localBlob", "localReference": d.Digest.String(), "mediaType": mediaType},
-			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": blobDigest, "value": d.Digest.Hex},
+			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": GenericBlobDigest, "value": d.Digest.Hex},
 		})
 	}
 	if err := out.seal(describe(a, home, resources), layers, map[string]string{
@@ -173,28 +145,15 @@ func describe(a Archive, home map[string]any, resources []map[string]any) map[st
 }
 
 // homeAt is a repository context at a URL, nil for an empty one.
-func homeAt(url string) map[string]any {
+func RepositoryContext(url string) map[string]any {
 	if url == "" {
 		return nil
 	}
 	return map[string]any{"type": "OCIRegistry", "componentNameMapping": "urlPath", "baseUrl": url}
 }
 
-// home is the repository context of the Registry.
-func (r *Registry) home() map[string]any {
-	scheme := "https://"
-	if r.plain {
-		scheme = "http://"
-	}
-	home := homeAt(scheme + r.host)
-	if _, sub, ok := strings.Cut(r.base, "/"); ok {
-		home["subPath"] = sub
-	}
-	return home
-}
-
 // tarOf returns a tar archive of one file, always with the same bytes. It fails if the name is too long for the format.
-func tarOf(file string, mode int64, data []byte) ([]byte, error) {
+func TarFile(file string, mode int64, data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
 	err := w.WriteHeader(&tar.Header{Name: file, Mode: mode, Size: int64(len(data)), Typeflag: tar.TypeReg,
@@ -207,8 +166,8 @@ func tarOf(file string, mode int64, data []byte) ([]byte, error) {
 }
 
 var (
-	semver  = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
-	foreign = regexp.MustCompile(`[^A-Za-z0-9.-]`)
+	VersionForm = regexp.MustCompile(`^v?\d+\.\d+\.\d+(-[0-9A-Za-z.-]+)?(\+[0-9A-Za-z.-]+)?$`)
+	foreign     = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 )
 
 // imageResource describes an image as a resource. Name and version are made from the reference as modulectl makes them.
@@ -216,7 +175,7 @@ func imageResource(image string) map[string]any {
 	rest, digest, _ := strings.Cut(image, "@")
 	name, tag, _ := strings.Cut(path.Base(rest), ":")
 	version := tag
-	if !semver.MatchString(tag) {
+	if !VersionForm.MatchString(tag) {
 		version = "0.0.0"
 		if clean := strings.Trim(foreign.ReplaceAllString(tag, "-"), "-."); clean != "" {
 			version += "-" + clean
@@ -245,6 +204,6 @@ func distinguish(images []map[string]any) {
 			continue
 		}
 		reference := i["access"].(map[string]any)["imageReference"].(string)
-		i["name"] = name + "-" + strings.TrimPrefix(digestOf([]byte(reference)), "sha256:")[:8]
+		i["name"] = name + "-" + strings.TrimPrefix(DigestOf([]byte(reference)), "sha256:")[:8]
 	}
 }

@@ -1,4 +1,4 @@
-package registry
+package ocm
 
 import (
 	"encoding/json"
@@ -62,8 +62,8 @@ func TestNormalise(t *testing.T) {
 		"V1": {"fields become lists, sources are left out", rich, normalisation1, v1},
 		"V2": {"the first of two resources with one name gets its version as identity", rich, normalisation2, canonical(`"extraIdentity":{"version":"1.0.0"},`)},
 		"V3": {"nothing is added", rich, normalisation3, canonical("")},
-		"V4": {"the same as v3", rich, normalisation4alpha1, canonical("")},
-		"Schema": {"canonical forms do not depend on the schema", third, normalisation4alpha1, `{"component":{"componentReferences":[{"componentName":"a.b/d","name":"r","version":"1"}],` +
+		"V4": {"the same as v3", rich, Normalisation4alpha1, canonical("")},
+		"Schema": {"canonical forms do not depend on the schema", third, Normalisation4alpha1, `{"component":{"componentReferences":[{"componentName":"a.b/d","name":"r","version":"1"}],` +
 			`"name":"a.b/c","provider":{"name":"p"},"resources":[],"sources":[],"version":"1.0.0"}}`},
 		"V1Schema": {"v1 keeps the schema's own fields, and the provider as it is", third, normalisation1, `[{"apiVersion":"ocm.software/v3alpha1"},{"kind":"ComponentVersion"},` +
 			`{"metadata":[{"name":"a.b/c"},{"provider":[{"labels":[[{"name":"l"},{"value":1}]]},{"name":"p"}]},{"version":"1.0.0"}]},` +
@@ -74,11 +74,11 @@ func TestNormalise(t *testing.T) {
 			`[{"component":[{"componentReferences":[]},{"name":"a"},{"provider":"internal"},{"resources":[]},{"version":"1.0.0"}]},{"meta":[{"schemaVersion":"v2"}]}]`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			d, err := parseDescriptor([]byte(tc.text), "r")
+			d, err := ParseDescriptor([]byte(tc.text), "r")
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := normalise(d, tc.algorithm)
+			got, err := Normalise(d, tc.algorithm)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -87,14 +87,14 @@ func TestNormalise(t *testing.T) {
 			}
 		})
 	}
-	if _, err := normalise(&descriptor{}, "jsonNormalisation/v9"); err == nil {
+	if _, err := Normalise(&Descriptor{}, "jsonNormalisation/v9"); err == nil {
 		t.Error("an unknown algorithm is taken")
 	}
 }
 
 // TestNormaliseAsTheTools compares with a digest that ocm itself has printed for a component version.
 func TestNormaliseAsTheTools(t *testing.T) {
-	d, err := parseDescriptor([]byte(`
+	d, err := ParseDescriptor([]byte(`
 meta: {schemaVersion: v2}
 component:
   name: github.com/acme.org/helloworld
@@ -112,11 +112,11 @@ component:
 	if err != nil {
 		t.Fatal(err)
 	}
-	form, err := normalise(d, normalisation4alpha1)
+	form, err := Normalise(d, Normalisation4alpha1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := digestOf(form), "sha256:a7d15e55e5a9d6c988b73983270d04a33b1b133aa77bd486f4b22f052615fd90"; got != want {
+	if got, want := DigestOf(form), "sha256:a7d15e55e5a9d6c988b73983270d04a33b1b133aa77bd486f4b22f052615fd90"; got != want {
 		t.Errorf("got %s, want %s, of %s", got, want, form)
 	}
 }
@@ -124,15 +124,15 @@ component:
 // FuzzNormalise holds that every descriptor has a normal form that is JSON and does not change what was read.
 func FuzzNormalise(f *testing.F) {
 	f.Add([]byte(rich))
-	f.Add([]byte(descriptorV2))
-	f.Add([]byte(descriptorV3))
+	f.Add([]byte(seedV2))
+	f.Add([]byte(seedV3))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		d, err := parseDescriptor(data, "r.io/a:1")
+		d, err := ParseDescriptor(data, "r.io/a:1")
 		if err != nil {
 			return
 		}
-		for _, algorithm := range []string{normalisation1, normalisation2, normalisation3, normalisation4alpha1} {
-			first, err := normalise(d, algorithm)
+		for _, algorithm := range []string{normalisation1, normalisation2, normalisation3, Normalisation4alpha1} {
+			first, err := Normalise(d, algorithm)
 			if err != nil {
 				if strings.Contains(err.Error(), "not supported") {
 					t.Fatal(err)
@@ -142,9 +142,27 @@ func FuzzNormalise(f *testing.F) {
 			if !json.Valid(first) {
 				t.Fatalf("%s: not JSON: %q", algorithm, first)
 			}
-			if again, err := normalise(d, algorithm); err != nil || string(again) != string(first) {
+			if again, err := Normalise(d, algorithm); err != nil || string(again) != string(first) {
 				t.Fatalf("%s: twice is not the same: %q, %q", algorithm, first, again)
 			}
 		}
 	})
 }
+
+const seedV2 = `
+meta: {schemaVersion: v2}
+component:
+  name: a
+  version: 1.0.0
+  resources:
+  - {name: raw-manifest, access: {type: localBlob/v1, localReference: "sha256:1", mediaType: application/x-tar}}
+  - {name: default-cr, access: {type: localOciBlob, digest: "sha256:2", mediaType: application/octet-stream}}
+  - {name: config, access: {type: localBlob}}
+  - {name: op, access: {type: ociArtifact, imageReference: r.io/op:1}}
+  - {name: op2, access: {type: ociArtifact/v1, imageReference: r.io/op2:1}}
+  - {name: op3, access: {type: ociRegistry, imageReference: r.io/op3:1}}
+  - {name: other, access: {type: s3, bucket: b}}
+`
+
+const seedV3 = `{"apiVersion":"ocm.software/v3alpha1","kind":"ComponentVersion","metadata":{"name":"a","version":"1.0.0"},"repositoryContexts":[],
+"spec":{"resources":[{"name":"raw-manifest","access":{"type":"localBlob","localReference":"sha256:1"}},{"name":"op","access":{"type":"ociArtifact","imageReference":"r.io/op:1"}}]}}`

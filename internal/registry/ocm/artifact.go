@@ -1,0 +1,196 @@
+package ocm
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+	"sigs.k8s.io/yaml"
+)
+
+// Artifact is a manifest with all blobs that it names, byte for byte: a component version, or what signs one.
+type Artifact struct {
+	// Repository it is in, without the registry and its path: component-descriptors/<name> for a component version.
+	Repository string
+	// Tag that stands for it; empty means it is found by its digest only.
+	Tag string
+	// MediaType of Manifest; empty means that of an OCI image manifest.
+	MediaType string
+	// Manifest as it is stored.
+	Manifest []byte
+	// Blobs by digest, with the config.
+	Blobs map[string][]byte
+}
+
+// DescriptorRepository is the repository of a component, without the registry and its path.
+func DescriptorRepository(component string) string { return "component-descriptors/" + component }
+
+// TagOf is the tag that stands for a component's version: a "+" becomes ".build-".
+func TagOf(version string) string { return strings.ReplaceAll(version, "+", ".build-") }
+
+// Digest of the manifest.
+func (a *Artifact) Digest() string { return DigestOf(a.Manifest) }
+
+// Name is the one of the component, "" if the artifact lies elsewhere.
+func (a *Artifact) Name() string {
+	component, ok := strings.CutPrefix(a.Repository, "component-descriptors/")
+	if !ok {
+		return ""
+	}
+	return component
+}
+
+// IsComponent tells whether this is a component version, and not a signature of one.
+func (a *Artifact) IsComponent() bool {
+	m, err := a.ParseManifest()
+	return err == nil && m.Config.MediaType == ConfigType
+}
+
+// Version of the component, as its tag tells it.
+func (a *Artifact) Version() string { return strings.Replace(a.Tag, ".build-", "+", 1) }
+
+func (a *Artifact) ParseManifest() (*v1.Manifest, error) {
+	m, err := v1.ParseManifest(bytes.NewReader(a.Manifest))
+	if err != nil {
+		return nil, a.invalid("the manifest is not JSON: %s", FirstLine(err.Error()))
+	}
+	return m, nil
+}
+
+func (a *Artifact) invalid(format string, args ...any) error {
+	return &Error{Ref: a.Repository + ":" + a.Tag, Doing: "reading", Code: InvalidDescriptor, Problem: fmt.Sprintf(format, args...)}
+}
+
+// add keeps a blob and returns its descriptor.
+func (a *Artifact) AddBlob(data []byte, mediaType types.MediaType) v1.Descriptor {
+	digest := DigestOf(data)
+	a.Blobs[digest] = data
+	hash, _ := v1.NewHash(digest) // always well-formed
+	return v1.Descriptor{MediaType: mediaType, Size: int64(len(data)), Digest: hash}
+}
+
+// seal writes descriptor, config and manifest. layers are those after the descriptor.
+func (a *Artifact) seal(descriptor map[string]any, layers []v1.Descriptor, annotations map[string]string) error {
+	text, err := yaml.Marshal(descriptor)
+	if err != nil {
+		return fmt.Errorf("encoding the component descriptor: %w", err)
+	}
+	if text, err = TarFile(descriptorFile, 0, text); err != nil {
+		return err
+	}
+	first := a.AddBlob(text, descriptorType)
+	config, err := json.Marshal(map[string]any{"componentDescriptorLayer": map[string]any{"mediaType": first.MediaType, "digest": first.Digest, "size": first.Size}})
+	if err != nil {
+		return fmt.Errorf("encoding the config: %w", err)
+	}
+	a.Manifest, err = json.Marshal(v1.Manifest{
+		SchemaVersion: 2, MediaType: types.OCIManifestSchema1, Config: a.AddBlob(config, ConfigType),
+		Layers: append([]v1.Descriptor{first}, layers...), Annotations: annotations,
+	})
+	return err
+}
+
+// Descriptor returns the text of the component descriptor. The error has reason InvalidDescriptor.
+func (a *Artifact) Descriptor() ([]byte, error) {
+	m, err := a.ParseManifest()
+	if err != nil {
+		return nil, err
+	}
+	var config struct {
+		Layer struct {
+			Digest string `json:"digest"`
+		} `json:"componentDescriptorLayer"`
+	}
+	data, ok := a.Blobs[m.Config.Digest.String()]
+	if !ok || json.Unmarshal(data, &config) != nil || a.Blobs[config.Layer.Digest] == nil {
+		return nil, a.invalid("its config names no component descriptor: it is no component version")
+	}
+	return UnpackDescriptor(a.Blobs[config.Layer.Digest], maxDescriptor, a.Repository+":"+a.Tag)
+}
+
+// Edit returns a copy with another component descriptor. change gets the descriptor as maps and lists.
+func (a *Artifact) Edit(change func(descriptor map[string]any) error) (*Artifact, error) {
+	text, err := a.Descriptor()
+	if err != nil {
+		return nil, err
+	}
+	var d map[string]any
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		return nil, a.invalid("its component descriptor is not YAML: %s", FirstLine(err.Error()))
+	}
+	if err := change(d); err != nil {
+		return nil, err
+	}
+	m, err := a.ParseManifest()
+	if err != nil {
+		return nil, err
+	}
+	out := &Artifact{Repository: a.Repository, Tag: a.Tag, MediaType: a.MediaType, Blobs: map[string][]byte{}}
+	var kept []v1.Descriptor
+	for _, l := range m.Layers {
+		if strings.Contains(string(l.MediaType), "component-descriptor") {
+			continue
+		}
+		kept = append(kept, l)
+		out.Blobs[l.Digest.String()] = a.Blobs[l.Digest.String()]
+	}
+	return out, out.seal(d, kept, m.Annotations)
+}
+
+// HasHome tells whether the descriptor states a repository context. Without one, the reference finds nothing to install.
+func (a *Artifact) HasHome() (bool, error) {
+	text, err := a.Descriptor()
+	if err != nil {
+		return false, err
+	}
+	var d struct {
+		Component          struct{ RepositoryContexts []any } `json:"component"`
+		RepositoryContexts []any                              `json:"repositoryContexts"`
+	}
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		return false, a.invalid("its component descriptor is not YAML: %s", FirstLine(err.Error()))
+	}
+	return len(d.Component.RepositoryContexts)+len(d.RepositoryContexts) > 0, nil
+}
+
+// typeOf is the media type that the manifest gives a blob.
+func (a *Artifact) MediaTypeOf(digest string) types.MediaType {
+	m, err := a.ParseManifest()
+	if err != nil {
+		return fileType
+	}
+	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
+		if d.Digest.String() == digest {
+			return d.MediaType
+		}
+	}
+	return fileType
+}
+
+// Missing returns the digests that the manifest names and Blobs lack, or have with other content: what is left of a broken transfer.
+func (a *Artifact) Missing() ([]string, error) {
+	m, err := a.ParseManifest()
+	if err != nil {
+		return nil, err
+	}
+	if m.Config.Digest.Hex == "" {
+		return nil, nil
+	}
+	var missing []string
+	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
+		if data, ok := a.Blobs[d.Digest.String()]; !ok || DigestOf(data) != d.Digest.String() {
+			missing = append(missing, d.Digest.String())
+		}
+	}
+	return missing, nil
+}
+
+func DigestOf(data []byte) string {
+	sum := sha256.Sum256(data)
+	return "sha256:" + hex.EncodeToString(sum[:])
+}

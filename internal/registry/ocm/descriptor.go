@@ -1,0 +1,136 @@
+package ocm
+
+import (
+	"archive/tar"
+	"bytes"
+	"compress/gzip"
+	"crypto"
+	"errors"
+	"io"
+	"path"
+	"slices"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// maxDescriptor bounds a descriptor that an author handles; the manager has Options.MaxDescriptorBytes.
+const maxDescriptor = 1 << 20
+
+// descriptorFile is the name of the component descriptor in its archive.
+const descriptorFile = "component-descriptor.yaml"
+
+// descriptorRoom is by how many bytes a packed descriptor may exceed MaxDescriptorBytes.
+const DescriptorRoom = 1 << 20
+
+// unpackDescriptor returns the YAML or JSON text of a descriptor layer, which is a tar archive, compressed or not, or the text itself.
+func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
+	tooLarge := NewError(ArtifactTooLarge, ref, "its component descriptor is larger than %d bytes: make it smaller or raise the limit", limit)
+	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
+		unzip, err := gzip.NewReader(bytes.NewReader(data))
+		if err == nil {
+			data, err = io.ReadAll(io.LimitReader(unzip, limit+DescriptorRoom+1))
+		}
+		if err != nil {
+			return nil, NewError(InvalidDescriptor, ref, "its component descriptor is damaged (gzip: %s): push the module again", FirstLine(err.Error()))
+		}
+		if int64(len(data)) > limit+DescriptorRoom {
+			return nil, tooLarge
+		}
+	}
+	archive := tar.NewReader(bytes.NewReader(data))
+	for entries := 0; ; entries++ {
+		header, err := archive.Next()
+		if entries == 0 && err != nil && !errors.Is(err, tar.ErrInsecurePath) {
+			break // not a tar: the text itself
+		}
+		if errors.Is(err, io.EOF) {
+			return nil, NewError(InvalidDescriptor, ref, "its descriptor layer holds no %s: push the module with a tool for OCM", descriptorFile)
+		}
+		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
+			return nil, NewError(InvalidDescriptor, ref, "its descriptor layer is damaged (tar: %s): push the module again", FirstLine(err.Error()))
+		}
+		if header.Typeflag != tar.TypeReg || path.Clean(header.Name) != descriptorFile {
+			continue
+		}
+		if data, err = io.ReadAll(io.LimitReader(archive, limit+1)); err != nil {
+			return nil, NewError(InvalidDescriptor, ref, "its descriptor layer is damaged (tar: %s): push the module again", FirstLine(err.Error()))
+		}
+		break
+	}
+	if int64(len(data)) > limit {
+		return nil, tooLarge
+	}
+	return data, nil
+}
+
+// descriptor is a component descriptor, schema v2 (meta, component) or v3 (apiVersion, metadata, spec). Once parsed, Component has the
+// content of either.
+type Descriptor struct {
+	Meta struct {
+		SchemaVersion string `json:"schemaVersion"`
+	} `json:"meta"`
+	Component content `json:"component"`
+
+	APIVersion string  `json:"apiVersion"`
+	Kind       string  `json:"kind"`
+	Metadata   content `json:"metadata"`
+	Spec       struct {
+		Resources  []Element `json:"resources"`
+		Sources    []Element `json:"sources"`
+		References []Element `json:"references"`
+	} `json:"spec"`
+
+	Signatures []DescriptorSignature `json:"signatures"`
+}
+
+// access says where a resource lies.
+type Access struct {
+	Type           string `json:"type"`
+	MediaType      string `json:"mediaType"`
+	LocalReference string `json:"localReference"`
+	Digest         string `json:"digest"` // of localOciBlob
+	ImageReference string `json:"imageReference"`
+}
+
+func (a Access) IsLocal() bool {
+	return slices.Contains([]string{"localBlob", "localBlob/v1", "localOciBlob", "localOciBlob/v1"}, a.Type)
+}
+
+// parseDescriptor reads the text of a descriptor.
+func ParseDescriptor(data []byte, ref string) (*Descriptor, error) {
+	var d Descriptor
+	if err := yaml.Unmarshal(data, &d); err != nil {
+		return nil, NewError(InvalidDescriptor, ref, "its component descriptor is not YAML: %s: push the module again", FirstLine(err.Error()))
+	}
+	switch {
+	case d.APIVersion == "ocm.software/v3alpha1":
+		d.Component = d.Metadata
+		d.Component.Resources, d.Component.Sources, d.Component.References = d.Spec.Resources, d.Spec.Sources, d.Spec.References
+	case d.APIVersion != "" || d.Meta.SchemaVersion != "v2":
+		return nil, NewError(InvalidDescriptor, ref, "its component descriptor has schema %q, known are v2 and ocm.software/v3alpha1: convert it",
+			d.APIVersion+d.Meta.SchemaVersion)
+	}
+	return &d, nil
+}
+
+// descriptorSignature is one signature in a component descriptor.
+type DescriptorSignature struct {
+	Name      string        `json:"name"`
+	Digest    ElementDigest `json:"digest"`
+	Signature struct {
+		Algorithm string `json:"algorithm"`
+		MediaType string `json:"mediaType"`
+		Value     string `json:"value"`
+	} `json:"signature"`
+}
+
+func HashOf(name string) crypto.Hash {
+	switch strings.ToLower(name) {
+	case "sha-256", "sha256":
+		return crypto.SHA256
+	case "sha-512", "sha512":
+		return crypto.SHA512
+	}
+	return 0
+}

@@ -1,0 +1,72 @@
+package ocm
+
+import (
+	"crypto"
+	"strings"
+
+	"sigs.k8s.io/yaml"
+)
+
+// imageDigest is the algorithm of a digest that is that of an image's manifest.
+const ImageArtifactDigest = "ociArtifactDigest/v1"
+
+// EachImage calls visit for every resource of a descriptor that is an image elsewhere.
+func EachImage(descriptor map[string]any, visit func(resource, access map[string]any, image string) error) error {
+	of := descriptor
+	for _, key := range []string{"component", "spec"} {
+		if c, ok := descriptor[key].(map[string]any); ok {
+			of = c
+		}
+	}
+	resources, _ := of["resources"].([]any)
+	for _, r := range resources {
+		resource, _ := r.(map[string]any)
+		access, _ := resource["access"].(map[string]any)
+		kind, _ := access["type"].(string)
+		image, _ := access["imageReference"].(string)
+		if image == "" || !strings.HasPrefix(kind, "ociArtifact") && !strings.HasPrefix(kind, "ociRegistry") {
+			continue
+		}
+		if err := visit(resource, access, image); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Image is a resource of a component version that is an image elsewhere.
+type Image struct {
+	// Resource is its name.
+	Resource string
+	// Reference is where it lies.
+	Reference string
+	// Digest is what the resource states and a signature covers, as "sha256:…"; empty if it states none.
+	Digest string
+}
+
+// Images returns all images that a component version names, in its order.
+func (a *Artifact) Images() ([]Image, error) {
+	text, err := a.Descriptor()
+	if err != nil {
+		return nil, err
+	}
+	var d map[string]any
+	if err := yaml.Unmarshal(text, &d); err != nil {
+		return nil, a.invalid("its component descriptor is not YAML: %s", FirstLine(err.Error()))
+	}
+	var images []Image
+	return images, EachImage(d, func(resource, _ map[string]any, reference string) error {
+		i := Image{Reference: reference}
+		i.Resource, _ = resource["name"].(string)
+		stated, _ := resource["digest"].(map[string]any)
+		hash, _ := stated["hashAlgorithm"].(string)
+		if value, _ := stated["value"].(string); HashOf(hash) == crypto.SHA256 && stated["normalisationAlgorithm"] == ImageArtifactDigest {
+			i.Digest = "sha256:" + strings.ToLower(value)
+		}
+		images = append(images, i)
+		return nil
+	})
+}
+
+// blobDigest is the algorithm of a digest that is that of a blob as it is.
+const GenericBlobDigest = "genericBlobDigest/v1"

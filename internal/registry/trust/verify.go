@@ -1,0 +1,180 @@
+package trust
+
+import (
+	"cmp"
+	"context"
+	"crypto/rsa"
+	"encoding/hex"
+	"encoding/pem"
+	"fmt"
+	"strings"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
+)
+
+// Kinds of signature.
+const (
+	// KindOCM is a signature in the component descriptor.
+	KindOCM = "ocm"
+	// KindCosign is a cosign signature of the OCI manifest.
+	KindCosign = "cosign"
+)
+
+// Signature is what the trust policy found about an artefact. The zero value says that the policy asks for nothing.
+type Signature struct {
+	// Verified says that there is a valid signature by a key of the policy.
+	Verified bool
+	// Key is the name of that key in the policy, or its fingerprint if it has none there.
+	Key string
+	// Kind is KindOCM or KindCosign.
+	Kind string
+	// Problem says in one sentence why nothing could be verified, where the policy only warns.
+	Problem string
+}
+
+// maxSignatures bounds how many signatures of one artefact are looked at.
+const MaxSignatures = 20
+
+// media types of OCM signatures.
+const (
+	rsaType = "application/vnd.ocm.signature.rsa"
+	pssType = "application/vnd.ocm.signature.rsa.pss"
+	pemType = "application/x-pem-file"
+)
+
+// search is one attempt to find a signature by a key of a rule.
+type Verification struct {
+	reader  Reader
+	rule    Rule
+	seen    int      // signatures that were looked at
+	reasons []string // why each of them does not count
+}
+
+// reader reads from the repository of the artefact that is verified. The registry client implements it.
+type Reader interface {
+	// Name is host and path of the repository.
+	Name() string
+	// Manifest returns the image manifest of a tag or a digest.
+	Manifest(ctx context.Context, reference string) (*ocm.ImageManifest, error)
+	// ManifestBytes returns what is at a path below the repository, such as the list of referrers. ref names it in errors.
+	ManifestBytes(ctx context.Context, ref, path string) ([]byte, error)
+	// Blob returns a blob of at most limit bytes and compares it with its digest.
+	Blob(ctx context.Context, digest string, limit int64) ([]byte, error)
+}
+
+// newSearch returns a search for signatures by the keys of a rule.
+func NewVerification(from Reader, r Rule) *Verification { return &Verification{reader: from, rule: r} }
+
+func (f *Verification) Note(format string, args ...any) {
+	f.reasons = append(f.reasons, ocm.FirstLine(fmt.Sprintf(format, args...)))
+}
+
+// fail is the error of a search that has found nothing.
+func (f *Verification) Fail(ref string) *ocm.Error {
+	const most = 5 // a message is read by people
+	var keys []string
+	for _, k := range f.rule.keys[:min(most, len(f.rule.keys))] {
+		keys = append(keys, strings.TrimSpace(k.name+" "+k.fingerprint))
+	}
+	if more := len(f.rule.keys) - most; more > 0 {
+		keys = append(keys, fmt.Sprintf("%d more", more))
+	}
+	e := &ocm.Error{Ref: ref, Doing: "verifying", Code: ocm.SignatureMissing}
+	what := "it has no signature, neither in a component descriptor nor by cosign"
+	if f.seen > 0 || len(f.reasons) > 0 {
+		what = "no valid signature"
+	}
+	if f.seen > 0 {
+		e.Code = ocm.SignatureInvalid
+	}
+	shown := f.reasons[:min(most, len(f.reasons))]
+	if len(shown) > 0 {
+		what += " (" + strings.Join(shown, "; ") + ")"
+	}
+	e.Problem = fmt.Sprintf("%s; keys tried: %s: sign it with one of them, or change rule %q of the trust policy", what, strings.Join(keys, ", "), f.rule.Prefix)
+	return e
+}
+
+// verifyDescriptor looks for a signature in the descriptor and returns the key that made it, or nil.
+func (f *Verification) VerifyDescriptor(d *ocm.Descriptor) *key {
+	for i, s := range d.Signatures {
+		if i == MaxSignatures {
+			f.Note("there are more than %d signatures in the descriptor", MaxSignatures)
+			return nil
+		}
+		f.seen++
+		k, err := verifyDescriptorBy(d, s, f.rule.keys)
+		if err == nil {
+			return k
+		}
+		f.Note("OCM signature %q: %s", ocm.FirstLine(s.Name), err)
+	}
+	return nil
+}
+
+// verifyDescriptorBy verifies one signature with whichever of the keys made it.
+func verifyDescriptorBy(d *ocm.Descriptor, s ocm.DescriptorSignature, keys []key) (*key, error) {
+	hash := ocm.HashOf(s.Digest.HashAlgorithm)
+	if hash == 0 {
+		return nil, fmt.Errorf("hash %q is not supported: sign with SHA-256 or SHA-512", ocm.FirstLine(s.Digest.HashAlgorithm))
+	}
+	text, err := ocm.Normalise(d, s.Digest.NormalisationAlgorithm)
+	if err != nil {
+		return nil, err
+	}
+	h := hash.New()
+	_, _ = h.Write(text) // never fails
+	digest := h.Sum(nil)
+	if !strings.EqualFold(hex.EncodeToString(digest), s.Digest.Value) {
+		return nil, fmt.Errorf("the descriptor is not the one that was signed")
+	}
+	algorithm, value, err := decodeSignature(s)
+	if err != nil {
+		return nil, err
+	}
+	var rsaKeys int
+	for i := range keys {
+		public, ok := keys[i].public.(*rsa.PublicKey)
+		if !ok {
+			continue
+		}
+		rsaKeys++
+		switch algorithm {
+		case "RSASSA-PKCS1-V1_5":
+			err = rsa.VerifyPKCS1v15(public, hash, digest, value)
+		case "RSASSA-PSS":
+			err = rsa.VerifyPSS(public, hash, digest, value, nil)
+		default:
+			return nil, fmt.Errorf("algorithm %q is not supported: sign with RSASSA-PKCS1-V1_5 or RSASSA-PSS", ocm.FirstLine(algorithm))
+		}
+		if err == nil {
+			return &keys[i], nil
+		}
+	}
+	if rsaKeys == 0 {
+		return nil, fmt.Errorf("it is by an RSA key, and the rule has none")
+	}
+	return nil, fmt.Errorf("it is by another key")
+}
+
+// decodeSignature returns algorithm and bytes of a signature. Certificates that come along are not looked at: the policy has the keys.
+func decodeSignature(s ocm.DescriptorSignature) (algorithm string, value []byte, err error) {
+	switch s.Signature.MediaType {
+	case rsaType, pssType:
+		if value, err = hex.DecodeString(s.Signature.Value); err != nil {
+			return "", nil, fmt.Errorf("its value is not hexadecimal")
+		}
+		algorithm = s.Signature.Algorithm
+		if algorithm == "" && s.Signature.MediaType == pssType {
+			algorithm = "RSASSA-PSS"
+		}
+		return cmp.Or(algorithm, "RSASSA-PKCS1-V1_5"), value, nil
+	case pemType:
+		block, _ := pem.Decode([]byte(s.Signature.Value))
+		if block == nil || block.Type != "SIGNATURE" {
+			return "", nil, fmt.Errorf("its value is not a PEM block SIGNATURE")
+		}
+		return cmp.Or(s.Signature.Algorithm, block.Headers["Signature Algorithm"]), block.Bytes, nil
+	}
+	return "", nil, fmt.Errorf("media type %q is not supported: sign with an RSA key", ocm.FirstLine(s.Signature.MediaType))
+}
