@@ -143,7 +143,7 @@ func ListAs[T any](ctx context.Context, c *connection.Cluster, resource, selecto
 	}
 	request := func(next string) <-chan answer {
 		answers := make(chan answer, 1)
-		path := pathOf(c, resource, url.Values{"limit": {strconv.Itoa(PageSize)}, "continue": {next}, "labelSelector": {selector}})
+		path := pathOf(c, resource, listQuery(next, selector))
 		go func() {
 			s, err := readPage(ctx, c, path)
 			answers <- answer{s, err}
@@ -204,6 +204,11 @@ func decodeAll[T any](items [][]byte, each func(*T)) error {
 		})
 	}
 	return all.Wait()
+}
+
+// listQuery returns the query of one page; next continues the former page.
+func listQuery(next, selector string) url.Values {
+	return url.Values{"limit": {strconv.Itoa(PageSize)}, "continue": {next}, "labelSelector": {selector}}
 }
 
 // pathOf returns the path of a resource of our API group with a query, without the empty values of it.

@@ -2,7 +2,6 @@ package fleetlist
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"io"
 	"net"
@@ -13,7 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/cli/connection"
-	"github.com/kyma-fleet/lifecycle-manager/internal/cli/console"
+	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
 // Change is an event of [Watch].
@@ -33,68 +32,52 @@ func Watch(ctx context.Context, c *connection.Cluster, selector string, to chan<
 		case <-ctx.Done():
 		}
 	}
-	for ctx.Err() == nil {
-		send(Change{Reset: true})
-		version, err := List(ctx, c, selector, func(m *Member) {
-			send(Change{Member: m})
-		})
-		if err != nil {
-			return err
-		}
-		send(Change{Listed: true})
-		for err == nil && ctx.Err() == nil {
-			version, err = watchFrom(ctx, c, selector, version, send)
-			if err != nil && isBroken(err) {
-				err = console.Sleep(ctx, time.Second)
+	get := func(ctx context.Context, query url.Values) (io.ReadCloser, error) {
+		return c.OpenPath(ctx, pathOf(c, "kymas", query))
+	}
+	return watch.Run(ctx, watch.Options[Member]{
+		Source: watch.Source[Member]{
+			List: func(ctx context.Context, o metav1.ListOptions) (watch.Page[Member], error) {
+				return membersPage(ctx, c, o)
+			},
+			Watch: watch.JSONWatch[Member](get),
+		},
+		Query: metav1.ListOptions{LabelSelector: selector}, PageSize: PageSize, MaxObjects: 1_000_000, MaxDelay: 10 * time.Second,
+		Page: func(members []Member, first bool) {
+			if first {
+				send(Change{Reset: true})
 			}
-		}
-		if err != nil && !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) {
+			for i := range members {
+				send(Change{Member: &members[i]})
+			}
+		},
+		Listed: func(bool) { send(Change{Listed: true}) },
+		Event:  func(e watch.Event[Member]) { send(Change{Member: e.Object, Deleted: e.Deleted}) },
+		Failed: func(err error, _ time.Time) error {
+			if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) || isNetworkError(err) {
+				return nil // it is tried again
+			}
 			return c.Explain(err, "watching the Kymas")
-		}
-	}
-	return ctx.Err()
+		},
+	})
 }
 
-// watchFrom sends the events of one watch until it ends, which is normal, and returns the resource version that the
-// next watch begins with.
-func watchFrom(ctx context.Context, c *connection.Cluster, selector, version string, send func(Change)) (string, error) {
-	body, err := c.OpenPath(ctx, pathOf(c, "kymas", url.Values{
-		"watch": {"true"}, "resourceVersion": {version}, "allowWatchBookmarks": {"true"}, "labelSelector": {selector},
-	}))
+// membersPage reads one page of Kymas.
+func membersPage(ctx context.Context, c *connection.Cluster, o metav1.ListOptions) (page watch.Page[Member], err error) {
+	s, err := readPage(ctx, c, pathOf(c, "kymas", listQuery(o.Continue, o.LabelSelector)))
+	if apierrors.IsResourceExpired(err) {
+		return page, err
+	}
 	if err != nil {
-		return version, err
+		return page, c.Explain(err, "listing kymas")
 	}
-	defer body.Close()
-	d := json.NewDecoder(body)
-	for {
-		var e struct {
-			Type   string          `json:"type"`
-			Object json.RawMessage `json:"object"`
-		}
-		if err := d.Decode(&e); err != nil {
-			return version, err
-		}
-		if e.Type == "ERROR" {
-			status := &metav1.Status{}
-			if err := json.Unmarshal(e.Object, status); err != nil {
-				return version, err
-			}
-			return version, apierrors.FromObject(status)
-		}
-		m := &Member{}
-		if err := json.Unmarshal(e.Object, m); err != nil {
-			return version, err
-		}
-		version = m.Metadata.ResourceVersion
-		if e.Type != "BOOKMARK" {
-			send(Change{Member: m, Deleted: e.Type == "DELETED"})
-		}
-	}
+	err = decodeAll(s.items, func(m *Member) { page.Items = append(page.Items, *m) })
+	page.ResourceVersion, page.Continue = s.version, s.next
+	return page, err
 }
 
-// isBroken reports whether a watch ended because its connection broke. Then the next watch continues from the same
-// resource version.
-func isBroken(err error) bool {
+// isNetworkError reports whether a request failed, or a watch ended, because the connection broke.
+func isNetworkError(err error) bool {
 	_, isNet := errors.AsType[net.Error](err)
 	return isNet || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
