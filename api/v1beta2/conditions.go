@@ -2,22 +2,22 @@ package v1beta2
 
 // Types of the conditions of a Kyma.
 const (
-	// ConditionCRDsSync: the runtime has our custom resource definitions.
+	// ConditionCRDsSync: the runtime has our CRDs.
 	ConditionCRDsSync = "CRDsSync"
 	// ConditionModules: every module is Ready or Unmanaged.
 	ConditionModules = "Modules"
-	// ConditionModuleCatalog: the runtime has its catalog.
+	// ConditionModuleCatalog: the runtime has its catalog copy.
 	ConditionModuleCatalog = "ModuleCatalog"
-	// ConditionMandatoryModules: every mandatory module is Ready. In the control plane only, and only if there are mandatory modules; it
-	// does not count for the state of the Kyma. Ours; the reference does not have it.
+	// ConditionMandatoryModules: every mandatory module is Ready. Present in the control plane only, and only if there are
+	// mandatory modules. It does not count for the state of the Kyma. Kyma's lifecycle-manager does not have it.
 	ConditionMandatoryModules = "MandatoryModules"
-	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the policy was changed to something that
-	// cannot be read. Otherwise it is not there. Ours; the reference does not have it.
+	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed policy cannot be
+	// read. Otherwise it is absent. Kyma's lifecycle-manager does not have it.
 	ConditionMaintenancePolicy = "MaintenancePolicy"
-	// ConditionReachable is False while a Kyma is being deleted and its runtime cannot be worked on, if there is a --deletion-deadline, which
-	// counts from then. Otherwise it is not there. Ours; the reference does not have it.
+	// ConditionReachable is False while a Kyma is being deleted and its runtime cannot be reached, if --deletion-deadline is
+	// set. The deadline counts from its last transition. Otherwise it is absent. Kyma's lifecycle-manager does not have it.
 	ConditionReachable = "Reachable"
-	// ConditionSKRWebhook: the runtime reports changes. Present if the watcher is on.
+	// ConditionSKRWebhook: the agent in the runtime reports changes. Present if agents are enabled.
 	ConditionSKRWebhook = "SKRWebhook"
 	// ConditionSKRImagePullSecretSync: the runtime has the Secret to pull images with. Present if one is configured.
 	ConditionSKRImagePullSecretSync = "SKRImagePullSecretSync"
@@ -25,9 +25,10 @@ const (
 
 // Types of the conditions of a Manifest.
 const (
-	// ConditionSignature: the artefacts of the module are signed by a key of the trust policy. Present if the policy asks for it.
+	// ConditionSignature: the artefacts of the module are signed by a key of the trust policy. Present if the policy
+	// requires a signature.
 	ConditionSignature = "Signature"
-	// ConditionResources: the objects of the module are fetched and understood.
+	// ConditionResources: the objects of the module are fetched and parsed.
 	ConditionResources = "Resources"
 	// ConditionInstallation: the module is installed and its workload is ready.
 	ConditionInstallation = "Installation"
@@ -36,22 +37,22 @@ const (
 	ConditionModuleCR = "ModuleCR"
 )
 
-// ConditionReady is the condition of a Kyma, of a Manifest and of a Watcher that sums up the others. Its reason is the code of what
-// stands in the way, its message says what that is and what to do. Ours; the reference does not have it.
+// ConditionReady is the summary of the other conditions of a Kyma, of a Manifest and of a Watcher. Its reason is the code
+// of the blocker, and its message names the blocker and what to do. Kyma's lifecycle-manager does not have it.
 const ConditionReady = "Ready"
 
 // Types of the conditions of a Watcher.
 const (
-	// ConditionVirtualService: events come in through Istio gateways. Present if the Watcher selects some. False without harm where
-	// Istio is not installed.
+	// ConditionVirtualService: events arrive through Istio gateways. Present if the Watcher selects gateways. False is no
+	// error where Istio is not installed.
 	ConditionVirtualService = "VirtualService"
-	// ConditionHTTPRoute: events come in through Gateways of Gateway API. Present if the Watcher asks for a route. False without harm
-	// where Gateway API is not installed. Ours; the reference does not have it.
+	// ConditionHTTPRoute: events arrive through Gateways of Gateway API. Present if the Watcher requests a route. False is no
+	// error where Gateway API is not installed. Kyma's lifecycle-manager does not have it.
 	ConditionHTTPRoute = "HTTPRoute"
 )
 
-// Reasons of conditions whose status is True, or False without a known cause. What is in the way has a reason of its
-// own, see ReasonAccessSecretNotFound and those that follow it.
+// Reasons of conditions whose status is True, or False without a known cause. Each blocker has a reason of its own, see
+// ReasonAccessSecretNotFound and those that follow it.
 const (
 	// ReasonReady is the reason of the conditions of Kyma and Watcher, and of ConditionInstallation.
 	ReasonReady = "Ready"
@@ -124,9 +125,10 @@ const (
 	OperationManifestWaiting = "waiting for resources to become ready"
 	// OperationManifestReady goes with StateReady.
 	OperationManifestReady = "resources are ready"
-	// OperationManifestDeletingCRs goes with StateDeleting while custom resources of the user are in the way.
+	// OperationManifestDeletingCRs goes with StateDeleting while custom resources of the user block the deletion.
 	OperationManifestDeletingCRs = "waiting for module crs deletion"
-	// OperationManifestLayerFailed is what a message contains, with StateError, if the layer of the raw manifest could not be had.
+	// OperationManifestLayerFailed is a part of the message, with StateError, if the layer of the raw manifest could not be
+	// read.
 	OperationManifestLayerFailed = "failed to extract raw manifest from layer digest"
 	// OperationManifestManagerError goes with StateError when the workload of the module failed.
 	OperationManifestManagerError = "manager is in error state"

@@ -1,10 +1,10 @@
 package v1beta2
 
-// Reasons of events about a Kyma. The reason of what keeps a module from moving on is the reason of an event, too, once when it begins.
+// Reasons of events about a Kyma. When a module becomes blocked, one event has the reason of the blocker.
 const (
 	// EventRemoteInstallation: the Kyma was created in the runtime.
 	EventRemoteInstallation = "RemoteInstallation"
-	// EventKymaRestored: the Kyma in the runtime was deleted, and created again with its last wish.
+	// EventKymaRestored: the Kyma in the runtime was deleted, and created again with its last requested modules.
 	EventKymaRestored = "KymaRestored"
 	// EventMetadataSynchronization: labels or annotations of the Kyma in the runtime could not be written.
 	EventMetadataSynchronization = "MetadataSynchronization"
@@ -16,16 +16,16 @@ const (
 	EventUpdateSpecError = "UpdateSpecError"
 	// EventUpdateStatusError: the status of the Kyma could not be written.
 	EventUpdateStatusError = "UpdateStatusError"
-	// EventDeletionGivenUp: the runtime could not be worked on until the end of --deletion-deadline, so it is left as it is. The tombstone
-	// that the message names lists what is left there.
+	// EventDeletionGivenUp: the runtime could not be reached until the end of --deletion-deadline, so it is left as it is. The
+	// message names the tombstone, which lists the objects that are left there.
 	EventDeletionGivenUp = "DeletionGivenUp"
-	// EventTombstoneDeleted, of a Kyma that is gone: what was left in its runtime is cleaned up, or the tombstone has become pointless.
+	// EventTombstoneDeleted, of a deleted Kyma: the objects left in its runtime are deleted, or the tombstone is obsolete.
 	EventTombstoneDeleted = "TombstoneDeleted"
-	// EventKymaDeletionStuck: all is removed, but a finalizer of somebody else keeps the Kyma.
+	// EventKymaDeletionStuck: everything is removed, but a finalizer of another owner keeps the Kyma.
 	EventKymaDeletionStuck = "KymaDeletionStuck"
 )
 
-// Reasons of events about the steps of removing a Kyma: Normal when the step is done, Warning when it failed.
+// Reasons of events about the steps of deleting a Kyma: Normal when the step is done, Warning when it failed.
 const (
 	EventSetKCPKymaStateDeleting          = "SetKcpKymaStateDeleting"
 	EventSetSKRKymaStateDeleting          = "SetSkrKymaStateDeleting"

@@ -7,19 +7,19 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 type State string
 
 const (
-	// StateProcessing means that work is going on or waited for, and nothing is known to be wrong.
+	// StateProcessing means that work is in progress or waits, and no problem is known.
 	StateProcessing State = "Processing"
-	// StateDeleting means that the object is being removed, together with what it installed.
+	// StateDeleting means that the object is being deleted, together with the objects that it installed.
 	StateDeleting State = "Deleting"
-	// StateReady means that all is as wished.
+	// StateReady means that the actual state equals the desired state.
 	StateReady State = "Ready"
-	// StateError means that something failed; it is tried again, and the message says what would help.
+	// StateError means that an operation failed. It is retried, and the message has an instruction.
 	StateError State = "Error"
-	// StateWarning means that it runs, but a person has to act before all is as wished.
+	// StateWarning means that the module runs, but a person has to act before the desired state can be reached.
 	StateWarning State = "Warning"
-	// StateUnmanaged means that a module is left to the user: nothing is installed, updated or removed.
+	// StateUnmanaged means that the user manages the module: nothing is installed, updated or removed.
 	StateUnmanaged State = "Unmanaged"
-	// StateUnknown means that nobody has looked at the object yet.
+	// StateUnknown means that the object has not been reconciled yet.
 	StateUnknown State = ""
 )
 
