@@ -27,14 +27,14 @@ func manifest(name string, edit func(*v1beta2.Manifest)) *v1beta2.Manifest {
 	return m
 }
 
-// things is the custom resource of a module.
+// things returns the custom resource of a module.
 func things() *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"namespace": "default", "name": "thing"},
 	}}
 }
 
-// lines names what is listed, in order.
+// lines returns the listed objects as text, in order.
 func lines(t Tombstone) []string {
 	var all []string
 	line := func(r v1beta2.Resource) string {
@@ -98,7 +98,7 @@ func TestOf(t *testing.T) {
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			is := Of(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "k", UID: "u"}}, c.manifests, got)
+			is := New(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "k", UID: "u"}}, c.manifests, got)
 			if diff := cmp.Diff(c.want, lines(is)); diff != "" {
 				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
 			}
@@ -109,11 +109,11 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// example is a tombstone with that many objects in each of its modules, with names as long as they can be.
+// example returns a tombstone with that many objects in each of its modules, with names as long as they can be.
 func example(objects ...int) Tombstone {
 	t := Tombstone{
 		Kyma: "k", UID: "u", Reason: "RuntimeUnreachable", Message: "it does not answer",
-		DeletedAt: metav1.Unix(100, 0), SilentSince: metav1.Unix(200, 0), GivenUpAt: metav1.Unix(300, 0), Runtime: []v1beta2.Resource{configMap("of-us")},
+		DeletedAt: metav1.Unix(100, 0), UnreachableSince: metav1.Unix(200, 0), GivenUpAt: metav1.Unix(300, 0), Runtime: []v1beta2.Resource{configMap("of-us")},
 	}
 	for i, n := range objects {
 		m := Module{Name: fmt.Sprint("m", i), Manifest: fmt.Sprint("k-m", i), Resource: new(configMap("first"))}
@@ -154,10 +154,10 @@ func TestConfigMaps(t *testing.T) {
 					t.Errorf("%s: %s has labels %v and owners %v", c.reason, m.Name, m.Labels, m.OwnerReferences)
 				}
 				names = append(names, m.Name)
-				read = append([]corev1.ConfigMap{*m}, read...) // in whatever order
+				read = append([]corev1.ConfigMap{*m}, read...) // in reverse order
 			}
 			got, err := Read(read)
-			if diff := cmp.Diff([]Written{{Tombstone: want, ConfigMaps: names}}, got); err != nil || diff != "" {
+			if diff := cmp.Diff([]Stored{{Tombstone: want, ConfigMaps: names}}, got); err != nil || diff != "" {
 				t.Errorf("%s: read again: %v, -want +got:\n%.2000s", c.reason, err, diff)
 			}
 		})
@@ -178,7 +178,7 @@ func TestReadSeveral(t *testing.T) {
 	maps = append(maps, corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "broken"}, Data: map[string]string{Key: "{}"}})
 	got, err := Read(maps)
 	if err == nil || !strings.Contains(err.Error(), "broken") {
-		t.Errorf("got %v, want an error that names what cannot be read", err)
+		t.Errorf("got %v, want an error with the name of the ConfigMap", err)
 	}
 	if len(got) != 2 || got[0].UID != older.UID || got[1].UID != newer.UID {
 		t.Errorf("got %v, want the older one first", got)
@@ -190,15 +190,15 @@ func TestName(t *testing.T) {
 		t.Errorf("a name of %d characters", len(long))
 	}
 	if a, b := Name("k", "u", 0), Name("k", "v", 0); a == b || !strings.HasPrefix(a, "tombstone-k-") {
-		t.Errorf("names %s and %s, want that they differ by UID", a, b)
+		t.Errorf("names are %s and %s, want names that differ by UID", a, b)
 	}
 }
 
 func TestLongMessage(t *testing.T) {
 	one := example()
-	one.Message = strings.Repeat("é", mostMessage)
+	one.Message = strings.Repeat("é", messageLimit)
 	maps, err := one.ConfigMaps("n")
-	if err != nil || len(maps[0].Data[Key]) > 2*mostMessage {
-		t.Errorf("%v, %d bytes: want a bounded message", err, len(maps[0].Data[Key]))
+	if err != nil || len(maps[0].Data[Key]) > 2*messageLimit {
+		t.Errorf("%v, %d bytes: want a clipped message", err, len(maps[0].Data[Key]))
 	}
 }

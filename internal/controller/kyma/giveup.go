@@ -101,8 +101,8 @@ func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 	if err != nil {
 		return err
 	}
-	t := tombstone.Of(n.kyma, manifests, n.bestowed())
-	t.SilentSince, t.GivenUpAt = metav1.NewTime(since), metav1.NewTime(n.now)
+	t := tombstone.New(n.kyma, manifests, n.bestowed())
+	t.UnreachableSince, t.GivenUpAt = metav1.NewTime(since), metav1.NewTime(n.now)
 	t.Reason, t.Message = loop.Reason(why), why.Error()
 	parts, err := t.ConfigMaps(n.kyma.Namespace)
 	if err != nil {

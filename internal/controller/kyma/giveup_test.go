@@ -99,7 +99,7 @@ func TestOutwait(t *testing.T) {
 				return
 			}
 			written, err := tombstone.Read(maps.Items)
-			if err != nil || len(written) != 1 || written[0].Reason != loop.Reason(c.err) || written[0].Count() != 2 || written[0].SilentSince.IsZero() {
+			if err != nil || len(written) != 1 || written[0].Reason != loop.Reason(c.err) || written[0].Count() != 2 || written[0].UnreachableSince.IsZero() {
 				t.Errorf("%s: tombstones %+v, %v, want one with the object of the module and the Kyma", c.reason, written, err)
 			}
 			if e := <-told.Events; !strings.Contains(e, "Warning DeletionGivenUp left 2 objects of 1 modules") {

@@ -1,5 +1,5 @@
-// Package purge ends a deletion that does not end by itself: it takes what Lifecycle Manager deployed out of the runtime of a Kyma
-// that has been going for longer than a grace period.
+// Package purge completes deletions that do not complete by themselves: it deletes what Lifecycle Manager deployed from the runtime of a
+// Kyma whose deletion takes longer than a grace period.
 //
 // # Use
 //
@@ -8,31 +8,31 @@
 //
 // # How it works
 //
-// The Kyma and Manifest controllers delete in good order, and wait: for users to delete their custom resources, for operators to let
-// go of theirs. A Kyma that is still there when its grace period is over has something that nobody will let go. The period begins when
-// its Manifests are asked to go, which may be later than the Kyma is: see turns.go of the Kyma controller. This
-// controller wakes at the end of it and, for each of its Manifests that is being deleted:
+// The Kyma and Manifest controllers delete in an order that loses nothing, and wait: for users to delete their custom resources, and for
+// operators to remove their finalizers. If a Kyma still exists at the end of its grace period, something waits that will not happen. The
+// period starts when the first of its Manifests is deleted. That may be later than the deletion of the Kyma, because only a limited number
+// of Kymas are deleted at the same time. At the end of the period, this controller does for each Manifest that is being deleted:
 //
-//	1  reads what the inventory names, to know what there is
-//	2  deletes the custom resources of the definitions in the inventories, and the module's own
-//	3  removes the finalizers of those that have had a last chance (see farewell) and are still there
-//	4  deletes webhook configurations of the inventories that nobody answers, and that keep the runtime from accepting 2 or 3
-//	5  deletes the inventory, once no custom resource is left
+//	1  read the objects of the inventory, to know which exist
+//	2  delete the custom resources of the CRDs in the inventory, and the module's own custom resource
+//	3  remove the finalizers of those that still exist after one more delay (finalizerGracePeriod)
+//	4  delete webhook configurations of the inventory whose webhook does not answer and so blocks 2 or 3
+//	5  delete the inventory, once no custom resource is left
 //
-// Until 4 it touches nothing of the operator: as long as there are custom resources the Manifest controller keeps their operator
-// alive, and both would undo each other's work. With 4 it says so on the Manifest, whose controller then leaves off
-// (v1beta2.AnnotationPurged). In 5 both delete the same list, which does no harm, because deleting twice is deleting once. An object of the inventory that lingers, say because a finalizer of somebody else holds it, no longer
-// holds up what comes after it.
+// Before step 4 it does not touch the operator: while there are custom resources, the Manifest controller keeps their operator running,
+// and both controllers would undo each other's changes. In step 4 it annotates the Manifest (v1beta2.AnnotationPurged), and the Manifest
+// controller stops doing that. In step 5 both controllers delete the same objects, which does no harm. An object that is not deleted, for
+// example because of a finalizer of others, does not block the objects after it.
 //
-// [Tombstones] does the same for Kymas that are gone because their deletion was given up while the runtime could not be worked on.
+// [Tombstones] does the same for Kymas that no longer exist, because their deletion was given up while the runtime was unreachable.
 //
-// What was removed is told in events of the Kyma, counted in lifecycle_mgr_purged_objects_total, and named in the log.
+// What was deleted is in events of the Kyma, in the metric lifecycle_mgr_purged_objects_total, and in the log.
 //
 // # What it does not do
 //
-// It touches nothing but the objects of inventories, and custom resources whose definition is in an inventory. It keeps what the
-// module says to keep, with its definition and all custom resources of that. It leaves kinds of Options.Skip alone, and our own. It
-// never takes an object out of an inventory, nor lets a Manifest or a Kyma go: their controllers do, when they see that all is gone.
+// It touches only objects of inventories, and custom resources whose CRD is in an inventory. It keeps objects that the module marks as
+// kept, with their CRD and all custom resources of that CRD. It leaves kinds of Options.Skip alone, and the kinds of Lifecycle Manager. It
+// never removes an object from an inventory, and no finalizer of a Manifest or Kyma: their controllers do, once everything is deleted.
 package purge
 
 import (
@@ -42,8 +42,6 @@ import (
 	"maps"
 	"path"
 	"slices"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -58,55 +56,53 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
-// Options are what the controller works with.
+// Options configure the controller.
 type Options struct {
 	// Client reads from the cache and sees its own writes.
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
-	// Events tells people what was removed.
+	// Events records what was deleted.
 	Events events.EventRecorder
-	// Grace is how long a deletion may take before the runtime is purged, from when modules were asked to go. 0 means that it never is.
+	// Grace is how long a deletion may take before the runtime is purged, from the deletion of the first Manifest. 0 means never.
 	Grace time.Duration
 	// Skip are patterns, as of path.Match, for kinds whose custom resources are left alone: plural.group or kind.group, such as
 	// "*.helm.cattle.io" or "certificate.cert-manager.io". Case does not matter.
 	Skip []string
-	// Concurrency is the number of Kymas worked on at the same time. Default 4.
+	// Concurrency is the number of Kymas that are reconciled at the same time. Default 4.
 	Concurrency int
-	// Shards say which runtimes are worked on here. nil: all.
+	// Shards are the runtimes that this replica is responsible for. nil: all.
 	Shards *shard.Keeper
-	// RateLimiter spaces the tries after an error.
+	// RateLimiter delays the retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
 // Reconciler purges the runtimes of Kymas.
 type Reconciler struct {
 	Options
-	name  string                                                                  // among the followers of a runtime
-	queue atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
-
-	mu    sync.Mutex
-	known map[string]*memory // guarded by mu; by name of the Kyma
+	name     string                      // among the subscribers of a runtime
+	trigger  queueing.Trigger            // enqueues Kymas when their connection changes
+	memories loop.Memory[string, memory] // by name of the Kyma
 }
 
-// memory is what is known of one purge between passes. Losing it costs reads, and events that say less.
+// memory is what is remembered of one purge between reconciles. Losing it costs reads, and events with less detail.
 type memory struct {
-	kyma     *v1beta2.Kyma          // as last seen
-	runtime  *runtimes.Runtime      // the connection that the rest belongs to; nil while there is none
+	kyma     *v1beta2.Kyma          // as last read
+	runtime  *runtimes.Runtime      // the connection that the other fields belong to; nil while there is none
 	targets  map[string]*target     // by name of the Manifest
-	deletion apply.DeletionProgress // what was asked to go
-	told     map[string]bool        // what stood in the way at the last pass, and was told
-	begun    time.Time              // when the work on this connection began
-	unhooked map[string]time.Time   // when a webhook was taken out of the runtime, by its name
+	deletion apply.DeletionProgress // the deletions that were requested
+	reported map[string]bool        // texts of the blockers of the last reconcile, which were reported in events
+	begun    time.Time              // when the work with this connection started
+	webhooks map[string]time.Time   // when the configuration of a webhook was deleted, by name of the webhook
 }
 
 // New checks the options and returns a Reconciler.
@@ -122,76 +118,73 @@ func New(o Options) (*Reconciler, error) {
 	if o.Concurrency == 0 {
 		o.Concurrency = 4
 	}
-	return &Reconciler{Options: o, name: "Purge", known: map[string]*memory{}}, nil
+	return &Reconciler{Options: o, name: "Purge"}, nil
 }
 
-// manifestIndex finds Manifests that are being deleted by the Kyma they belong to. Of a fleet at rest it holds nothing.
+// manifestIndex finds Manifests that are being deleted by the name of their Kyma. It is empty while nothing is being deleted.
 const manifestIndex = "purge.manifests"
 
 // Register adds the controller and its index to a manager.
 func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
-	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta2.Manifest{}, manifestIndex, leaving); err != nil {
+	if err := mgr.GetFieldIndexer().IndexField(ctx, &v1beta2.Manifest{}, manifestIndex, kymaOfDeletedManifest); err != nil {
 		return fmt.Errorf("indexing Manifests: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1beta2.Kyma{}, builder.WithPredicates(predicate.Funcs{
 			CreateFunc: func(e event.CreateEvent) bool { return !e.Object.GetDeletionTimestamp().IsZero() },
-			UpdateFunc: deletionMoved,
+			UpdateFunc: deletionChanged,
 		})).
-		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			r.queue.Store(&q)
-			return nil
-		})).
+		WatchesRawSource(r.trigger.Source()).
 		Named("purge").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
 		Complete(r)
 }
 
-// leaving returns the Kyma of a Manifest that is being deleted.
-func leaving(o client.Object) []string {
+// kymaOfDeletedManifest returns the name of the Kyma of a Manifest that is being deleted, for the index.
+func kymaOfDeletedManifest(o client.Object) []string {
 	if o.GetDeletionTimestamp().IsZero() {
 		return nil
 	}
 	return []string{o.GetLabels()[v1beta2.LabelKymaName]}
 }
 
-// deletionMoved accepts the beginning of a deletion, that somebody let go, and that it was given up.
-func deletionMoved(e event.UpdateEvent) bool {
+// deletionChanged accepts updates of a Kyma that is being deleted: the deletion was requested or given up, or a finalizer was removed.
+func deletionChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return !after.GetDeletionTimestamp().IsZero() &&
 		(before.GetDeletionTimestamp().IsZero() || len(before.GetFinalizers()) != len(after.GetFinalizers()) ||
 			before.GetAnnotations()[v1beta2.AnnotationDeletionGivenUp] != after.GetAnnotations()[v1beta2.AnnotationDeletionGivenUp])
 }
 
-// run is one pass over one Kyma.
+// run is one reconcile of one Kyma.
 type run struct {
 	*Reconciler
 	kyma *v1beta2.Kyma
-	now  time.Time // of the whole pass
+	now  time.Time // of the whole reconcile
 
-	begin     time.Time         // set by due: since when the deletion is under way
-	runtime   *runtimes.Runtime // set by connect
-	memory    *memory           // set by connect; this pass alone uses it
-	targets   []*target         // set by survey: Manifests that are being deleted, sorted by name
-	kinds     []*kind           // set by survey: whose custom resources are to go
-	blockers  []blocker         // set by all steps: what stands in the way, for people
-	obstacles []obstacle        // set by resources: what webhooks that do not answer keep
-	next      time.Time         // set by resources and webhooks: when to look again; zero if nothing has to wait
-	more      bool              // set by resources: there was more to do than one pass does
+	begin    time.Time         // set by waitForGracePeriod: when the grace period started
+	runtime  *runtimes.Runtime // set by connect
+	memory   *memory           // set by connect; used by one reconcile at a time
+	targets  []*target         // set by survey: Manifests that are being deleted, sorted by name
+	kinds    []*kind           // set by survey: the kinds whose custom resources have to be deleted
+	blockers []blocker         // set by all steps: what the purge waits for
+	webhooks []webhookBlocker  // set by purgeResources: requests that failed because a webhook does not answer
+	next     time.Time         // set by purgeResources and purgeWebhooks: when something can be done again; zero if nothing waits
+	more     bool              // set by purgeResources: it reached its limit, so the next reconcile follows at once
 }
 
-// Reconcile is the whole purge of a Kyma.
+// Reconcile purges the runtime of one Kyma.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
-		r.drop(req.Name)
+		r.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
 	defer leave()
 	kyma := &v1beta2.Kyma{}
 	if err := r.Client.Get(ctx, req.NamespacedName, kyma); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.forget(ctx, req.Name)
+			r.reportEnd(ctx, req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
@@ -200,8 +193,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	n := &run{Reconciler: r, kyma: kyma, now: time.Now()}
 	return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "purge", Object: kyma},
-		loop.Step{Name: "unlock", Do: n.unlock},
-		loop.Step{Name: "due", Do: n.due},
+		loop.Step{Name: "unlock", Do: n.removeFormerFinalizer},
+		loop.Step{Name: "due", Do: n.waitForGracePeriod},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "survey", Do: n.survey},
 		loop.Step{Name: "resources", Do: n.purgeResources},
@@ -210,26 +203,22 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "watch", Do: n.requeue})
 }
 
-// unlock removes the finalizer that early releases of the reference put on every Kyma, once it is not the Kyma controller's turn any more.
-// Nobody else would.
-func (n *run) unlock(ctx context.Context) error {
+// removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma, once the Kyma
+// controller has removed its own. No other controller would.
+func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	if controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
 	}
-	old := n.kyma.DeepCopy()
-	if controllerutil.RemoveFinalizer(n.kyma, v1beta2.FinalizerPurge) {
-		err := n.Client.Patch(ctx, n.kyma.DeepCopy(), client.MergeFromWithOptions(old, client.MergeFromWithOptimisticLock{}), client.FieldOwner(v1beta2.FieldOwner))
-		if client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("removing finalizer %s from Kyma %s: %w", v1beta2.FinalizerPurge, n.kyma.Name, err)
-		}
+	if err := loop.RemoveFinalizers(ctx, n.Client, n.kyma, []string{v1beta2.FinalizerPurge}); err != nil {
+		return err
 	}
 	return loop.Done()
 }
 
-// due waits until the grace period is over.
-func (n *run) due(ctx context.Context) error {
+// waitForGracePeriod waits until the grace period is over.
+func (n *run) waitForGracePeriod(ctx context.Context) error {
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
-		n.drop(n.kyma.Name) // what is left stays until Tombstones sees to it
+		n.forget(n.kyma.Name) // Tombstones deletes what is left
 		return loop.Done()
 	}
 	if n.Grace == 0 {
@@ -240,26 +229,27 @@ func (n *run) due(ctx context.Context) error {
 		return err
 	}
 	if !begun {
-		return loop.Later(n.Grace/2, "the modules to be asked to go") // nobody tells when they are; half of it is soon enough not to be late
+		return loop.Later(n.Grace/2, "the modules to be deleted") // there is no event for that; half of the period is never too late
 	}
 	if left := n.begin.Add(n.Grace).Sub(n.now); left > 0 {
-		return loop.Later(min(left, n.Grace), "the grace period to end") // more is left if our clock was put back: it may be put right
+		return loop.Later(min(left, n.Grace), "the grace period to end") // more than Grace is left if our clock was put back
 	}
 	return nil
 }
 
-// formerReasonDeletionQueued is what earlier versions wrote for v1beta2.ReasonDeletionQueued. After an upgrade, a Kyma may still have it in its
-// status; without this, its purge would begin before its modules are removed.
+// formerReasonDeletionQueued is the reason that earlier versions wrote for v1beta2.ReasonDeletionQueued. A Kyma may still have it in its
+// status after an upgrade; without it, the Kyma would be purged before its modules are deleted.
 const formerReasonDeletionQueued = "WaitingForTurn"
 
-// findBegin finds out since when the deletion is under way: since the Kyma is to go, but not before the first of its Manifests is. Not begun is that of
-// a Kyma that waits for its turn, because many are deleted at once: there is nothing yet that somebody fails to let go.
+// findBegin sets when the grace period started: when the Kyma was deleted, but not before the first of its Manifests was. It reports
+// false for a Kyma whose deletion is queued because many are deleted at once: nothing in its runtime is being deleted yet.
 func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	n.begin = n.kyma.DeletionTimestamp.Time
 	var manifests v1beta2.ManifestList
-	err = n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name}, client.UnsafeDisableDeepCopy)
+	err = n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name},
+		client.UnsafeDisableDeepCopy)
 	if err != nil {
-		return false, fmt.Errorf("looking for the Manifests of Kyma %s: %w", n.kyma.Name, err)
+		return false, fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)
 	}
 	if len(manifests.Items) == 0 {
 		ready := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady)
@@ -272,43 +262,45 @@ func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	return true, nil
 }
 
-// connect finds the way to the runtime. It makes no request to it. Without access Secret there is nothing to do: somebody
-// decided that the runtime is left as it is. Any other failure waits for a change, of which the pool tells us.
+// connect gets the connection to the runtime, without a request to it. Without an access Secret there is nothing to do: removing the
+// Secret is the decision to leave the runtime as it is. Any other error waits for a change, which the pool reports.
 func (n *run) connect(ctx context.Context) error {
-	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{Key: n.followKey(n.kyma.Name), Notify: n.wakeOn(client.ObjectKeyFromObject(n.kyma))})
+	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
+		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
+	})
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
+		n.memory = n.memoryOf(nil)
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {
-			n.remember(nil)
 			return loop.Done()
 		}
-		n.memory = n.remember(nil)
-		n.blocked(apply.Ref{}, err.Error())
-		n.tell()
+		n.addBlocker(apply.Ref{}, err.Error())
+		n.reportBlockers()
 		return reconcile.TerminalError(err)
 	}
 	if err != nil {
 		return err
 	}
-	n.runtime, n.memory = rt, n.remember(rt)
+	n.runtime, n.memory = rt, n.memoryOf(rt)
 	return nil
 }
 
-// lookAt asks for another pass at that time. The earliest wins.
-func (n *run) lookAt(at time.Time) {
+// requeueAt requests a reconcile at that time. The earliest of several wins.
+func (n *run) requeueAt(at time.Time) {
 	if n.next.IsZero() || at.Before(n.next) {
 		n.next = at
 	}
 }
 
-// requeue comes back while anything of the Kyma is there. Nobody tells when a finalizer is gone, or a Manifest asked to go.
+// requeue requests the next reconcile while the Kyma exists. There are no events for finalizers in the runtime, nor for the deletion of
+// Manifests.
 func (n *run) requeue(context.Context) error {
-	return n.lookAgainSince(n.begin.Add(n.Grace))
+	return n.requeueSince(n.begin.Add(n.Grace))
 }
 
-// lookAgainSince comes back when something is to be done, else after a part of the time that it has taken so far.
-func (n *run) lookAgainSince(begin time.Time) error {
-	n.tell()
+// requeueSince requests a reconcile when something can be done, or else after a delay that grows with the time since begin.
+func (n *run) requeueSince(begin time.Time) error {
+	n.reportBlockers()
 	after := loop.PollDelay(n.now, begin)
 	if !n.next.IsZero() {
 		after = min(after, n.next.Sub(n.now))
@@ -319,53 +311,48 @@ func (n *run) lookAgainSince(begin time.Time) error {
 	return loop.RecheckAfter(max(after, time.Millisecond))
 }
 
-// remember returns what is known of the Kyma; of another connection than before, only what was told.
-func (n *run) remember(rt *runtimes.Runtime) *memory {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	m := n.known[n.kyma.Name]
-	if m == nil || m.runtime != rt {
-		var told map[string]bool
-		if m != nil {
-			told = m.told
+// memoryOf returns the memory of the Kyma. For another connection it is a new one that has only what was reported.
+func (n *run) memoryOf(rt *runtimes.Runtime) *memory {
+	m := n.memories.Update(n.kyma.Name, func(old *memory) *memory {
+		if old != nil && old.runtime == rt {
+			return old
 		}
-		m = &memory{runtime: rt, targets: map[string]*target{}, told: told, begun: n.now, unhooked: map[string]time.Time{}}
-		n.known[n.kyma.Name] = m
-	}
+		m := &memory{runtime: rt, targets: map[string]*target{}, begun: n.now, webhooks: map[string]time.Time{}}
+		if old != nil {
+			m.reported = old.reported
+		}
+		return m
+	})
 	m.kyma = n.kyma
 	return m
 }
 
-// forget drops what is known of a Kyma that is gone, and tells the last of it.
-func (r *Reconciler) forget(ctx context.Context, kyma string) {
-	m := r.drop(kyma)
+// reportEnd forgets a Kyma that no longer exists, and reports the objects whose deletion was not reported yet.
+func (r *Reconciler) reportEnd(ctx context.Context, kyma string) {
+	m := r.forget(kyma)
 	if m == nil {
 		return
 	}
 	n := &run{Reconciler: r, kyma: m.kyma, memory: m}
 	for _, name := range slices.Sorted(maps.Keys(m.targets)) {
-		n.tellEnd(ctx, m.targets[name])
+		n.reportRest(ctx, m.targets[name])
 	}
 }
 
-// drop forgets a Kyma and returns what was known of it, nil if nothing was.
-func (r *Reconciler) drop(kyma string) *memory {
-	r.Runtimes.Unsubscribe(kyma, r.followKey(kyma))
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.known[kyma]
-	delete(r.known, kyma)
-	return m
+// forget drops the subscription and the memory of a Kyma, and returns the memory, nil if there was none.
+func (r *Reconciler) forget(kyma string) *memory {
+	r.Runtimes.Unsubscribe(kyma, r.subscriptionKey(kyma))
+	return r.memories.Forget(kyma)
 }
 
-// wakeOn returns what the pool calls when the connection breaks, mends or is replaced.
-func (r *Reconciler) wakeOn(key client.ObjectKey) func(runtimes.Event) {
-	return func(s runtimes.Event) {
-		if q := r.queue.Load(); q != nil && s.ConnectionChanged {
-			(*q).Add(reconcile.Request{NamespacedName: key})
+// notifier returns the function that the pool calls with events. It enqueues the Kyma when the connection changes.
+func (r *Reconciler) notifier(key client.ObjectKey) func(runtimes.Event) {
+	return func(e runtimes.Event) {
+		if e.ConnectionChanged {
+			r.trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})
 		}
 	}
 }
 
-// followKey tells the purge apart from other followers of a runtime.
-func (r *Reconciler) followKey(kyma string) string { return r.name + "/" + kyma }
+// subscriptionKey identifies the subscription of this controller for a runtime.
+func (r *Reconciler) subscriptionKey(kyma string) string { return r.name + "/" + kyma }

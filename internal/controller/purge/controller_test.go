@@ -33,7 +33,7 @@ type server struct {
 	writes  []string
 	refuse  string // a request line that is answered with 403
 	served  bool   // our own kinds are served
-	hook    string // the name of a webhook that nobody answers, and that is asked about Things while its configuration is there
+	hook    string // the name of a webhook that does not answer, and that is called for Things while its configuration exists
 }
 
 const (
@@ -153,7 +153,7 @@ func (s *server) has(path string) bool {
 	return s.objects[path] != nil
 }
 
-// newReconciler returns one over a control plane with these objects and a runtime, and what it tells.
+// newReconciler returns a Reconciler with a control plane that has these objects, a runtime, and the events that it records.
 func newReconciler(t *testing.T, s *server, o Options, objects ...client.Object) (*Reconciler, *events.FakeRecorder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -165,17 +165,17 @@ func newReconciler(t *testing.T, s *server, o Options, objects ...client.Object)
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pool.Close("k") })
-	told := events.NewFakeRecorder(100)
-	o.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&v1beta2.Manifest{}, manifestIndex, leaving).Build()
-	o.Runtimes, o.Events = pool, told
+	recorder := events.NewFakeRecorder(100)
+	o.Client = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&v1beta2.Manifest{}, manifestIndex, kymaOfDeletedManifest).Build()
+	o.Runtimes, o.Events = pool, recorder
 	r, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, told
+	return r, recorder
 }
 
-func (r *Reconciler) pass(t *testing.T) reconcile.Result {
+func (r *Reconciler) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
 	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
 	if err != nil {
@@ -184,11 +184,11 @@ func (r *Reconciler) pass(t *testing.T) reconcile.Result {
 	return result
 }
 
-func takeEvents(told *events.FakeRecorder) []string {
+func takeEvents(recorder *events.FakeRecorder) []string {
 	var all []string
 	for {
 		select {
-		case e := <-told.Events:
+		case e := <-recorder.Events:
 			all = append(all, e)
 		default:
 			return all
@@ -200,7 +200,7 @@ func kyma(deletedFor time.Duration, finalizers ...string) *v1beta2.Kyma {
 	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", Finalizers: finalizers, DeletionTimestamp: &metav1.Time{Time: time.Now().Add(-deletedFor)}}}
 }
 
-// manifest has a definition, two ConfigMaps of which one is kept, and a custom resource.
+// manifest returns a Manifest with a CRD, two ConfigMaps of which one is kept, and a custom resource.
 func manifest() *v1beta2.Manifest {
 	cr := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "own", "namespace": "a"}}}
 	return &v1beta2.Manifest{
@@ -219,20 +219,20 @@ func manifest() *v1beta2.Manifest {
 
 func TestNothingHappensBeforeTheGracePeriodEnds(t *testing.T) {
 	s := newServer(t)
-	r, told := newReconciler(t, s, Options{Grace: time.Hour}, kyma(time.Minute, v1beta2.FinalizerKyma), manifest())
-	if after := r.pass(t).RequeueAfter; after <= 58*time.Minute || after > 59*time.Minute {
-		t.Errorf("comes back after %s, want what is left of the hour", after)
+	r, recorder := newReconciler(t, s, Options{Grace: time.Hour}, kyma(time.Minute, v1beta2.FinalizerKyma), manifest())
+	if after := r.reconcile(t).RequeueAfter; after <= 58*time.Minute || after > 59*time.Minute {
+		t.Errorf("is reconciled again after %s, want what is left of the hour", after)
 	}
-	if w, e := s.take(), takeEvents(told); w != nil || e != nil {
-		t.Errorf("wrote %q and told %q, want nothing", w, e)
+	if w, e := s.take(), takeEvents(recorder); w != nil || e != nil {
+		t.Errorf("sent %q and recorded %q, want nothing", w, e)
 	}
 	r, _ = newReconciler(t, s, Options{}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
-	if result := r.pass(t); result.RequeueAfter != 0 || s.take() != nil {
-		t.Errorf("without a grace period there is no purge, but it comes back after %s", result.RequeueAfter)
+	if result := r.reconcile(t); result.RequeueAfter != 0 || s.take() != nil {
+		t.Errorf("without a grace period there is no purge, but it is reconciled again after %s", result.RequeueAfter)
 	}
 }
 
-// TestGraceBeginsWithTheModules: a Kyma that waits for its turn to be deleted has nothing yet that somebody fails to let go.
+// TestGraceBeginsWithTheModules: the grace period of a Kyma whose deletion is queued has not started.
 func TestGraceBeginsWithTheModules(t *testing.T) {
 	waiting, asked := manifest(), manifest()
 	waiting.DeletionTimestamp = nil
@@ -250,12 +250,12 @@ func TestGraceBeginsWithTheModules(t *testing.T) {
 			s := newServer(t)
 			k := kyma(3*time.Hour, v1beta2.FinalizerKyma)
 			meta.SetStatusCondition(&k.Status.Conditions, metav1.Condition{Type: v1beta2.ConditionReady, Status: metav1.ConditionFalse, Reason: c.reason})
-			r, told := newReconciler(t, s, Options{Grace: time.Hour}, k, c.m)
-			if after := r.pass(t).RequeueAfter; after < c.least || after > c.most {
-				t.Errorf("comes back after %s, want %s to %s", after, c.least, c.most)
+			r, recorder := newReconciler(t, s, Options{Grace: time.Hour}, k, c.m)
+			if after := r.reconcile(t).RequeueAfter; after < c.least || after > c.most {
+				t.Errorf("is reconciled again after %s, want %s to %s", after, c.least, c.most)
 			}
-			if w, e := s.take(), takeEvents(told); w != nil || e != nil {
-				t.Errorf("wrote %q and told %q, want nothing", w, e)
+			if w, e := s.take(), takeEvents(recorder); w != nil || e != nil {
+				t.Errorf("sent %q and recorded %q, want nothing", w, e)
 			}
 		})
 	}
@@ -265,70 +265,70 @@ func TestPurge(t *testing.T) {
 	s := newServer(t)
 	s.add(thingPath+"own", []string{"example.com/nobody"})
 	s.add(thingPath+"mine", []string{"example.com/nobody", "example.com/else"})
-	r, told := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
-	if r.pass(t).RequeueAfter <= 0 {
-		t.Error("it does not come back, but the Kyma is there")
+	r, recorder := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
+	if r.reconcile(t).RequeueAfter <= 0 {
+		t.Error("there is no next reconcile, but the Kyma exists")
 	}
 	got := s.take()
 	slices.Sort(got[:2])
 	want := []string{"PATCH " + thingPath + "mine", "PATCH " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath}
 	if !slices.Equal(got, want) {
-		t.Errorf("wrote %q, want %q", got, want)
+		t.Errorf("sent %q, want %q", got, want)
 	}
 	if !s.has(keptPath) || s.has(configPath) || s.has(thingPath+"mine") {
-		t.Error("what is kept is gone, or what is not is there")
+		t.Error("a kept object was deleted, or another one was not")
 	}
-	all := takeEvents(told)
+	all := takeEvents(recorder)
 	if len(all) != 2 || !strings.Contains(all[0], "FinalizersRemoved removed the finalizers of 2 custom resources") ||
 		!strings.Contains(all[0], "a/mine (held by example.com/nobody, example.com/else)") ||
 		!strings.Contains(all[1], "Purged module things: deleted 2 objects") || strings.Contains(all[1], "kept") {
-		t.Errorf("told %q, want what lost its finalizers and what was deleted", all)
+		t.Errorf("recorded %q, want the removed finalizers and the deleted objects", all)
 	}
-	r.pass(t)
-	if w, e := s.take(), takeEvents(told); w != nil || e != nil {
-		t.Errorf("the second pass wrote %q and told %q, want nothing", w, e)
+	r.reconcile(t)
+	if w, e := s.take(), takeEvents(recorder); w != nil || e != nil {
+		t.Errorf("the second reconcile sent %q and recorded %q, want nothing", w, e)
 	}
 }
 
-func TestOperatorStaysForItsCustomResources(t *testing.T) {
+func TestOperatorStaysWhileCustomResourcesExist(t *testing.T) {
 	s := newServer(t)
 	s.add(thingPath+"own", []string{"example.com/nobody"})
 	delete(s.objects[thingPath+"own"]["metadata"].(map[string]any), "deletionTimestamp")
-	r, told := newReconciler(t, s, Options{Grace: time.Hour}, kyma(2*time.Hour, v1beta2.FinalizerKyma), manifest())
-	r.pass(t)
+	r, recorder := newReconciler(t, s, Options{Grace: time.Hour}, kyma(2*time.Hour, v1beta2.FinalizerKyma), manifest())
+	r.reconcile(t)
 	if got, want := s.take(), []string{"DELETE " + thingPath + "own"}; !slices.Equal(got, want) {
-		t.Errorf("wrote %q, want %q: the operator gets a chance", got, want)
+		t.Errorf("sent %q, want %q: the operator has time", got, want)
 	}
-	if r.pass(t); s.take() != nil {
-		t.Error("the farewell is not over, but it goes on")
+	if r.reconcile(t); s.take() != nil {
+		t.Error("the finalizerGracePeriod is not over, but something was sent")
 	}
-	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "Purged deleted 1 custom resource: Thing.example.com a/own") {
-		t.Errorf("told %q, want that the custom resource was asked to go", e)
+	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "Purged deleted 1 custom resource: Thing.example.com a/own") {
+		t.Errorf("recorded %q, want the deletion of the custom resource", e)
 	}
 }
 
-func TestWhatIsInTheWayIsToldOnce(t *testing.T) {
+func TestBlockersAreReportedOnce(t *testing.T) {
 	s := newServer(t)
 	s.add(thingPath+"own", []string{"example.com/nobody"})
 	s.refuse = "PATCH " + thingPath + "own"
-	r, told := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
-	r.pass(t)
-	r.pass(t)
-	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "Warning PurgeBlocked") || !strings.Contains(e[0], "Thing.example.com a/own") {
-		t.Errorf("told %q, want once what is refused", e)
+	r, recorder := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
+	r.reconcile(t)
+	r.reconcile(t)
+	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "Warning PurgeBlocked") || !strings.Contains(e[0], "Thing.example.com a/own") {
+		t.Errorf("recorded %q, want the refusal once", e)
 	}
 	if !s.has(configPath) {
-		t.Error("the operator is gone while its custom resource is there")
+		t.Error("the operator was deleted while its custom resource exists")
 	}
-	r, told = newReconciler(t, s, Options{Grace: time.Minute, Skip: []string{"things.*"}}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
+	r, recorder = newReconciler(t, s, Options{Grace: time.Minute, Skip: []string{"things.*"}}, kyma(time.Hour, v1beta2.FinalizerKyma), manifest())
 	s.take()
-	r.pass(t)
-	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "is on the skip list: Thing.example.com a/own") || s.take() != nil {
-		t.Errorf("told %q, want that the kind is left alone", e)
+	r.reconcile(t)
+	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "is on the skip list: Thing.example.com a/own") || s.take() != nil {
+		t.Errorf("recorded %q, want the kind on the skip list", e)
 	}
 }
 
-// addHook adds a webhook configuration with a webhook that nobody answers, to the runtime and to the inventory of a Manifest.
+// addHook adds a webhook configuration whose webhook does not answer, to the runtime and to the inventory of a Manifest.
 func (s *server) addHook(m *v1beta2.Manifest, owner string, keep bool) {
 	s.hook = "hook.example.com"
 	s.add(hookPath, nil)
@@ -337,44 +337,44 @@ func (s *server) addHook(m *v1beta2.Manifest, owner string, keep bool) {
 	m.Status.Synced = append(m.Status.Synced, v1beta2.Resource{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration", Name: "things", Keep: keep})
 }
 
-func TestWebhooksThatNobodyAnswersArePurged(t *testing.T) {
+func TestFailingWebhooksArePurged(t *testing.T) {
 	s := newServer(t)
 	s.add(thingPath+"own", []string{"example.com/nobody"})
 	m := manifest()
 	s.addHook(m, "n/m", false)
-	r, told := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
-	if after := r.pass(t).RequeueAfter; after > time.Second {
-		t.Errorf("comes back after %s, want that it goes on soon", after)
+	r, recorder := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
+	if after := r.reconcile(t).RequeueAfter; after > time.Second {
+		t.Errorf("is reconciled again after %s, want a retry soon", after)
 	}
 	if got, want := s.take(), []string{"PATCH " + thingPath + "own", "DELETE " + hookPath}; !slices.Equal(got, want) {
-		t.Errorf("wrote %q, want %q", got, want)
+		t.Errorf("sent %q, want %q", got, want)
 	}
 	if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil || !strings.Contains(m.Annotations[v1beta2.AnnotationPurged], "things") {
-		t.Errorf("the Manifest is annotated %q, %v, want that it is being taken apart", m.Annotations, err)
+		t.Errorf("the Manifest is annotated %q, %v, want the annotation of the purge", m.Annotations, err)
 	}
-	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "Normal Purged module things: deleted ValidatingWebhookConfiguration.admissionregistration.k8s.io things: "+
-		"nobody answers its webhook hook.example.com, which kept Thing.example.com a/own") {
-		t.Errorf("told %q, want what was deleted and why", e)
+	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "Normal Purged module things: deleted ValidatingWebhookConfiguration.admissionregistration.k8s.io things: "+
+		"its webhook hook.example.com does not answer, which blocked Thing.example.com a/own") {
+		t.Errorf("recorded %q, want the deleted configuration and the reason", e)
 	}
-	// The runtime has not noticed yet: that is not told.
+	// The runtime still calls the webhook for a short time: that is not reported.
 	s.hook = "hook.example.com"
-	r.pass(t)
-	if e := takeEvents(told); e != nil || s.has(hookPath) {
-		t.Errorf("told %q, want nothing", e)
+	r.reconcile(t)
+	if e := takeEvents(recorder); e != nil || s.has(hookPath) {
+		t.Errorf("recorded %q, want nothing", e)
 	}
-	// Then it goes on, and what is gone is not told again.
+	// Then the purge goes on, and what is deleted is not reported again.
 	s.hook = ""
-	r.pass(t)
-	if e := takeEvents(told); len(e) != 2 || strings.Contains(e[1], "Webhook") || s.has(thingPath+"own") || s.has(configPath) {
-		t.Errorf("told %q, want that the rest is gone", e)
+	r.reconcile(t)
+	if e := takeEvents(recorder); len(e) != 2 || strings.Contains(e[1], "Webhook") || s.has(thingPath+"own") || s.has(configPath) {
+		t.Errorf("recorded %q, want the deletion of the rest", e)
 	}
-	// Without a change of the runtime in time, it is told that something is in the way.
+	// A runtime that still calls the webhook later is reported.
 	s.add(thingPath+"mine", []string{"example.com/nobody"})
 	s.hook = "hook.example.com"
-	r.known["k"].unhooked[s.hook] = time.Now().Add(-unhooking)
-	r.pass(t)
-	if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], "Warning PurgeBlocked") {
-		t.Errorf("told %q, want what is in the way", e)
+	r.memories.Get("k").webhooks[s.hook] = time.Now().Add(-webhookCachePeriod)
+	r.reconcile(t)
+	if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], "Warning PurgeBlocked") {
+		t.Errorf("recorded %q, want the blocker", e)
 	}
 }
 
@@ -383,7 +383,7 @@ func TestWebhooksOfOthersAreLeftAlone(t *testing.T) {
 		reason, owner string
 		keep, record  bool
 	}{
-		"NotInTheInventory": {"it is none of ours", "n/m", false, false},
+		"NotInTheInventory": {"it is in no inventory", "n/m", false, false},
 		"TakenOver":         {"it belongs to another Manifest now", "n/other", false, true},
 		"Kept":              {"the module says to keep it", "n/m", true, true},
 	}
@@ -396,14 +396,14 @@ func TestWebhooksOfOthersAreLeftAlone(t *testing.T) {
 				owner = m
 			}
 			s.addHook(owner, c.owner, c.keep)
-			r, told := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
-			r.pass(t)
-			r.pass(t)
-			if e := takeEvents(told); len(e) != 1 || !strings.Contains(e[0], `Warning PurgeBlocked`) || !strings.Contains(e[0], `failed calling webhook "hook.example.com"`) {
-				t.Errorf("%s: told %q, want once that it is in the way", c.reason, e)
+			r, recorder := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
+			r.reconcile(t)
+			r.reconcile(t)
+			if e := takeEvents(recorder); len(e) != 1 || !strings.Contains(e[0], `Warning PurgeBlocked`) || !strings.Contains(e[0], `failed calling webhook "hook.example.com"`) {
+				t.Errorf("%s: recorded %q, want the blocker once", c.reason, e)
 			}
 			if !s.has(hookPath) || !s.has(thingPath+"own") || !s.has(configPath) {
-				t.Errorf("%s: something is gone", c.reason)
+				t.Errorf("%s: something was deleted", c.reason)
 			}
 			if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(m), m); err != nil || m.Annotations[v1beta2.AnnotationPurged] != "" {
 				t.Errorf("%s: the Manifest is annotated %q, %v", c.reason, m.Annotations, err)
@@ -417,25 +417,25 @@ func TestHandedOverModulesAreNotPurged(t *testing.T) {
 	m := manifest()
 	m.Annotations = map[string]string{v1beta2.AnnotationIsUnmanaged: v1beta2.ValueTrue}
 	r, _ := newReconciler(t, s, Options{Grace: time.Minute}, kyma(time.Hour, v1beta2.FinalizerKyma), m)
-	if r.pass(t); s.take() != nil {
+	if r.reconcile(t); s.take() != nil {
 		t.Error("objects of the user were deleted")
 	}
 }
 
-func TestUnlock(t *testing.T) {
+func TestRemoveFormerFinalizer(t *testing.T) {
 	s := newServer(t)
 	cases := map[string]struct {
 		reason string
 		have   []string
 		want   []string
 	}{
-		"Waits":  {"the Kyma controller goes first", []string{v1beta2.FinalizerKyma, v1beta2.FinalizerPurge}, []string{v1beta2.FinalizerKyma, v1beta2.FinalizerPurge}},
-		"Unlock": {"nobody else removes it", []string{"example.com/other", v1beta2.FinalizerPurge}, []string{"example.com/other"}},
+		"Waits":  {"the Kyma controller still has its finalizer", []string{v1beta2.FinalizerKyma, v1beta2.FinalizerPurge}, []string{v1beta2.FinalizerKyma, v1beta2.FinalizerPurge}},
+		"Unlock": {"no other controller removes it", []string{"example.com/other", v1beta2.FinalizerPurge}, []string{"example.com/other"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			r, _ := newReconciler(t, s, Options{}, kyma(time.Hour, c.have...))
-			r.pass(t)
+			r.reconcile(t)
 			var k v1beta2.Kyma
 			if err := r.Client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "k"}, &k); err != nil {
 				t.Fatal(err)
@@ -446,8 +446,8 @@ func TestUnlock(t *testing.T) {
 		})
 	}
 	r, _ := newReconciler(t, s, Options{}, kyma(time.Hour, v1beta2.FinalizerPurge))
-	r.pass(t)
-	r.pass(t) // it is gone
+	r.reconcile(t)
+	r.reconcile(t) // it does not exist any more
 }
 
 func TestNewChecksItsOptions(t *testing.T) {

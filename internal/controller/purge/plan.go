@@ -13,25 +13,26 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
 // target is what is purged for one Manifest.
 type target struct {
-	name        string
-	module      string
-	owner       string      // what the objects of the Manifest are annotated with
-	inventory   []apply.Ref // as recorded
-	resource    apply.Ref   // the module's own custom resource; zero if it has none that we look after
-	resources   schema.GroupVersionKind
-	there       []apply.Ref  // set by survey: of the inventory, what was there when the purge began and is not told to be deleted
-	definitions []definition // set by survey: of what was there
-	surveyed    bool
-	begun       bool // set by inventory: its objects were asked to go
-	held        bool // set by resources in each pass: custom resources are left, so the operator stays
-	gone        bool // set by inventory in each pass: all of the inventory is gone, but for what is kept
+	name         string
+	module       string
+	owner        string                  // the value of the annotation owned-by of its objects
+	inventory    []apply.Ref             // as in the status
+	resource     apply.Ref               // the module's own custom resource; zero if it has none, or the policy is Ignore
+	resourceKind schema.GroupVersionKind // the kind of the module's custom resources; zero if it has none
+	existing     []apply.Ref             // set by survey: the objects that existed when the purge started and are not reported as deleted
+	crds         []crd                   // set by survey: the CRDs among them
+	surveyed     bool                    // survey has read the objects
+	begun        bool                    // set by purgeInventories: the deletion of its objects was requested
+	blocked      bool                    // set by purgeResources in each reconcile: custom resources are left, so the operator stays
+	deleted      bool                    // set by purgeInventories in each reconcile: the inventory is deleted except for kept objects
 }
 
-// newTarget reads what a Manifest says of the runtime.
+// newTarget returns the target of a Manifest.
 func newTarget(m *v1beta2.Manifest) *target {
 	t := &target{name: m.Name, module: m.Labels[v1beta2.LabelModuleName], owner: m.Namespace + "/" + m.Name}
 	if t.module == "" {
@@ -41,31 +42,32 @@ func newTarget(m *v1beta2.Manifest) *target {
 		t.inventory = append(t.inventory, apply.Ref{Group: s.Group, Version: s.Version, Kind: s.Kind, Namespace: s.Namespace, Name: s.Name, Keep: s.Keep})
 	}
 	if cr := m.Spec.Resource; cr != nil {
-		t.resources = cr.GroupVersionKind()
+		t.resourceKind = cr.GroupVersionKind()
 		if m.Spec.CustomResourcePolicy != v1beta2.Ignore {
-			t.resource = apply.Ref{Group: t.resources.Group, Version: t.resources.Version, Kind: t.resources.Kind, Namespace: cr.GetNamespace(), Name: cr.GetName()}
+			kind := t.resourceKind
+			t.resource = apply.Ref{Group: kind.Group, Version: kind.Version, Kind: kind.Kind, Namespace: cr.GetNamespace(), Name: cr.GetName()}
 		}
 	}
 	return t
 }
 
-// owns tells whether an object of the inventory is still the target's: somebody else may have taken it over.
+// owns reports whether an object of the inventory still belongs to the Manifest: another owner may have taken it over.
 func (t *target) owns(u *unstructured.Unstructured) bool {
 	by := u.GetAnnotations()[v1beta2.AnnotationOwnedBy]
 	return by == "" || by == t.owner
 }
 
-// definition is what matters of a CustomResourceDefinition.
-type definition struct {
+// crd is the part of a CustomResourceDefinition that a purge needs.
+type crd struct {
 	ref    apply.Ref
-	gvk    schema.GroupVersionKind // in the version that is stored: reading it needs no conversion, for which the operator might be asked
+	gvk    schema.GroupVersionKind // in the stored version: reading it needs no conversion webhook of the operator
 	plural string
-	owner  string // whose it is by its annotation, "" if it does not say
+	owner  string // by its annotation owned-by, "" without that
 }
 
-// definitionOf reads a CustomResourceDefinition; false if it is none that can be worked with.
-func definitionOf(ref apply.Ref, u *unstructured.Unstructured) (definition, bool) {
-	d := definition{ref: ref, owner: u.GetAnnotations()[v1beta2.AnnotationOwnedBy]}
+// newCRD returns the crd of a CustomResourceDefinition; false if group, kind, plural or version is missing.
+func newCRD(ref apply.Ref, u *unstructured.Unstructured) (crd, bool) {
+	d := crd{ref: ref, owner: u.GetAnnotations()[v1beta2.AnnotationOwnedBy]}
 	d.gvk.Group, _, _ = unstructured.NestedString(u.Object, "spec", "group")
 	d.gvk.Kind, _, _ = unstructured.NestedString(u.Object, "spec", "names", "kind")
 	d.plural, _, _ = unstructured.NestedString(u.Object, "spec", "names", "plural")
@@ -79,70 +81,70 @@ func definitionOf(ref apply.Ref, u *unstructured.Unstructured) (definition, bool
 	return d, d.gvk.Kind != "" && d.gvk.Version != "" && d.plural != ""
 }
 
-// isDefinition tells whether an object defines a kind.
-func isDefinition(r apply.Ref) bool {
+// isCRD reports whether an object is a CustomResourceDefinition.
+func isCRD(r apply.Ref) bool {
 	return r.Group == "apiextensions.k8s.io" && r.Kind == "CustomResourceDefinition"
 }
 
-// kind is one kind whose custom resources stand between modules and their end.
+// kind is a kind whose custom resources have to be deleted before the operators of their modules.
 type kind struct {
-	gvk  schema.GroupVersionKind
-	of   []*target   // who waits for it
-	only []apply.Ref // if not nil, these are ours and all others are not: the definition is none of ours
-	left string      // why nothing of it is touched, "" if it is not so
+	gvk       schema.GroupVersionKind
+	targets   []*target   // that wait for it
+	only      []apply.Ref // if not nil, only these may be purged, because the CRD is in no inventory
+	protected string      // why no custom resource of this kind may be purged; "" if they may
 }
 
-// ours tells whether a custom resource of this kind may be purged.
-func (k *kind) ours(r apply.Ref) bool {
-	return k.left == "" && (k.only == nil || slices.ContainsFunc(k.only, r.SameObject))
+// mayPurge reports whether a custom resource of this kind may be purged.
+func (k *kind) mayPurge(r apply.Ref) bool {
+	return k.protected == "" && (k.only == nil || slices.ContainsFunc(k.only, r.SameObject))
 }
 
-// kindsOf returns the kinds that stand between the targets and their end: those that their definitions define, and those of the
-// modules' own custom resources. Of each, the first row that fits decides what may be purged:
+// kindsOf returns the kinds whose custom resources have to be deleted before the targets: those of their CRDs, and those of the modules'
+// own custom resources. For each, the first row that matches decides what may be purged:
 //
-//	1  Lifecycle Manager's own             nothing
-//	2  a pattern of skip fits              nothing
-//	3  definition or an object is kept     nothing
-//	4  definition is somebody else's       nothing
-//	5  definition is in an inventory       all
-//	6  else                                the module's own custom resource
+//	1  a kind of Lifecycle Manager          nothing
+//	2  a pattern of skip matches            nothing
+//	3  the CRD or an object of it is kept   nothing
+//	4  the CRD has another owner            nothing
+//	5  the CRD is in an inventory           all
+//	6  otherwise                            the module's own custom resource
 func kindsOf(targets []*target, skip []string) []*kind {
 	var kinds []*kind
 	for _, t := range targets {
-		for _, d := range t.definitions {
-			k := &kind{gvk: d.gvk, of: []*target{t}}
+		for _, d := range t.crds {
+			k := &kind{gvk: d.gvk, targets: []*target{t}}
 			switch {
 			case isOwn(d.gvk.GroupKind()):
-				k.left = "is Lifecycle Manager's own"
+				k.protected = "is a kind of Lifecycle Manager"
 			case isSkipped(d.gvk.GroupKind(), d.plural, skip):
-				k.left = "is on the skip list"
+				k.protected = "is on the skip list"
 			case isKept(d, targets):
-				k.left = "is kept by its module"
+				k.protected = "is kept by its module"
 			case d.owner != "" && d.owner != t.owner:
-				k.left = "belongs to " + d.owner
+				k.protected = "belongs to " + d.owner
 			}
 			kinds = append(kinds, k)
 		}
 	}
 	for _, t := range targets {
-		if t.resources.Kind == "" {
+		if t.resourceKind.Kind == "" {
 			continue
 		}
-		if i := slices.IndexFunc(kinds, func(k *kind) bool { return k.gvk.GroupKind() == t.resources.GroupKind() }); i >= 0 {
-			if !slices.Contains(kinds[i].of, t) {
-				kinds[i].of = append(kinds[i].of, t)
+		if i := slices.IndexFunc(kinds, func(k *kind) bool { return k.gvk.GroupKind() == t.resourceKind.GroupKind() }); i >= 0 {
+			if !slices.Contains(kinds[i].targets, t) {
+				kinds[i].targets = append(kinds[i].targets, t)
 			}
 			if kinds[i].only != nil && t.resource.Kind != "" {
 				kinds[i].only = append(kinds[i].only, t.resource)
 			}
 			continue
 		}
-		k := &kind{gvk: t.resources, of: []*target{t}, only: []apply.Ref{}}
+		k := &kind{gvk: t.resourceKind, targets: []*target{t}, only: []apply.Ref{}}
 		switch {
 		case isOwn(k.gvk.GroupKind()):
-			k.left = "is Lifecycle Manager's own"
+			k.protected = "is a kind of Lifecycle Manager"
 		case isSkipped(k.gvk.GroupKind(), "", skip):
-			k.left = "is on the skip list"
+			k.protected = "is on the skip list"
 		}
 		if t.resource.Kind != "" {
 			k.only = append(k.only, t.resource)
@@ -152,13 +154,13 @@ func kindsOf(targets []*target, skip []string) []*kind {
 	return kinds
 }
 
-// isOwn tells whether a kind is Lifecycle Manager's own: in-cluster, the runtime is the control plane.
+// isOwn reports whether a kind is one of Lifecycle Manager. In the mode in-cluster the runtime is the control plane, and has them.
 func isOwn(gk schema.GroupKind) bool {
 	own := []string{v1beta2.KindKyma, v1beta2.KindManifest, v1beta2.KindModuleTemplate, v1beta2.KindModuleReleaseMeta, v1beta2.KindWatcher}
 	return gk.Group == v1beta2.GroupVersion.Group && slices.Contains(own, gk.Kind)
 }
 
-// isSkipped tells whether a pattern fits plural.group or kind.group.
+// isSkipped reports whether a pattern matches plural.group or kind.group.
 func isSkipped(gk schema.GroupKind, plural string, skip []string) bool {
 	return slices.ContainsFunc(skip, func(pattern string) bool {
 		pattern = strings.ToLower(pattern)
@@ -168,8 +170,8 @@ func isSkipped(gk schema.GroupKind, plural string, skip []string) bool {
 	})
 }
 
-// isKept tells whether any inventory keeps a definition, or an object that it defines and that would not outlive it.
-func isKept(d definition, targets []*target) bool {
+// isKept reports whether an inventory keeps a CRD, or a custom resource of it, which would be deleted with the CRD.
+func isKept(d crd, targets []*target) bool {
 	return slices.ContainsFunc(targets, func(t *target) bool {
 		return slices.ContainsFunc(t.inventory, func(r apply.Ref) bool {
 			return r.Keep && (r.SameObject(d.ref) || r.Group == d.gvk.Group && r.Kind == d.gvk.Kind)
@@ -177,64 +179,67 @@ func isKept(d definition, targets []*target) bool {
 	})
 }
 
-// farewell is the longest time that a custom resource gets between being asked to go and losing its finalizers. Most have had the whole
-// grace period; this is for those that are asked to go by the purge, whose operator may be well.
-const farewell = time.Minute
+// finalizerGracePeriod is the maximum time that a custom resource has between its deletion and the removal of its finalizers. Custom
+// resources that were deleted with the module have had the whole grace period; this one is for those that the purge deletes, whose
+// operator may work.
+const finalizerGracePeriod = time.Minute
 
-// move is what is done to one custom resource.
-type move int
+// action is what is done to one custom resource.
+type action int
 
 const (
-	leave   move = iota // it is none of ours to touch
-	remove              // ask it to go
-	wait                // it is going, and may take some time yet
-	release             // take its finalizers
+	actionNone             action = iota // it must not be touched
+	actionDelete                         // delete it
+	actionWait                           // it is being deleted, and has more time
+	actionRemoveFinalizers               // remove its finalizers
 )
 
-// moveFor decides. The first row that fits wins; until is when to look again, with wait only:
+// actionFor returns what to do with a custom resource, and when to check it again, zero if that does not matter. The first row that
+// matches wins:
 //
-//	1  not ours                              leave
-//	2  not asked to go yet                   remove
-//	3  held by the garbage collector alone   wait
-//	4  asked less than a farewell ago        wait
-//	5  there is no grace period              wait: finalizers are never removed
-//	6  else                                  release
+//	1  must not be purged                               none
+//	2  is not being deleted                             delete
+//	3  has only finalizers of the garbage collector     wait
+//	4  deleted less than finalizerGracePeriod ago       wait
+//	5  there is no grace period                         wait: finalizers are never removed
+//	6  otherwise                                        remove finalizers
 //
-// A runtime whose clock is ahead gives no farewell.
-func (k *kind) moveFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (do move, until time.Time) {
-	patience := min(grace, farewell)
-	asked := now.Sub(found.DeletionTime)
+// A deletion time in the future, by the clock of the runtime, counts as long ago.
+func (k *kind) actionFor(found *apply.ObjectMetadata, now time.Time, grace time.Duration) (do action, recheck time.Time) {
+	period := min(grace, finalizerGracePeriod)
+	elapsed := now.Sub(found.DeletionTime)
 	switch {
-	case !k.ours(found.Ref):
-		return leave, time.Time{}
+	case !k.mayPurge(found.Ref):
+		return actionNone, time.Time{}
 	case found.DeletionTime.IsZero():
-		return remove, now.Add(patience)
-	case len(found.Finalizers) == len(served(found.Finalizers)):
-		return wait, time.Time{}
-	case asked >= 0 && asked < patience:
-		return wait, found.DeletionTime.Add(patience)
+		return actionDelete, now.Add(period)
+	case len(found.Finalizers) == len(builtinFinalizers(found.Finalizers)):
+		return actionWait, time.Time{}
+	case elapsed >= 0 && elapsed < period:
+		return actionWait, found.DeletionTime.Add(period)
 	case grace == 0:
-		return wait, time.Time{}
+		return actionWait, time.Time{}
 	default:
-		return release, time.Time{}
+		return actionRemoveFinalizers, time.Time{}
 	}
 }
 
-// served returns the finalizers that every cluster serves by itself.
-func served(finalizers []string) []string {
+// builtinFinalizers returns the finalizers that Kubernetes itself removes.
+func builtinFinalizers(finalizers []string) []string {
 	return slices.DeleteFunc(slices.Clone(finalizers), func(f string) bool {
 		return f != metav1.FinalizerDeleteDependents && f != metav1.FinalizerOrphanDependents
 	})
 }
 
-// overdue returns what holds up nothing else any more: what has been going for long, and what cannot be asked to go.
+// overdue returns the objects that no longer block others: those whose deletion takes longer than finalizerGracePeriod, and those whose
+// deletion was refused.
 func overdue(left []apply.Remaining, now time.Time, grace time.Duration) []apply.Remaining {
 	return slices.DeleteFunc(slices.Clone(left), func(r apply.Remaining) bool {
-		return r.Err == nil && (r.Since.IsZero() || now.Sub(r.Since) < min(grace, farewell))
+		return r.Err == nil && (r.Since.IsZero() || now.Sub(r.Since) < min(grace, finalizerGracePeriod))
 	})
 }
 
-// refsOf returns the objects that remain.
+// refsOf returns the references of remaining objects.
 func refsOf(left []apply.Remaining) []apply.Ref {
 	refs := make([]apply.Ref, len(left))
 	for i, r := range left {
@@ -243,12 +248,12 @@ func refsOf(left []apply.Remaining) []apply.Ref {
 	return refs
 }
 
-// without returns refs but those of others.
+// without returns the refs that are not among others.
 func without(refs, others []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(refs), func(r apply.Ref) bool { return slices.ContainsFunc(others, r.SameObject) })
 }
 
-// namesOf returns the objects as a person would name them.
+// namesOf returns kind, namespace and name of objects as texts.
 func namesOf(refs []apply.Ref) []string {
 	names := make([]string, len(refs))
 	for i, r := range refs {
@@ -257,14 +262,14 @@ func namesOf(refs []apply.Ref) []string {
 	return names
 }
 
-// mostText is how many bytes of names an event gets; the API takes 1,024 in all.
-const mostText = 850
+// eventTextLimit is the maximum length of names in an event, in bytes; the API allows 1,024 for the whole text.
+const eventTextLimit = 850
 
-// listed joins names for people, as many as an event can hold.
-func listed(names []string) string {
+// join joins names, as many as an event can hold, and counts the others.
+func join(names []string) string {
 	var b strings.Builder
 	for i, name := range names {
-		if i > 0 && b.Len()+len(name) > mostText {
+		if i > 0 && b.Len()+len(", ")+len(name) > eventTextLimit {
 			fmt.Fprintf(&b, " and %d more", len(names)-i)
 			break
 		}
@@ -276,16 +281,11 @@ func listed(names []string) string {
 	return b.String()
 }
 
-// clip keeps a text that a runtime has made short enough for an event.
-func clip(text string) string {
-	if len(text) <= mostText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:mostText], "") + "…"
-}
+// clip returns a text as an event can show it.
+func clip(text string) string { return loop.ClipTo(text, eventTextLimit) }
 
-// counted says how many there are of something.
-func counted(n int, what string) string {
+// count returns a number with a noun in singular or plural.
+func count(n int, what string) string {
 	if n == 1 {
 		return "1 " + what
 	}

@@ -1,8 +1,10 @@
 package purge
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,22 +20,23 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// mostMoves is how many custom resources one pass asks to go, or lets go. The next pass comes at once; meanwhile others get a turn.
-const mostMoves = 500
+// actionsLimit is the maximum number of custom resources that one reconcile deletes or removes finalizers of. The next reconcile follows
+// at once, after the other Kymas in the queue.
+const actionsLimit = 500
 
-// survey finds the Manifests that are being deleted, and reads once what their inventories name. A Manifest that is not asked to go yet will be,
-// by the Kyma controller.
+// survey lists the Manifests that are being deleted, and reads once the objects of their inventories. Other Manifests of the Kyma will be
+// deleted by the Kyma controller.
 func (n *run) survey(ctx context.Context) error {
 	var manifests v1beta2.ManifestList
 	err := n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name})
 	if err != nil {
-		return fmt.Errorf("looking for the Manifests of Kyma %s: %w", n.kyma.Name, err)
+		return fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)
 	}
 	present := map[string]bool{}
 	for i := range manifests.Items {
 		m := &manifests.Items[i]
 		if m.IsUnmanaged() {
-			continue // what it installed is the user's now
+			continue // its objects belong to the user
 		}
 		present[m.Name] = true
 		if n.memory.targets[m.Name] == nil {
@@ -43,187 +46,216 @@ func (n *run) survey(ctx context.Context) error {
 	for _, name := range slices.Sorted(maps.Keys(n.memory.targets)) {
 		t := n.memory.targets[name]
 		if !present[name] {
-			n.tellEnd(ctx, t)
+			n.reportRest(ctx, t)
 			delete(n.memory.targets, name)
 			continue
 		}
 		n.targets = append(n.targets, t)
 	}
-	return n.lookAtTargets(ctx)
+	return n.surveyTargets(ctx)
 }
 
-// lookAtTargets reads what the inventories of the targets name, and decides what stands between them and their end.
-func (n *run) lookAtTargets(ctx context.Context) error {
+// surveyTargets reads the objects of the targets, and sets the kinds whose custom resources have to be deleted.
+func (n *run) surveyTargets(ctx context.Context) error {
 	for _, t := range n.targets {
-		if err := n.look(ctx, t); err != nil {
+		if err := n.surveyTarget(ctx, t); err != nil {
 			return err
 		}
-		t.held, t.gone = false, false
+		t.blocked, t.deleted = false, false
 	}
 	n.kinds = kindsOf(n.targets, n.Skip)
 	return nil
 }
 
-// look reads what of an inventory is there, and the definitions among it. It does so once, so that what is told to be purged was there.
-func (n *run) look(ctx context.Context, t *target) error {
+// surveyTarget reads which objects of an inventory exist, and the CRDs among them. It does so once, so that only objects that existed are
+// reported as purged.
+func (n *run) surveyTarget(ctx context.Context, t *target) error {
 	if t.surveyed {
 		return nil
 	}
-	t.there, t.definitions = nil, nil
+	t.existing, t.crds = nil, nil
 	for _, ref := range t.inventory {
 		object, err := n.runtime.Get(ctx, ref)
 		switch {
-		case isAbsent(err):
+		case isNotFound(err):
 			continue
-		case concernsCluster(err):
+		case isRuntimeError(err):
 			return err
 		}
-		t.there = append(t.there, ref) // if it could not be read, it is there
-		if err != nil || !isDefinition(ref) {
+		t.existing = append(t.existing, ref) // also if it could not be read
+		if err != nil || !isCRD(ref) {
 			continue
 		}
-		if d, ok := definitionOf(ref, object); ok {
-			t.definitions = append(t.definitions, d)
+		if d, ok := newCRD(ref, object); ok {
+			t.crds = append(t.crds, d)
 		}
 	}
 	t.surveyed = true
 	return nil
 }
 
-// purgeResources deletes custom resources, and takes the finalizers of those that nobody lets go.
+// isNotFound reports whether an object, its namespace or its kind does not exist.
+func isNotFound(err error) bool {
+	return slices.Contains([]string{apply.ObjectNotFound, apply.KindUnknown, apply.NamespaceNotFound}, loop.Reason(err))
+}
+
+// isRuntimeError reports whether an error concerns the runtime as a whole, so that other requests to it would fail too.
+func isRuntimeError(err error) bool {
+	if err == nil {
+		return false
+	}
+	if _, ok := errors.AsType[*apply.Error](err); !ok {
+		return true
+	}
+	class := apply.ClassOf(err)
+	return class == apply.Unreachable || class == apply.Unauthorized
+}
+
+// purgeResources deletes custom resources, and removes the finalizers of those that are not deleted in time.
 func (n *run) purgeResources(ctx context.Context) error {
-	moves := 0
+	actions := 0
 	for _, k := range n.kinds {
 		found, err := n.runtime.List(ctx, k.gvk, "")
 		switch {
 		case loop.Reason(err) == apply.KindUnknown:
-			continue // so there are none
-		case concernsCluster(err):
+			continue // a kind that is not served has no objects
+		case isRuntimeError(err):
 			return err
 		case err != nil:
-			k.hold()
-			n.blocked(apply.Ref{Group: k.gvk.Group, Version: k.gvk.Version, Kind: k.gvk.Kind}, err.Error())
+			k.blockTargets()
+			n.addBlocker(apply.Ref{Group: k.gvk.Group, Version: k.gvk.Version, Kind: k.gvk.Kind}, err.Error())
 			continue
 		}
-		p := purging{run: n, kind: k}
+		p := kindPurge{run: n, kind: k}
 		for i := range found {
-			if moves == mostMoves {
+			if actions == actionsLimit {
 				n.more = true
-				k.hold()
+				k.blockTargets()
 				break
 			}
-			moved, err := p.move(ctx, &found[i])
+			acted, err := p.act(ctx, &found[i])
 			if err != nil {
 				return err
 			}
-			moves += moved
+			if acted {
+				actions++
+			}
 		}
-		if err := p.end(ctx); err != nil {
+		if err := p.finish(ctx); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// hold keeps the operators that serve this kind.
-func (k *kind) hold() {
-	for _, t := range k.of {
-		t.held = true
+// blockTargets keeps the operators that handle this kind.
+func (k *kind) blockTargets() {
+	for _, t := range k.targets {
+		t.blocked = true
 	}
 }
 
-// purging is the work on one kind in one pass.
-type purging struct {
+// kindPurge is the work on one kind in one reconcile.
+type kindPurge struct {
 	*run
-	kind     *kind
-	leaving  []apply.Ref // to be asked to go
-	released []apply.Ref // lost their finalizers
-	names    []string    // of those, with the finalizers
-	left     []apply.Ref // not ours to touch
+	kind      *kind
+	toDelete  []apply.Ref // deleted together by finish
+	released  []apply.Ref // lost their finalizers
+	names     []string    // of released, with the finalizers
+	untouched []apply.Ref // must not be purged
 }
 
-// move does to one custom resource what is to be done, and returns 1 if that is anything. Its error concerns the cluster.
-func (p *purging) move(ctx context.Context, found *apply.ObjectMetadata) (int, error) {
-	do, until := p.kind.moveFor(found, p.now, p.Grace)
-	if !until.IsZero() {
-		p.lookAt(until)
+// act does what actionFor returns for one custom resource, and reports whether that is a request. Its error concerns the runtime as a
+// whole.
+func (p *kindPurge) act(ctx context.Context, found *apply.ObjectMetadata) (acted bool, err error) {
+	do, recheck := p.kind.actionFor(found, p.now, p.Grace)
+	if !recheck.IsZero() {
+		p.requeueAt(recheck)
 	}
 	switch do {
-	case leave:
-		p.left = append(p.left, found.Ref)
-		p.kind.hold()
-		return 0, nil
-	case remove:
-		p.leaving = append(p.leaving, found.Ref)
-		return 1, nil
-	case release:
-		return 1, p.release(ctx, found)
+	case actionNone:
+		p.untouched = append(p.untouched, found.Ref)
+		p.kind.blockTargets()
+		return false, nil
+	case actionDelete:
+		p.toDelete = append(p.toDelete, found.Ref)
+		return true, nil
+	case actionRemoveFinalizers:
+		return true, p.removeFinalizers(ctx, found)
 	default:
-		p.kind.hold()
-		return 0, nil
+		p.kind.blockTargets()
+		return false, nil
 	}
 }
 
-// release takes the finalizers of one custom resource, if it is still the one that was found.
-func (p *purging) release(ctx context.Context, found *apply.ObjectMetadata) error {
-	keep := served(found.Finalizers)
+// removeFinalizers removes the finalizers of one custom resource, if it still has the same UID.
+func (p *kindPurge) removeFinalizers(ctx context.Context, found *apply.ObjectMetadata) error {
+	keep := builtinFinalizers(found.Finalizers)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": found.UID, "finalizers": keep}})
 	if err != nil {
 		return fmt.Errorf("encoding the finalizers of %s: %w", found.Ref, err)
 	}
 	_, err = p.runtime.Patch(ctx, found.Ref, types.MergePatchType, "", patch, v1beta2.FieldOwner)
 	switch {
-	case isAbsent(err):
+	case isNotFound(err):
 		return nil
-	case concernsCluster(err):
+	case isRuntimeError(err):
 		return err
 	case err != nil:
-		p.obstructed(found.Ref, err)
-		p.kind.hold()
+		p.addRefusal(found.Ref, err)
+		p.kind.blockTargets()
 		return nil
 	}
 	if len(keep) > 0 {
-		p.kind.hold()
+		p.kind.blockTargets()
 	}
-	gone := slices.DeleteFunc(slices.Clone(found.Finalizers), func(f string) bool { return slices.Contains(keep, f) })
+	removed := slices.DeleteFunc(slices.Clone(found.Finalizers), func(f string) bool { return slices.Contains(keep, f) })
 	p.released = append(p.released, found.Ref)
-	p.names = append(p.names, found.String()+" (held by "+strings.Join(gone, ", ")+")")
+	p.names = append(p.names, found.String()+" (held by "+strings.Join(removed, ", ")+")")
 	metrics.Purged.WithLabelValues(metrics.PurgedFinalizers).Inc()
-	log.FromContext(ctx).Info("removed finalizers of a custom resource", "object", found.String(), "finalizers", gone)
+	log.FromContext(ctx).Info("removed finalizers of a custom resource", "object", found.String(), "finalizers", removed)
 	return nil
 }
 
-// end asks those to go that have not been, all at once, and tells what was done.
-func (p *purging) end(ctx context.Context) error {
+// finish deletes the collected custom resources together, and records events about everything that was done.
+func (p *kindPurge) finish(ctx context.Context) error {
 	if p.names != nil {
-		p.warn(v1beta2.ReasonFinalizersRemoved, p.released[0], fmt.Sprintf("removed the finalizers of %s: %s",
-			counted(len(p.names), "custom resource"), listed(p.names)))
+		p.recordWarning(v1beta2.ReasonFinalizersRemoved, p.released[0], fmt.Sprintf("removed the finalizers of %s: %s",
+			count(len(p.names), "custom resource"), join(p.names)))
 	}
-	if p.left != nil {
-		why := p.kind.left
-		if why == "" {
-			why = "is defined by none of the modules"
-		}
-		p.blocked(p.left[0], fmt.Sprintf("the kind %s %s: %s", p.kind.gvk.GroupKind(), why, listed(namesOf(p.left))))
+	if p.untouched != nil {
+		why := cmp.Or(p.kind.protected, "is defined by none of the modules")
+		p.addBlocker(p.untouched[0], fmt.Sprintf("the kind %s %s: %s", p.kind.gvk.GroupKind(), why, join(namesOf(p.untouched))))
 	}
-	if p.leaving == nil {
+	if p.toDelete == nil {
 		return nil
 	}
-	left, err := p.runtime.Delete(ctx, p.leaving, &p.memory.deletion)
+	left, err := p.runtime.Delete(ctx, p.toDelete, &p.memory.deletion)
 	var names []string
-	for _, ref := range without(p.leaving, refused(left.Remaining)) {
+	for _, ref := range without(p.toDelete, notAccepted(left.Remaining)) {
 		names = append(names, ref.String())
 		metrics.Purged.WithLabelValues(metrics.PurgedResource).Inc()
 		log.FromContext(ctx).Info("deleted a custom resource", "object", ref.String())
 	}
 	for _, r := range left.Remaining {
-		p.kind.hold()
+		p.kind.blockTargets()
 		if r.Err != nil {
-			p.obstructed(r.Ref, r.Err)
+			p.addRefusal(r.Ref, r.Err)
 		}
 	}
 	if names != nil && err == nil {
-		p.inform(v1beta2.ReasonPurged, p.leaving[0], fmt.Sprintf("deleted %s: %s", counted(len(names), "custom resource"), listed(names)))
+		p.recordEvent(v1beta2.ReasonPurged, p.toDelete[0], fmt.Sprintf("deleted %s: %s", count(len(names), "custom resource"), join(names)))
 	}
 	return err
+}
+
+// notAccepted returns the objects whose deletion was not accepted.
+func notAccepted(left []apply.Remaining) []apply.Ref {
+	var refs []apply.Ref
+	for _, r := range left {
+		if r.Err != nil || r.Since.IsZero() {
+			refs = append(refs, r.Ref)
+		}
+	}
+	return refs
 }

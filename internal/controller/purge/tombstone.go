@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
@@ -29,39 +29,44 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
-// TombstoneOptions are what Tombstones works with, next to Options. Of those, Grace says how long custom resources get before they lose their
-// finalizers; with 0 they keep them.
+// TombstoneOptions configure Tombstones.
 type TombstoneOptions struct {
+	// Options are those of the purge. Grace is how long custom resources have before their finalizers are removed; 0 means that they are
+	// never removed.
 	Options
-	// Held holds the tombstones.
+	// Held is the cache of the tombstones.
 	Held cache.Cache
-	// Live deletes tombstones; Client would begin to hold ConfigMaps.
+	// Live deletes tombstones; Client would start a cache of ConfigMaps.
 	Live client.Writer
-	// Namespace holds tombstones and access Secrets.
+	// Namespace has the tombstones and the access Secrets.
 	Namespace string
 }
 
-// Tombstones finishes deletions that were given up, when their runtimes come back. A tombstone (package tombstone) has the part of the Kyma and
-// its Manifests, of which none is left: nobody who has custom resources is waited for, and operators get the time of a farewell to let
-// go of theirs. Otherwise all is done as in a purge, and then what the runtime got apart from modules goes too.
+// Tombstones completes deletions that were given up, when their runtimes can be reached again. A tombstone (package tombstone) takes the
+// place of the Kyma and its Manifests, which no longer exist. It does not wait for users to delete their custom resources, and operators
+// have finalizerGracePeriod to remove their finalizers. Otherwise it does the same as a purge, and then deletes what the runtime got apart
+// from modules.
 //
-// The first row that fits decides what becomes of a tombstone:
+// The first row that matches decides:
 //
-//	1  the Kyma that it is of is still there      wait: its controller is about to let it go
-//	2  there is another Kyma of that name         the tombstone goes: what is left is taken over, or found by the orphan sweep
-//	3  the access Secret was removed              the tombstone goes: the cluster is gone
-//	4  the runtime cannot be worked on            wait: the pool tells when it can
-//	5  the runtime belongs to another Kyma        as 2
-//	6  something of the list is there             delete it
-//	7  else                                       the tombstone goes
+//	1  the Kyma of the tombstone still exists          wait: its controller is about to remove the finalizer
+//	2  another Kyma of that name exists                delete the tombstone: the Kyma adopts what is left, or the orphan sweep finds it
+//	3  the access Secret does not exist                delete the tombstone: the cluster was removed
+//	4  the runtime cannot be reached                   wait: the pool reports when it can
+//	5  the runtime belongs to another Kyma             as 2
+//	6  objects of the tombstone exist in the runtime   delete them
+//	7  otherwise                                       delete the tombstone
 type Tombstones struct {
 	*Reconciler
 	options TombstoneOptions
-	ended   map[string]types.UID // guarded by mu: of the tombstone that ended last, by name of the Kyma; the cache may still show it for a moment
+
+	mu        sync.Mutex
+	completed map[string]types.UID // guarded by mu: the last completed tombstone by name of the Kyma; the cache may still return it
 }
 
 // NewTombstones checks the options and returns a Tombstones.
@@ -74,167 +79,164 @@ func NewTombstones(o TombstoneOptions) (*Tombstones, error) {
 		return nil, fmt.Errorf("making the tombstone controller: %w", err)
 	}
 	r.name = "Tombstone"
-	return &Tombstones{Reconciler: r, options: o, ended: map[string]types.UID{}}, nil
+	return &Tombstones{Reconciler: r, options: o, completed: map[string]types.UID{}}, nil
 }
 
-// Register adds the controller to a manager. What it works on is known by the name of the Kyma.
+// Register adds the controller to a manager. A request has the name of the Kyma.
 func (r *Tombstones) Register(mgr ctrl.Manager) error {
-	comesOrGoes := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
+	createdOrDeleted := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
+	enqueueKyma := handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma)
 	secrets := &metav1.PartialObjectMetadata{}
 	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("tombstone").
-		WatchesRawSource(source.Kind(r.options.Held, client.Object(&corev1.ConfigMap{}), handler.EnqueueRequestsFromMapFunc(kymaOfLabel))).
-		Watches(&v1beta2.Kyma{}, &handler.EnqueueRequestForObject{}, comesOrGoes).
-		WatchesMetadata(secrets, handler.EnqueueRequestsFromMapFunc(kymaOfLabel)).
-		WatchesRawSource(source.Func(func(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			r.queue.Store(&q)
-			r.Shards.OnOpened(func(int) { r.wakeAll(ctx, q) })
+		WatchesRawSource(source.Kind(r.options.Held, client.Object(&corev1.ConfigMap{}), enqueueKyma)).
+		Watches(&v1beta2.Kyma{}, &handler.EnqueueRequestForObject{}, createdOrDeleted).
+		WatchesMetadata(secrets, enqueueKyma).
+		WatchesRawSource(r.trigger.Source()).
+		WatchesRawSource(source.Func(func(ctx context.Context, _ queueing.Queue) error {
+			r.Shards.OnOpened(func(int) { r.enqueueAll(ctx) })
 			return nil
 		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter}).
 		Complete(r)
 }
 
-// wakeAll has all tombstones looked at: some may be ours now.
-func (r *Tombstones) wakeAll(ctx context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+// enqueueAll enqueues the Kymas of all tombstones: this replica has become responsible for more runtimes.
+func (r *Tombstones) enqueueAll(ctx context.Context) {
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
-		return // the cache answers as long as the program lives
+		return // only when the program ends
 	}
 	for i := range maps.Items {
-		for _, req := range kymaOfLabel(ctx, &maps.Items[i]) {
-			q.Add(req)
+		for _, request := range loop.RequestForKyma(ctx, &maps.Items[i]) {
+			r.trigger.Add(queueing.Event, 0, request)
 		}
 	}
 }
 
-// kymaOfLabel maps an object to the Kyma that its label names.
-func kymaOfLabel(_ context.Context, o client.Object) []reconcile.Request {
-	name := o.GetLabels()[v1beta2.LabelKymaName]
-	if name == "" {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: client.ObjectKey{Namespace: o.GetNamespace(), Name: name}}}
-}
-
-// burial is one pass over one tombstone.
-type burial struct {
+// tombstoneRun is one reconcile of one tombstone.
+type tombstoneRun struct {
 	*run
-	of      *Tombstones
-	what    tombstone.Written
-	nobody  bool // set by need: there is no Kyma of that name, so that nobody else has to do with the runtime
-	cleaned bool // set by runtime: nothing of the list is there
+	controller  *Tombstones
+	tombstone   tombstone.Stored
+	kymaMissing bool // set by checkNeeded: no Kyma has that name, so no other controller uses the runtime
+	complete    bool // set by deleteFromRuntime: no object of the tombstone exists
 }
 
-// Reconcile looks at the oldest tombstone of one Kyma; the end of that leads to the next.
+// Reconcile works on the oldest tombstone of one Kyma; the deletion of that triggers a reconcile for the next one.
 func (r *Tombstones) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
-		r.drop(req.Name)
+		r.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
 	defer leave()
-	written, err := r.read(ctx, req.Name)
+	stored, err := r.list(ctx, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	if len(written) == 0 {
-		r.drop(req.Name)
+	if len(stored) == 0 {
+		r.forget(req.Name)
 		return reconcile.Result{}, nil
 	}
-	// The Kyma is gone; this stands for it, so that events of the whole story are in one place.
-	gone := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: written[0].Kyma, UID: written[0].UID}}
-	n := &burial{run: &run{Reconciler: r.Reconciler, kyma: gone, now: time.Now()}, of: r, what: written[0]}
-	return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "tombstone", Object: gone},
-		loop.Step{Name: "need", Do: n.need},
+	// The Kyma does not exist any more. This object takes its place, so that its events include those of the tombstone.
+	deleted := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: r.options.Namespace, Name: stored[0].Kyma, UID: stored[0].UID}}
+	n := &tombstoneRun{run: &run{Reconciler: r.Reconciler, kyma: deleted, now: time.Now()}, controller: r, tombstone: stored[0]}
+	return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "tombstone", Object: deleted},
+		loop.Step{Name: "need", Do: n.checkNeeded},
 		loop.Step{Name: "connect", Do: n.connect},
 		loop.Step{Name: "survey", Do: n.survey},
 		loop.Step{Name: "resources", Do: n.purgeResources},
 		loop.Step{Name: "webhooks", Do: n.purgeWebhooks},
 		loop.Step{Name: "inventory", Do: n.purgeInventories},
 		loop.Step{Name: "runtime", Do: n.deleteFromRuntime},
-		loop.Step{Name: "end", Do: n.end})
+		loop.Step{Name: "end", Do: n.finish})
 }
 
-// read returns the tombstones of a Kyma, the oldest first, and counts all there are.
-func (r *Tombstones) read(ctx context.Context, kyma string) ([]tombstone.Written, error) {
+// list returns the tombstones of a Kyma, the oldest first, and sets the metric of all tombstones.
+func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored, error) {
 	var maps corev1.ConfigMapList
 	if err := r.options.Held.List(ctx, &maps, client.InNamespace(r.options.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing tombstones: %w", err)
 	}
 	metrics.Tombstones.Set(float64(len(maps.Items)))
-	written, bad := tombstone.Read(slices.DeleteFunc(slices.Clone(maps.Items), func(m corev1.ConfigMap) bool { return m.Labels[v1beta2.LabelKymaName] != kyma }))
-	if bad != nil {
-		log.FromContext(ctx).Info("a tombstone is left alone", "problem", bad.Error())
+	stored, invalid := tombstone.Read(slices.DeleteFunc(slices.Clone(maps.Items), func(m corev1.ConfigMap) bool { return m.Labels[v1beta2.LabelKymaName] != kyma }))
+	if invalid != nil {
+		log.FromContext(ctx).Info("ignoring a tombstone that cannot be read", "problem", invalid.Error())
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	left := slices.DeleteFunc(written, func(w tombstone.Written) bool { return w.Kyma != kyma || w.UID == r.ended[kyma] })
-	if len(written) == 0 {
-		delete(r.ended, kyma)
+	left := slices.DeleteFunc(stored, func(s tombstone.Stored) bool { return s.Kyma != kyma || s.UID == r.completed[kyma] })
+	if len(stored) == 0 {
+		delete(r.completed, kyma)
 	}
 	return left, nil
 }
 
-// need finds out whether the tombstone has to be there.
-func (n *burial) need(ctx context.Context) error {
+// checkNeeded ends the reconcile while the Kyma of the tombstone exists, and deletes the tombstone if another Kyma of that name exists.
+func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 	var kyma v1beta2.Kyma
 	err := n.Client.Get(ctx, client.ObjectKeyFromObject(n.kyma), &kyma)
 	switch {
 	case apierrors.IsNotFound(err):
-		n.nobody = true
+		n.kymaMissing = true
 		return nil
 	case err != nil:
 		return fmt.Errorf("reading Kyma %s: %w", n.kyma.Name, err)
-	case kyma.UID == n.what.UID:
-		return loop.Done() // its end wakes us
+	case kyma.UID == n.tombstone.UID:
+		return loop.Done() // the event of its deletion triggers a reconcile
 	}
-	return n.remove(ctx, metrics.TombstoneReplaced, "there is another Kyma of that name, which takes over what is left")
+	return n.deleteTombstone(ctx, metrics.TombstoneReplaced, "another Kyma of that name exists, which takes over what is left")
 }
 
-// connect finds the way to the runtime, and makes sure that it answers and is still nobody else's.
-func (n *burial) connect(ctx context.Context) error {
-	const again = 30 * time.Second // in case nobody wakes us
-	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{Key: n.followKey(n.kyma.Name), Notify: n.wakeOn(client.ObjectKeyFromObject(n.kyma))})
+// unreachableRetryDelay is the delay after which a runtime that could not be reached is tried again, if the pool reports nothing before.
+const unreachableRetryDelay = 30 * time.Second
+
+// connect gets the connection to the runtime, and reads from it whether it still belongs to the Kyma of the tombstone.
+func (n *tombstoneRun) connect(ctx context.Context) error {
+	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
+		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
+	})
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {
-			return n.remove(ctx, metrics.TombstoneClusterGone, "its access Secret was removed")
+			return n.deleteTombstone(ctx, metrics.TombstoneClusterGone, "its access Secret was removed")
 		}
-		return loop.Later(again, "the runtime: "+e.Error())
+		return loop.Later(unreachableRetryDelay, "the runtime: "+e.Error())
 	}
 	if err != nil {
 		return err
 	}
 	remote, err := rt.Get(ctx, remoteRef)
 	switch {
-	case isAbsent(err):
+	case isNotFound(err):
 	case err != nil:
-		return loop.Later(again, "the runtime: "+err.Error())
+		return loop.Later(unreachableRetryDelay, "the runtime: "+err.Error())
 	case !n.isOurs(remote):
-		return n.remove(ctx, metrics.TombstoneReplaced, "the runtime belongs to "+remote.GetAnnotations()[v1beta2.AnnotationOwnedBy])
+		owner := remote.GetAnnotations()[v1beta2.AnnotationOwnedBy]
+		return n.deleteTombstone(ctx, metrics.TombstoneReplaced, "the runtime belongs to "+owner)
 	}
-	n.runtime, n.memory = rt, n.remember(rt)
+	n.runtime, n.memory = rt, n.memoryOf(rt)
 	return nil
 }
 
-// remoteRef is the one Kyma of every runtime.
+// remoteRef is the Kyma in a runtime.
 var remoteRef = apply.Ref{
 	Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version, Kind: v1beta2.KindKyma,
 	Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName,
 }
 
-// isOurs tells whether the Kyma in the runtime is the one that was given up, or does not say whose it is.
-func (n *burial) isOurs(remote *unstructured.Unstructured) bool {
-	by := remote.GetAnnotations()[v1beta2.AnnotationOwnedBy]
-	return by == "" || by == n.kyma.Namespace+"/"+n.kyma.Name
+// isOurs reports whether the Kyma in the runtime belongs to the deleted Kyma, or names no owner.
+func (n *tombstoneRun) isOurs(remote *unstructured.Unstructured) bool {
+	owner := remote.GetAnnotations()[v1beta2.AnnotationOwnedBy]
+	return owner == "" || owner == n.kyma.Namespace+"/"+n.kyma.Name
 }
 
-// survey reads once what the tombstone names.
-func (n *burial) survey(ctx context.Context) error {
-	for i := range n.what.Modules {
-		m := &n.what.Modules[i]
+// survey reads once the objects that the tombstone lists.
+func (n *tombstoneRun) survey(ctx context.Context) error {
+	for i := range n.tombstone.Modules {
+		m := &n.tombstone.Modules[i]
 		t := n.memory.targets[m.Manifest]
 		if t == nil {
 			t = newTarget(manifestOf(n.kyma.Namespace, m))
@@ -242,10 +244,10 @@ func (n *burial) survey(ctx context.Context) error {
 		}
 		n.targets = append(n.targets, t)
 	}
-	return n.lookAtTargets(ctx)
+	return n.surveyTargets(ctx)
 }
 
-// manifestOf returns what is known of a Manifest that is gone.
+// manifestOf returns a Manifest with what a tombstone has of it.
 func manifestOf(namespace string, m *tombstone.Module) *v1beta2.Manifest {
 	is := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{
 		Namespace: namespace, Name: m.Manifest, Labels: map[string]string{v1beta2.LabelModuleName: m.Name},
@@ -262,61 +264,63 @@ func manifestOf(namespace string, m *tombstone.Module) *v1beta2.Manifest {
 	return is
 }
 
+// refOf converts a reference.
 func refOf(r v1beta2.Resource) apply.Ref {
 	return apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Keep: r.Keep}
 }
 
-// deleteFromRuntime deletes what the runtime got apart from modules, once these are gone.
-func (n *burial) deleteFromRuntime(ctx context.Context) error {
-	if !n.modulesAreGone() {
+// deleteFromRuntime deletes what the runtime got apart from modules, once the modules are deleted.
+func (n *tombstoneRun) deleteFromRuntime(ctx context.Context) error {
+	if !n.areModulesDeleted() {
 		return nil
 	}
 	var refs []apply.Ref
-	for _, r := range n.what.Runtime {
+	for _, r := range n.tombstone.Runtime {
 		refs = append(refs, refOf(r))
 	}
 	left, err := n.runtime.Delete(ctx, refs, &n.memory.deletion)
 	if err != nil {
-		return fmt.Errorf("deleting what runtime %s got from us: %w", n.kyma.Name, err)
+		return fmt.Errorf("deleting the objects of Lifecycle Manager from runtime %s: %w", n.kyma.Name, err)
 	}
-	for _, r := range overdue(left.Remaining, n.now, farewell) {
-		n.blocked(r.Ref, r.Ref.String()+": "+r.Message)
+	for _, r := range overdue(left.Remaining, n.now, finalizerGracePeriod) {
+		n.addBlocker(r.Ref, r.Ref.String()+": "+r.Message)
 	}
-	n.cleaned = left.Done()
+	n.complete = left.Done()
 	return nil
 }
 
-// modulesAreGone tells whether nothing of the modules is left.
-func (n *burial) modulesAreGone() bool {
-	return !slices.ContainsFunc(n.targets, func(t *target) bool { return t.held || !t.gone })
+// areModulesDeleted reports whether no object of the modules is left.
+func (n *tombstoneRun) areModulesDeleted() bool {
+	return !slices.ContainsFunc(n.targets, func(t *target) bool { return t.blocked || !t.deleted })
 }
 
-// end removes the tombstone if nothing is left, and comes back otherwise.
-func (n *burial) end(ctx context.Context) error {
-	if !n.cleaned {
-		return n.lookAgainSince(n.memory.begun)
+// finish deletes the tombstone if no object is left, and requests a reconcile otherwise.
+func (n *tombstoneRun) finish(ctx context.Context) error {
+	if !n.complete {
+		return n.requeueSince(n.memory.begun)
 	}
-	n.tell()
-	return n.remove(ctx, metrics.TombstoneCleaned, fmt.Sprintf("nothing of its %d objects is left in the runtime", n.what.Count()))
+	n.reportBlockers()
+	return n.deleteTombstone(ctx, metrics.TombstoneCleaned, fmt.Sprintf("nothing of its %d objects is left in the runtime", n.tombstone.Count()))
 }
 
-// remove ends the tombstone, and the pass.
-func (n *burial) remove(ctx context.Context, how, why string) error {
-	n.of.drop(n.kyma.Name)
-	if n.nobody {
+// deleteTombstone deletes the tombstone and ends the reconcile.
+func (n *tombstoneRun) deleteTombstone(ctx context.Context, how, why string) error {
+	n.controller.forget(n.kyma.Name)
+	if n.kymaMissing {
 		n.Runtimes.Close(n.kyma.Name)
 	}
-	for _, name := range n.what.ConfigMaps {
+	for _, name := range n.tombstone.ConfigMaps {
 		part := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: n.kyma.Namespace, Name: name}}
-		if err := n.of.options.Live.Delete(ctx, part); client.IgnoreNotFound(err) != nil {
+		if err := n.controller.options.Live.Delete(ctx, part); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting tombstone %s: %w", name, err)
 		}
 	}
-	n.of.mu.Lock()
-	n.of.ended[n.kyma.Name] = n.what.UID
-	n.of.mu.Unlock()
+	n.controller.mu.Lock()
+	n.controller.completed[n.kyma.Name] = n.tombstone.UID
+	n.controller.mu.Unlock()
 	metrics.TombstonesEnded.WithLabelValues(how).Inc()
-	log.FromContext(ctx).Info("tombstone ended", "kyma", n.kyma.Name, "uid", n.what.UID, "tombstone", n.what.ConfigMaps[0], "how", how, "why", why)
-	n.inform(v1beta2.EventTombstoneDeleted, apply.Ref{}, fmt.Sprintf("tombstone %s is no longer needed: %s", n.what.ConfigMaps[0], why))
+	first := n.tombstone.ConfigMaps[0]
+	log.FromContext(ctx).Info("deleted a tombstone", "kyma", n.kyma.Name, "uid", n.tombstone.UID, "tombstone", first, "how", how, "why", why)
+	n.recordEvent(v1beta2.EventTombstoneDeleted, apply.Ref{}, fmt.Sprintf("tombstone %s is no longer needed: %s", first, why))
 	return loop.Done()
 }

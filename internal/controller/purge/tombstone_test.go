@@ -24,7 +24,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/tombstone"
 )
 
-// held is a cache that is never behind.
+// held is a cache that is always up to date.
 type held struct {
 	cache.Cache
 	client.Client
@@ -38,7 +38,7 @@ func (h held) List(ctx context.Context, l client.ObjectList, opts ...client.List
 	return h.Client.List(ctx, l, opts...)
 }
 
-// indexer lets a fake client find what the cache would.
+// indexer adds indexes to a fake client.
 type indexer struct{ *fake.ClientBuilder }
 
 func (i indexer) IndexField(_ context.Context, o client.Object, field string, values client.IndexerFunc) error {
@@ -52,7 +52,7 @@ const (
 	ourCRDPath = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/kymas.operator.kyma-project.io"
 )
 
-// accessTo is the access Secret of the runtime behind a server.
+// accessTo returns the access Secret of the runtime behind a server.
 func accessTo(t *testing.T, host string) *corev1.Secret {
 	t.Helper()
 	config := clientcmdapi.Config{
@@ -66,11 +66,11 @@ func accessTo(t *testing.T, host string) *corev1.Secret {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "access", Labels: map[string]string{v1beta2.LabelKymaName: "k"}}, Data: map[string][]byte{"config": data}}
 }
 
-// buried is the tombstone of Kyma k with the module of manifest, and the Kyma and its definition in the runtime.
-func buried(t *testing.T) *corev1.ConfigMap {
+// tombstoneOf returns the tombstone of Kyma k with the module of manifest, and the Kyma and its CRD in the runtime.
+func tombstoneOf(t *testing.T) *corev1.ConfigMap {
 	t.Helper()
 	of := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", UID: "u"}}
-	maps, err := tombstone.Of(of, []*v1beta2.Manifest{manifest()}, []v1beta2.Resource{
+	maps, err := tombstone.New(of, []*v1beta2.Manifest{manifest()}, []v1beta2.Resource{
 		{Group: "operator.kyma-project.io", Version: "v1beta2", Kind: "Kyma", Namespace: "kyma-system", Name: "default"},
 		{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition", Name: "kymas.operator.kyma-project.io"},
 	}).ConfigMaps("n")
@@ -80,7 +80,7 @@ func buried(t *testing.T) *corev1.ConfigMap {
 	return maps[0]
 }
 
-// newTombstones returns one over a control plane with these objects.
+// newTombstones returns a Tombstones with a control plane that has these objects.
 func newTombstones(t *testing.T, o Options, objects ...client.Object) (*Tombstones, *events.FakeRecorder) {
 	t.Helper()
 	kinds := runtime.NewScheme()
@@ -99,16 +99,16 @@ func newTombstones(t *testing.T, o Options, objects ...client.Object) (*Tombston
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pool.Close("k") })
-	told := events.NewFakeRecorder(100)
-	o.Client, o.Runtimes, o.Events = c, pool, told
+	recorder := events.NewFakeRecorder(100)
+	o.Client, o.Runtimes, o.Events = c, pool, recorder
 	r, err := NewTombstones(TombstoneOptions{Options: o, Held: held{Client: c}, Live: c, Namespace: "n"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, told
+	return r, recorder
 }
 
-func (r *Tombstones) pass(t *testing.T) reconcile.Result {
+func (r *Tombstones) reconcile(t *testing.T) reconcile.Result {
 	t.Helper()
 	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
 	if err != nil {
@@ -117,7 +117,7 @@ func (r *Tombstones) pass(t *testing.T) reconcile.Result {
 	return result
 }
 
-// left tells whether the tombstone is there.
+// left reports whether a tombstone exists.
 func (r *Tombstones) left(t *testing.T) bool {
 	t.Helper()
 	var maps corev1.ConfigMapList
@@ -127,7 +127,7 @@ func (r *Tombstones) left(t *testing.T) bool {
 	return len(maps.Items) > 0
 }
 
-// withRemote adds the Kyma of the runtime and its definition.
+// withRemote adds the Kyma of the runtime and its CRD.
 func (s *server) withRemote(owner string) {
 	s.add(remotePath, nil)
 	s.objects[remotePath]["metadata"].(map[string]any)["annotations"] = map[string]any{v1beta2.AnnotationOwnedBy: owner}
@@ -153,12 +153,12 @@ func TestTombstones(t *testing.T) {
 		writes  []string
 		event   string
 	}{
-		"BeingLetGo":  {"its Kyma is about to go", []client.Object{live("u")}, true, "n/k", true, nil, ""},
-		"AnotherKyma": {"that takes over what is there", []client.Object{live("other")}, true, "n/k", false, nil, "another Kyma of that name"},
-		"ClusterGone": {"nobody can get there any more", nil, false, "n/k", false, nil, "access Secret was removed"},
-		"TakenOver":   {"what is there belongs to somebody else", nil, true, "n/other", false, nil, "belongs to n/other"},
-		"CameBack": {
-			"custom resources, then their module, then what is ours", nil, true, "n/k", false,
+		"StillExists": {"its Kyma is about to be deleted", []client.Object{live("u")}, true, "n/k", true, nil, ""},
+		"AnotherKyma": {"another Kyma takes over the runtime", []client.Object{live("other")}, true, "n/k", false, nil, "another Kyma of that name"},
+		"ClusterGone": {"the access Secret does not exist", nil, false, "n/k", false, nil, "access Secret was removed"},
+		"TakenOver":   {"the runtime belongs to another Kyma", nil, true, "n/other", false, nil, "belongs to n/other"},
+		"Reachable": {
+			"custom resources, then the module, then the objects of Lifecycle Manager", nil, true, "n/k", false,
 			[]string{"DELETE " + thingPath + "own", "DELETE " + configPath, "DELETE " + crdPath, "DELETE " + remotePath, "DELETE " + ourCRDPath}, "nothing of its 6 objects",
 		},
 	}
@@ -167,23 +167,23 @@ func TestTombstones(t *testing.T) {
 			s := newServer(t)
 			s.add(thingPath+"own", nil)
 			s.withRemote(c.owner)
-			if c.objects = append(c.objects, buried(t)); c.access {
+			if c.objects = append(c.objects, tombstoneOf(t)); c.access {
 				c.objects = append(c.objects, accessTo(t, s.URL))
 			}
-			r, told := newTombstones(t, Options{Grace: time.Minute}, c.objects...)
+			r, recorder := newTombstones(t, Options{Grace: time.Minute}, c.objects...)
 			for range 3 {
-				r.pass(t)
+				r.reconcile(t)
 			}
 			if got := s.take(); !slices.Equal(got, c.writes) {
-				t.Errorf("%s: wrote %q, want %q", c.reason, got, c.writes)
+				t.Errorf("%s: sent %q, want %q", c.reason, got, c.writes)
 			}
 			if r.left(t) != c.left {
 				t.Errorf("%s: the tombstone is there: %t, want %t", c.reason, !c.left, c.left)
 			}
-			e := takeEvents(told)
+			e := takeEvents(recorder)
 			ended := slices.DeleteFunc(slices.Clone(e), func(e string) bool { return !strings.Contains(e, v1beta2.EventTombstoneDeleted) })
 			if c.event == "" && e != nil || c.event != "" && (len(ended) != 1 || !strings.Contains(ended[0], c.event)) {
-				t.Errorf("%s: told %q, want once %q", c.reason, e, c.event)
+				t.Errorf("%s: recorded %q, want once %q", c.reason, e, c.event)
 			}
 			if c.writes != nil && !s.has(keptPath) {
 				t.Errorf("%s: what the module says to keep is gone", c.reason)
@@ -195,9 +195,9 @@ func TestTombstones(t *testing.T) {
 func TestTombstoneWaitsForTheRuntime(t *testing.T) {
 	s := newServer(t)
 	s.Close()
-	r, told := newTombstones(t, Options{Grace: time.Minute}, buried(t), accessTo(t, s.URL))
-	if after := r.pass(t).RequeueAfter; after <= 0 || !r.left(t) || takeEvents(told) != nil {
-		t.Errorf("comes back after %s, tombstone is there: %t; want that it waits", after, r.left(t))
+	r, recorder := newTombstones(t, Options{Grace: time.Minute}, tombstoneOf(t), accessTo(t, s.URL))
+	if after := r.reconcile(t).RequeueAfter; after <= 0 || !r.left(t) || takeEvents(recorder) != nil {
+		t.Errorf("is reconciled again after %s, tombstone is there: %t; want that it waits", after, r.left(t))
 	}
 }
 
@@ -207,7 +207,7 @@ func TestFinalizersNobodyServes(t *testing.T) {
 		grace  time.Duration
 		gone   bool
 	}{
-		"Purge":   {"they have had their farewell", time.Minute, true},
+		"Purge":   {"they have had their finalizerGracePeriod", time.Minute, true},
 		"NoPurge": {"without a purge they are nobody's to remove", 0, false},
 	}
 	for name, c := range cases {
@@ -215,13 +215,13 @@ func TestFinalizersNobodyServes(t *testing.T) {
 			s := newServer(t)
 			s.add(thingPath+"mine", []string{"example.com/nobody"}) // asked to go an hour ago
 			s.withRemote("n/k")
-			r, told := newTombstones(t, Options{Grace: c.grace}, buried(t), accessTo(t, s.URL))
+			r, recorder := newTombstones(t, Options{Grace: c.grace}, tombstoneOf(t), accessTo(t, s.URL))
 			for range 3 {
-				r.pass(t)
+				r.reconcile(t)
 			}
 			if r.left(t) == c.gone || s.has(thingPath+"mine") == c.gone || s.has(configPath) == c.gone || s.has(remotePath) == c.gone {
 				t.Errorf("%s: the tombstone is there: %t, the custom resource: %t, its operator: %t (%q)",
-					c.reason, r.left(t), s.has(thingPath+"mine"), s.has(configPath), takeEvents(told))
+					c.reason, r.left(t), s.has(thingPath+"mine"), s.has(configPath), takeEvents(recorder))
 			}
 		})
 	}

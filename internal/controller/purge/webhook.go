@@ -18,49 +18,53 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// obstacle is a custom resource that the runtime does not let us touch, because it cannot ask an admission webhook about that.
-type obstacle struct {
-	about apply.Ref
-	err   *apply.Error
+// webhookBlocker is a request about a custom resource that failed because an admission webhook does not answer.
+type webhookBlocker struct {
+	ref apply.Ref
+	err *apply.Error
 }
 
-// obstructed notes why the runtime refused something. If that was for want of an answer of a webhook, the step webhooks sees to it.
-func (n *run) obstructed(about apply.Ref, err error) {
+// addRefusal notes a request that the runtime refused. If a webhook did not answer, purgeWebhooks handles it.
+func (n *run) addRefusal(ref apply.Ref, err error) {
 	if e, ok := errors.AsType[*apply.Error](err); ok && e.Webhook() != "" {
-		n.obstacles = append(n.obstacles, obstacle{about, e})
+		n.webhooks = append(n.webhooks, webhookBlocker{ref, e})
 		return
 	}
-	n.blocked(about, err.Error())
+	n.addBlocker(ref, err.Error())
 }
 
-// unhooking is how long an API server may take to notice that a webhook is gone: it is usually a moment.
-const unhooking = 10 * time.Second
+const (
+	// webhookCachePeriod is how long an API server may still call a webhook whose configuration was deleted. It is usually much shorter.
+	webhookCachePeriod = 10 * time.Second
+	// webhookRetryDelay is the delay before requests are tried again after the configuration of a webhook was deleted.
+	webhookRetryDelay = time.Second
+)
 
-// purgeWebhooks deletes the webhook configurations of the modules that nobody answers any more and that stood in the way of the step
-// before. One that is in no inventory is named, and left alone.
+// purgeWebhooks deletes the webhook configurations of the modules whose webhook did not answer in the step before. A configuration that is
+// in no inventory is reported, and left alone.
 func (n *run) purgeWebhooks(ctx context.Context) error {
-	for _, webhook := range webhooksOf(n.obstacles) {
-		kept := slices.DeleteFunc(slices.Clone(n.obstacles), func(o obstacle) bool { return o.err.Webhook() != webhook })
-		removed, err := n.removeWebhook(ctx, webhook, kept)
+	for _, webhook := range webhookNames(n.webhooks) {
+		blocked := slices.DeleteFunc(slices.Clone(n.webhooks), func(b webhookBlocker) bool { return b.err.Webhook() != webhook })
+		deleted, err := n.deleteWebhook(ctx, webhook, blocked)
 		if err != nil {
 			return err
 		}
-		if removed {
-			n.memory.unhooked[webhook] = n.now
+		if deleted {
+			n.memory.webhooks[webhook] = n.now
 		}
-		if gone, known := n.memory.unhooked[webhook]; known && n.now.Sub(gone) < unhooking {
-			n.lookAt(n.now.Add(time.Second))
+		if at, known := n.memory.webhooks[webhook]; known && n.now.Sub(at) < webhookCachePeriod {
+			n.requeueAt(n.now.Add(webhookRetryDelay))
 			continue
 		}
-		for _, o := range kept {
-			n.blocked(o.about, o.err.Error())
+		for _, b := range blocked {
+			n.addBlocker(b.ref, b.err.Error())
 		}
 	}
 	return nil
 }
 
-// removeWebhook deletes what in the inventories configures a webhook, and tells whether there was anything.
-func (n *run) removeWebhook(ctx context.Context, webhook string, kept []obstacle) (removed bool, err error) {
+// deleteWebhook deletes the configurations of a webhook that are in an inventory, and reports whether there was one.
+func (n *run) deleteWebhook(ctx context.Context, webhook string, blocked []webhookBlocker) (deleted bool, err error) {
 	for _, t := range n.targets {
 		for _, ref := range t.inventory {
 			if !isWebhookConfiguration(ref) || ref.Keep {
@@ -68,12 +72,12 @@ func (n *run) removeWebhook(ctx context.Context, webhook string, kept []obstacle
 			}
 			object, err := n.runtime.Get(ctx, ref)
 			switch {
-			case concernsCluster(err):
+			case isRuntimeError(err):
 				return false, err
-			case err != nil || !configures(object, webhook) || !t.owns(object):
+			case err != nil || !hasWebhook(object, webhook) || !t.owns(object):
 				continue
 			}
-			if err := n.mark(ctx, t, ref); err != nil {
+			if err := n.annotateManifest(ctx, t, ref); err != nil {
 				return false, err
 			}
 			left, err := n.runtime.Delete(ctx, []apply.Ref{ref}, nil)
@@ -81,21 +85,22 @@ func (n *run) removeWebhook(ctx context.Context, webhook string, kept []obstacle
 				return false, err
 			}
 			for _, r := range left.Remaining {
-				n.blocked(r.Ref, r.Ref.String()+": "+r.Message)
+				n.addBlocker(r.Ref, r.Ref.String()+": "+r.Message)
 			}
 			if left.Done() {
-				removed = true
-				n.tellWebhook(ctx, t, ref, webhook, kept)
+				deleted = true
+				n.reportWebhook(ctx, t, ref, webhook, blocked)
 			}
 		}
 	}
-	return removed, nil
+	return deleted, nil
 }
 
-// mark says on a Manifest that its module is being taken apart: otherwise its controller, which looks after the operator while there are
-// custom resources, would put back what is taken.
-func (n *run) mark(ctx context.Context, t *target, what apply.Ref) error {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1beta2.AnnotationPurged: what.String()}}})
+// annotateManifest records on a Manifest that the purge deletes its objects. Otherwise the Manifest controller, which keeps the operator
+// running while there are custom resources, would create them again.
+func (n *run) annotateManifest(ctx context.Context, t *target, deleted apply.Ref) error {
+	annotations := map[string]string{v1beta2.AnnotationPurged: deleted.String()}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return fmt.Errorf("encoding the annotation of Manifest %s: %w", t.name, err)
 	}
@@ -103,41 +108,41 @@ func (n *run) mark(ctx context.Context, t *target, what apply.Ref) error {
 	m.Namespace, m.Name = n.kyma.Namespace, t.name
 	err = n.Client.Patch(ctx, m, client.RawPatch(types.MergePatchType, patch), client.FieldOwner(v1beta2.FieldOwner))
 	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("marking Manifest %s as purged: %w", t.name, err)
+		return fmt.Errorf("annotating Manifest %s as purged: %w", t.name, err)
 	}
 	return nil
 }
 
-// tellWebhook tells that a webhook configuration was deleted, and what it had kept.
-func (n *run) tellWebhook(ctx context.Context, t *target, ref apply.Ref, webhook string, kept []obstacle) {
-	refs := make([]apply.Ref, len(kept))
-	for i, o := range kept {
-		refs[i] = o.about
+// reportWebhook records an event about a webhook configuration that was deleted, and the custom resources that it blocked.
+func (n *run) reportWebhook(ctx context.Context, t *target, ref apply.Ref, webhook string, blocked []webhookBlocker) {
+	refs := make([]apply.Ref, len(blocked))
+	for i, b := range blocked {
+		refs[i] = b.ref
 	}
-	t.there = without(t.there, []apply.Ref{ref})
+	t.existing = without(t.existing, []apply.Ref{ref})
 	metrics.Purged.WithLabelValues(metrics.PurgedObject).Inc()
-	log.FromContext(ctx).Info("purged a webhook that nobody answers", "module", t.module, "object", ref.String(), "webhook", webhook)
-	n.inform(v1beta2.ReasonPurged, ref, fmt.Sprintf("module %s: deleted %s: nobody answers its webhook %s, which kept %s",
-		t.module, ref, webhook, listed(namesOf(refs))))
+	log.FromContext(ctx).Info("purged the configuration of a webhook that does not answer", "module", t.module, "object", ref.String(), "webhook", webhook)
+	n.recordEvent(v1beta2.ReasonPurged, ref, fmt.Sprintf("module %s: deleted %s: its webhook %s does not answer, which blocked %s",
+		t.module, ref, webhook, join(namesOf(refs))))
 }
 
-// webhooksOf returns the webhooks that are in the way, sorted.
-func webhooksOf(obstacles []obstacle) []string {
+// webhookNames returns the names of the webhooks that do not answer, sorted.
+func webhookNames(blocked []webhookBlocker) []string {
 	var names []string
-	for _, o := range obstacles {
-		names = append(names, o.err.Webhook())
+	for _, b := range blocked {
+		names = append(names, b.err.Webhook())
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
-// isWebhookConfiguration tells whether an object configures admission webhooks.
+// isWebhookConfiguration reports whether an object configures admission webhooks.
 func isWebhookConfiguration(r apply.Ref) bool {
 	return r.Group == "admissionregistration.k8s.io" && (r.Kind == "ValidatingWebhookConfiguration" || r.Kind == "MutatingWebhookConfiguration")
 }
 
-// configures tells whether a webhook configuration has a webhook of that name.
-func configures(configuration *unstructured.Unstructured, webhook string) bool {
+// hasWebhook reports whether a webhook configuration has a webhook of that name.
+func hasWebhook(configuration *unstructured.Unstructured, webhook string) bool {
 	webhooks, _, _ := unstructured.NestedSlice(configuration.Object, "webhooks")
 	return slices.ContainsFunc(webhooks, func(w any) bool {
 		entry, _ := w.(map[string]any)

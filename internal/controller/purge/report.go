@@ -1,0 +1,86 @@
+package purge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
+)
+
+// reportRest reports the remaining objects of a Manifest that no longer exists: its controller has deleted them.
+func (n *run) reportRest(ctx context.Context, t *target) {
+	if t.begun {
+		n.reportDeleted(ctx, t, t.existing)
+	}
+}
+
+// reportDeleted records an event with the deleted objects of an inventory that existed when the purge started.
+func (n *run) reportDeleted(ctx context.Context, t *target, deleted []apply.Ref) {
+	var reported []apply.Ref
+	var names []string
+	for _, ref := range t.existing {
+		if slices.ContainsFunc(deleted, ref.SameObject) && !ref.Keep {
+			reported = append(reported, ref)
+			names = append(names, ref.String())
+		}
+	}
+	if reported == nil {
+		return
+	}
+	t.existing = without(t.existing, reported)
+	metrics.Purged.WithLabelValues(metrics.PurgedObject).Add(float64(len(reported)))
+	log.FromContext(ctx).Info("purged objects of a module", "module", t.module, "objects", names)
+	n.recordEvent(v1beta2.ReasonPurged, reported[0], fmt.Sprintf("module %s: deleted %s: %s", t.module, count(len(names), "object"), join(names)))
+}
+
+// blocker is something that the purge waits for.
+type blocker struct {
+	ref  apply.Ref // zero if it is the runtime
+	text string
+}
+
+// addBlocker notes a blocker for reportBlockers.
+func (n *run) addBlocker(ref apply.Ref, text string) {
+	n.blockers = append(n.blockers, blocker{ref, text})
+}
+
+// blockerEventsLimit is the maximum number of events about blockers of one reconcile. The status of the Manifests has the others.
+const blockerEventsLimit = 10
+
+// reportBlockers records a warning for each blocker that the last reconcile did not report.
+func (n *run) reportBlockers() {
+	reported := map[string]bool{}
+	for _, b := range n.blockers[:min(blockerEventsLimit, len(n.blockers))] {
+		if !n.memory.reported[b.text] {
+			n.recordWarning(v1beta2.ReasonPurgeBlocked, b.ref, clip(b.text))
+		}
+		reported[b.text] = true
+	}
+	n.memory.reported = reported
+}
+
+// recordEvent records an event of the Kyma about an object. The object is the related one of the event: events that differ only in their
+// text are counted as one, and the text of the later ones would be lost.
+func (n *run) recordEvent(reason string, about apply.Ref, text string) {
+	n.Events.Eventf(n.kyma, referenceTo(about), corev1.EventTypeNormal, reason, "Purge", "%s", text)
+}
+
+// recordWarning is recordEvent for warnings.
+func (n *run) recordWarning(reason string, about apply.Ref, text string) {
+	n.Events.Eventf(n.kyma, referenceTo(about), corev1.EventTypeWarning, reason, "Purge", "%s", text)
+}
+
+// referenceTo returns the reference for an event, nil for the zero Ref.
+func referenceTo(r apply.Ref) runtime.Object {
+	if r.Kind == "" {
+		return nil
+	}
+	return &corev1.ObjectReference{APIVersion: r.GVK().GroupVersion().String(), Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
+}
