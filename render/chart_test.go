@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
-	"text/template"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -446,75 +445,6 @@ func TestRenderTimeout(t *testing.T) {
 				t.Errorf("it took %v", took)
 			}
 		})
-	}
-}
-
-// TestInterruptible: a template prints what it did before, on the same lines.
-func TestInterruptible(t *testing.T) {
-	for _, text := range []string{
-		"", "x", "{{ . }}", "{{- . }}", " {{- . -}} ", "{{range $i, $x := .l}}\n  {{$i}}\n{{end}}", "a {{- range .l -}}  b {{- . }} c {{- end }} d",
-		"{{range .l}}{{/* c */}} x{{else}} none {{end}}", "{{range .n}}{{else}} none {{- end}}", "{{range .l}} {{- /* c */ -}} x{{end}}", "{{range .l}}   {{- end}}!",
-		"{{range .l}}{{range $.l}} {{- .}}{{end}}{{end}}", `{{define "t"}} {{- range .l}} <{{.}}> {{- end}}{{end}}[{{template "t" .}}]`, `{{block "b" .}}  {{- .n }} {{end}}`,
-		"{{range .l}}{{if .}}\n{{continue}}{{end}}y{{end}}", "{{with .l}}{{range .}}z{{end}}{{end}}", `{{range .l}}{{"}}{{range"}}{{end}}`, "{{range .l}}\n{{- \"x\" }}\n\n{{end}}{{ bad }}",
-		"{{- /* c */}}\n{{range .l}}{{- /* d */}}\n{{.}}{{end}}",
-	} {
-		if want, got := execute(text), execute(interruptible(text)); want != got {
-			t.Errorf("%q became %q: prints %q, not %q", text, interruptible(text), got, want)
-		}
-		if strings.Count(text, "\n") != strings.Count(interruptible(text), "\n") {
-			t.Errorf("%q: lines have moved", text)
-		}
-	}
-	if got := interruptible("{{ range }}"); got != "{{ range }}" {
-		t.Errorf("what cannot be parsed became %q", got)
-	}
-}
-
-// execute returns what a template prints, or what is wrong with it, without places.
-func execute(text string) string {
-	parsed, err := template.New("x").Funcs(template.FuncMap{checkContextName: func() string { return "" }, "bad": func() (string, error) { return "", errors.New("bad") }}).Parse(text)
-	if err != nil {
-		return "cannot be parsed"
-	}
-	var out strings.Builder
-	if err := parsed.Execute(&limited{&out, 10_000}, map[string]any{"l": []int{1, 0, 2}, "n": nil, "s": "text"}); err != nil {
-		return "fails after " + out.String()
-	}
-	return out.String()
-}
-
-// limited fails when there is too much to write.
-type limited struct {
-	to   *strings.Builder
-	left int
-}
-
-func (l *limited) Write(p []byte) (int, error) {
-	if l.left -= len(p); l.left < 0 {
-		return 0, errors.New("enough")
-	}
-	return l.to.Write(p)
-}
-
-func FuzzInterruptible(f *testing.F) {
-	f.Add("a {{- range .l -}}  b {{- . }} c {{- end }} d")
-	f.Add(`{{define "t"}} {{- range .l}} <{{.}}> {{- end}}{{end}}[{{template "t" .}}]`)
-	f.Add("{{range .l}} {{- /* c */ -}} x{{else}}{{break}}{{end}}")
-	f.Fuzz(func(t *testing.T, text string) {
-		if strings.Contains(text, "template") && strings.Contains(text, "define") || strings.ContainsAny(text, "0123456789") {
-			return // recursion and counting are for the timeout
-		}
-		if want, got := execute(text), execute(interruptible(text)); want != got {
-			t.Errorf("became %q: prints %q, not %q", interruptible(text), got, want)
-		}
-	})
-}
-
-// TestPanic: a library that panics does not take the process with it.
-func TestPanic(t *testing.T) {
-	_, err := runGuarded(t.Context(), operationChart, func() (int, error) { panic("oops") })
-	if reasonOf(err) != RefusedFeature {
-		t.Errorf("got %v", err)
 	}
 }
 

@@ -6,6 +6,8 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
 // pullSecretEnv tells a module's manager which Secret its own workloads shall pull with.
@@ -38,7 +40,7 @@ func parseTargets(texts []string) ([]target, error) {
 	for _, text := range texts {
 		parsed, ok := parseImage(text)
 		if !ok {
-			return nil, &Error{reason: InvalidImage, problem: fmt.Sprintf("%q in the list of localised images is not an image reference: "+
+			return nil, &Error{Code: InvalidImage, Problem: fmt.Sprintf("%q in the list of localised images is not an image reference: "+
 				"correct the module's component descriptor", text)}
 		}
 		targets = append(targets, target{parsed, text})
@@ -79,14 +81,14 @@ func customizeWorkload(in *unstructured.Unstructured, images []target, opts Opti
 				continue
 			}
 			if err := localizeContainer(container, images); err != nil {
-				err.Object = describe(out.Object)
+				err.Object = input.Describe(out.Object)
 				return nil, err
 			}
 			if opts.PullSecret == "" || field == "initContainers" || !opts.Manager.matches(out) {
 				continue
 			}
 			if err := addEnv(container, opts.PullSecret); err != nil {
-				err.Object = describe(out.Object)
+				err.Object = input.Describe(out.Object)
 				return nil, err
 			}
 		}
@@ -133,7 +135,7 @@ func localizeContainer(container map[string]any, targets []target) *Error {
 	if text, _ := container["image"].(string); text != "" {
 		parsed, ok := parseImage(text)
 		if !ok {
-			return &Error{reason: InvalidImage, problem: fmt.Sprintf("image %q of container %q is not an image reference: correct it in the module's manifest",
+			return &Error{Code: InvalidImage, Problem: fmt.Sprintf("image %q of container %q is not an image reference: correct it in the module's manifest",
 				text, container["name"])}
 		}
 		container["image"] = localizedImage(targets, parsed, text)
@@ -170,7 +172,7 @@ func addEnv(container map[string]any, secret string) *Error {
 		if variable["value"] == secret {
 			return nil
 		}
-		return &Error{reason: InvalidObject, problem: fmt.Sprintf("container %q sets the environment variable %s, which is set for it: remove it from the module's manifest",
+		return &Error{Code: InvalidObject, Problem: fmt.Sprintf("container %q sets the environment variable %s, which is set for it: remove it from the module's manifest",
 			container["name"], pullSecretEnv)}
 	}
 	container["env"] = append(env, map[string]any{"name": pullSecretEnv, "value": secret})

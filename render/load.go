@@ -14,6 +14,10 @@ import (
 
 	"helm.sh/helm/v4/pkg/ignore"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/helm"
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
+	"github.com/kyma-fleet/lifecycle-manager/render/kustomize"
 )
 
 // Kind says what an Artefact holds.
@@ -33,10 +37,10 @@ const (
 type Artefact struct {
 	kind   Kind
 	digest string
-	files  []file // in the order of their paths, with a chart's subcharts unpacked
-	root   string // folder of the chart or Kustomize directory, "." for the top
-	ignore bool   // a folder of sources: .helmignore counts
-	link   string // the first link of an archive, which is not followed
+	files  []input.File // in the order of their paths, with a chart's subcharts unpacked
+	root   string       // folder of the chart or Kustomize directory, "." for the top
+	ignore bool         // a folder of sources: .helmignore counts
+	link   string       // the first link of an archive, which is not followed
 }
 
 // Load unpacks an OCI layer, a packaged chart or any other artefact that is one sequence of bytes. What it is, its content
@@ -46,18 +50,18 @@ type Artefact struct {
 //
 // Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart.
 func Load(layer []byte, limits Limits) (*Artefact, error) {
-	left := newBudget(limits)
-	data, err := decompress(layer, left.limits.MaxBytes)
+	left := input.NewBudget(limits)
+	data, err := input.Decompress(layer, left.Limits.MaxBytes)
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(layer)
 	a := &Artefact{kind: Manifests, digest: "sha256:" + hex.EncodeToString(sum[:]), root: "."}
-	if !isTar(data) {
-		a.files = []file{{data: data}}
+	if !input.IsTar(data) {
+		a.files = []input.File{{Data: data}}
 		return a, nil
 	}
-	if a.files, a.link, err = untar(data, left); err != nil {
+	if a.files, a.link, err = input.Untar(data, left); err != nil {
 		return nil, err
 	}
 	return a, a.detectKind(left)
@@ -69,7 +73,7 @@ func Load(layer []byte, limits Limits) (*Artefact, error) {
 //
 // Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart, or are those of the file system.
 func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
-	left := newBudget(limits)
+	left := input.NewBudget(limits)
 	a := &Artefact{kind: Manifests, root: ".", ignore: true}
 	sum := sha256.New()
 	err := fs.WalkDir(folder, ".", func(name string, entry fs.DirEntry, err error) error {
@@ -81,7 +85,7 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 		case entry.IsDir() || strings.HasPrefix(entry.Name(), "._"):
 			return nil
 		}
-		if err := left.takeEntry(); err != nil {
+		if err := left.TakeEntry(); err != nil {
 			return err
 		}
 		if err := checkSymlink(folder, name, entry); err != nil {
@@ -93,11 +97,11 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 		}
 		defer func() { _ = from.Close() }()
 		if info, err := from.Stat(); err != nil || !info.Mode().IsRegular() {
-			return errors.Join(err, &Error{reason: UnsafeArchive, File: name, problem: "it is not a regular file: replace or remove it"})
+			return errors.Join(err, &Error{Code: UnsafeArchive, File: name, Problem: "it is not a regular file: replace or remove it"})
 		}
-		data, err := left.takeFile(from)
-		a.files = append(a.files, file{name, data})
-		hashQuoted(sum, name, string(data))
+		data, err := left.TakeFile(from)
+		a.files = append(a.files, input.File{Path: name, Data: data})
+		input.Hash(sum, name, string(data))
 		return err
 	})
 	if err != nil {
@@ -120,7 +124,7 @@ func checkSymlink(folder fs.FS, name string, entry fs.DirEntry) error {
 		return err
 	}
 	if clean := path.Join(path.Dir(name), target); path.IsAbs(target) || clean == ".." || strings.HasPrefix(clean, "../") {
-		return &Error{reason: UnsafeArchive, File: name, problem: "the link leaves the folder: replace it by what it links to"}
+		return &Error{Code: UnsafeArchive, File: name, Problem: "the link leaves the folder: replace it by what it links to"}
 	}
 	return nil
 }
@@ -134,16 +138,16 @@ func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 		return a, nil
 	}
 	if !fs.ValidPath(clean) {
-		return nil, &Error{reason: UnsafeArchive, File: folder, problem: "the path leaves the artefact: name a folder within it"}
+		return nil, &Error{Code: UnsafeArchive, File: folder, Problem: "the path leaves the artefact: name a folder within it"}
 	}
 	clean = path.Join(a.root, clean)
 	sum := sha256.New()
-	hashQuoted(sum, a.digest, clean)
+	input.Hash(sum, a.digest, clean)
 	sub := &Artefact{kind: Manifests, digest: "sha256:" + hex.EncodeToString(sum.Sum(nil)), files: a.files, root: clean, ignore: a.ignore, link: a.link}
 	if len(sub.filesInRoot()) == 0 {
-		return nil, &Error{reason: InvalidArchive, File: folder, problem: "the artefact has no such folder: correct the path"}
+		return nil, &Error{Code: InvalidArchive, File: folder, Problem: "the artefact has no such folder: correct the path"}
 	}
-	return sub, sub.detectKind(newBudget(Limits{}))
+	return sub, sub.detectKind(input.NewBudget(Limits{}))
 }
 
 // Kind says what the artefact holds.
@@ -154,17 +158,17 @@ func (a *Artefact) Kind() Kind { return a.kind }
 func (a *Artefact) Digest() string { return a.digest }
 
 // recognise finds the top folder and what is in it.
-func (a *Artefact) detectKind(left *budget) error {
+func (a *Artefact) detectKind(left *input.Budget) error {
 	roots := []string{a.root}
 	if top, ok := onlyFolder(a.files); ok && a.root == "." {
 		roots = append(roots, top)
 	}
 	for _, root := range roots {
 		for _, f := range a.files {
-			if path.Dir(f.path) != root || a.kind == Chart {
+			if path.Dir(f.Path) != root || a.kind == Chart {
 				continue
 			}
-			switch path.Base(f.path) {
+			switch path.Base(f.Path) {
 			case "Chart.yaml": // wins, wherever it stands
 				a.kind, a.root = Chart, root
 			case "kustomization.yaml", "kustomization.yml", "Kustomization":
@@ -176,7 +180,7 @@ func (a *Artefact) detectKind(left *budget) error {
 		}
 	}
 	if a.kind != Manifests && a.link != "" {
-		return &Error{reason: UnsafeArchive, File: a.link, problem: "links are not followed in a " + string(a.kind) + ": package it again with the file itself"}
+		return &Error{Code: UnsafeArchive, File: a.link, Problem: "links are not followed in a " + string(a.kind) + ": package it again with the file itself"}
 	}
 	if a.kind != Chart {
 		return nil
@@ -195,13 +199,13 @@ func (a *Artefact) detectKind(left *budget) error {
 }
 
 // onlyFolder returns the folder that all files are in, if there is one.
-func onlyFolder(files []file) (string, bool) {
+func onlyFolder(files []input.File) (string, bool) {
 	if len(files) == 0 {
 		return "", false
 	}
-	first, _, ok := strings.Cut(files[0].path, "/")
+	first, _, ok := strings.Cut(files[0].Path, "/")
 	for _, f := range files {
-		if !strings.HasPrefix(f.path, first+"/") {
+		if !strings.HasPrefix(f.Path, first+"/") {
 			return "", false
 		}
 	}
@@ -209,14 +213,14 @@ func onlyFolder(files []file) (string, bool) {
 }
 
 // within returns the files of the top folder with paths relative to it.
-func (a *Artefact) filesInRoot() []file {
+func (a *Artefact) filesInRoot() []input.File {
 	if a.root == "." {
 		return a.files
 	}
-	var files []file
+	var files []input.File
 	for _, f := range a.files {
-		if rest, ok := strings.CutPrefix(f.path, a.root+"/"); ok {
-			files = append(files, file{rest, f.data})
+		if rest, ok := strings.CutPrefix(f.Path, a.root+"/"); ok {
+			files = append(files, input.File{Path: rest, Data: f.Data})
 		}
 	}
 	return files
@@ -226,63 +230,55 @@ func (a *Artefact) filesInRoot() []file {
 const maxSubcharts = 8
 
 // unpackSubcharts replaces packaged charts in charts/ by their files, so that one budget holds for all of them.
-func unpackSubcharts(files []file, left *budget, depth int) ([]file, error) {
-	var out []file
+func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input.File, error) {
+	var out []input.File
 	for _, f := range files {
-		dir, base := path.Split(f.path)
+		dir, base := path.Split(f.Path)
 		name, packaged := strings.CutSuffix(base, ".tgz")
 		if !packaged || path.Base(dir) != "charts" || strings.ContainsAny(base[:1], "._") {
 			out = append(out, f)
 			continue
 		}
 		if depth == maxSubcharts {
-			return nil, &Error{reason: ArchiveTooLarge, File: f.path, problem: fmt.Sprintf("charts are packaged in charts more than %d deep", maxSubcharts)}
+			return nil, &Error{Code: ArchiveTooLarge, File: f.Path, Problem: fmt.Sprintf("charts are packaged in charts more than %d deep", maxSubcharts)}
 		}
-		data, err := decompress(f.data, left.bytes)
+		data, err := input.Decompress(f.Data, left.Bytes)
 		if err != nil {
-			return nil, withArchive(f.path, err)
+			return nil, input.InFile(f.Path, err)
 		}
-		inner, link, err := untar(data, left)
+		inner, link, err := input.Untar(data, left)
 		if err != nil {
-			return nil, withArchive(f.path, err)
+			return nil, input.InFile(f.Path, err)
 		}
 		top, ok := onlyFolder(inner)
 		if !ok || link != "" {
-			return nil, &Error{reason: InvalidChart, File: f.path, problem: "it is no packaged chart, which has one folder and no links: package it with Helm"}
+			return nil, &Error{Code: InvalidChart, File: f.Path, Problem: "it is no packaged chart, which has one folder and no links: package it with Helm"}
 		}
 		if inner, err = unpackSubcharts((&Artefact{files: inner, root: top}).filesInRoot(), left, depth+1); err != nil {
-			return nil, withArchive(f.path, err)
+			return nil, input.InFile(f.Path, err)
 		}
 		for _, i := range inner {
-			out = append(out, file{dir + name + "~/" + i.path, i.data}) // ~ keeps it apart from a folder of that name
+			out = append(out, input.File{Path: dir + name + "~/" + i.Path, Data: i.Data}) // ~ keeps it apart from a folder of that name
 		}
 	}
 	return out, nil
 }
 
-// within completes an error with the archive it happened in.
-func withArchive(archive string, err error) error {
-	if e, ok := errors.AsType[*Error](err); ok {
-		e.File = strings.TrimSuffix(archive+": "+e.File, ": ")
-	}
-	return err
-}
-
 // dropIgnored leaves out what a chart's .helmignore says.
-func withoutIgnored(files []file) ([]file, error) {
+func withoutIgnored(files []input.File) ([]input.File, error) {
 	rules := ignore.Empty()
-	if i := slices.IndexFunc(files, func(f file) bool { return f.path == ignore.HelmIgnore }); i >= 0 {
+	if i := slices.IndexFunc(files, func(f input.File) bool { return f.Path == ignore.HelmIgnore }); i >= 0 {
 		var err error
-		if rules, err = ignore.Parse(bytes.NewReader(files[i].data)); err != nil {
-			return nil, &Error{reason: InvalidChart, File: ignore.HelmIgnore, problem: "it cannot be read: correct it", err: err}
+		if rules, err = ignore.Parse(bytes.NewReader(files[i].Data)); err != nil {
+			return nil, &Error{Code: InvalidChart, File: ignore.HelmIgnore, Problem: "it cannot be read: correct it", Cause: err}
 		}
 	}
 	rules.AddDefaults()
-	return slices.DeleteFunc(slices.Clone(files), func(f file) bool {
-		if rules.Ignore(f.path, entry{name: path.Base(f.path)}) {
+	return slices.DeleteFunc(slices.Clone(files), func(f input.File) bool {
+		if rules.Ignore(f.Path, entry{name: path.Base(f.Path)}) {
 			return true
 		}
-		for dir := path.Dir(f.path); dir != "."; dir = path.Dir(dir) {
+		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
 			if rules.Ignore(dir, entry{name: path.Base(dir), isDir: true}) {
 				return true
 			}
@@ -310,20 +306,20 @@ func (e entry) IsDir() bool { return e.isDir }
 // Errors are of type *Error with any of the reasons. Values for what is no chart are refused, because they would do nothing.
 func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured, leftOut []string, err error) {
 	if a.kind == Chart {
-		return a.renderChart(ctx, settings)
+		return helm.Render(ctx, a.files, settings)
 	}
 	if len(bytes.TrimSpace(settings.Values)) > 0 || len(settings.Set) > 0 {
-		return nil, nil, &Error{reason: InvalidValues, problem: "there are values, but it is a " + string(a.kind) + ", which takes none: remove them"}
+		return nil, nil, &Error{Code: InvalidValues, Problem: "there are values, but it is a " + string(a.kind) + ", which takes none: remove them"}
 	}
 	if a.kind == Kustomization {
-		objects, err = a.buildKustomization(ctx)
+		objects, err = kustomize.Build(ctx, a.files, a.root)
 	} else {
 		objects, err = a.parseManifests()
 	}
 	if err != nil {
 		return nil, nil, err
 	}
-	return settings.addNamespace(objects), nil, nil
+	return settings.AddNamespace(objects), nil, nil
 }
 
 // Render renders the artefact and encodes it. If opts has no digest, it becomes that of artefact and settings together:
@@ -346,45 +342,54 @@ func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) 
 	return bundle, nil
 }
 
-// parse reads manifests.
+// CapabilityQueries returns what the artefact asks about the cluster, sorted: "kubeVersion", "kubeVersion in <range>", "apiVersion
+// <group/version[/Kind]>", "apiVersions" for all of them. It is empty for what is no chart. It is found by searching the
+// chart's files (and the settings' values, which may be templates) for .Capabilities, so it can be more than is asked in
+// truth, but not less: what is not in the list, a template does not get to see.
+func (a *Artefact) CapabilityQueries(settings Settings) []string {
+	if a.kind != Chart {
+		return nil
+	}
+	return helm.Queries(a.files, settings)
+}
+
+// parseManifests reads manifests.
 func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
-	if len(a.files) == 1 && a.files[0].path == "" {
-		return Parse(a.files[0].data)
+	if len(a.files) == 1 && a.files[0].Path == "" {
+		return Parse(a.files[0].Data)
 	}
 	files := a.filesInRoot()
 	if len(files) > 1 {
-		files = slices.DeleteFunc(slices.Clone(files), func(f file) bool { return !isManifest(f.path) })
+		files = slices.DeleteFunc(slices.Clone(files), func(f input.File) bool { return !input.IsManifest(f.Path) })
 	}
 	if len(files) == 0 {
-		return nil, &Error{reason: InvalidArchive, problem: "the archive holds no *.yaml, *.yml or *.json file: package the module's manifest into it"}
+		return nil, &Error{Code: InvalidArchive, Problem: "the archive holds no *.yaml, *.yml or *.json file: package the module's manifest into it"}
 	}
 	var objects []*unstructured.Unstructured
 	for _, f := range files {
-		more, err := Parse(f.data)
+		more, err := Parse(f.Data)
 		if err != nil {
-			return nil, withArchive(f.path, err)
+			return nil, input.InFile(f.Path, err)
 		}
 		objects = append(objects, more...)
 	}
 	return objects, nil
 }
 
-// isManifest reports whether the name of a file says that it holds objects.
-func isManifest(name string) bool {
-	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name))
-}
-
-// guarded runs a library on what others wrote: a panic of it becomes an error, and so does a context that has ended meanwhile.
-func runGuarded[T any](ctx context.Context, doing string, work func() (T, error)) (result T, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = &Error{operation: doing, reason: RefusedFeature, problem: fmt.Sprintf("it makes the renderer fail: %v", p)}
-		} else if ctx.Err() != nil {
-			err = &Error{operation: doing, reason: RenderTimeout, problem: "it was not finished in time: simplify it or allow more time", err: context.Cause(ctx)}
-		}
-	}()
-	if ctx.Err() == nil {
-		result, err = work()
+// ReadManifests returns the objects of an OCI layer that holds manifests; see Load for charts and Kustomize directories. What the layer
+// is, its content says: plain YAML or JSON, a tar archive, or either of them compressed with gzip or zstd. Of an archive it
+// reads all regular files whose name ends in .yaml, .yml or .json and does not begin with "._", in the order of their paths; an
+// archive with a single regular file may call it as it likes. Nothing is written anywhere.
+//
+// Errors are those of Parse, InvalidArchive, ArchiveTooLarge (see Limits), UnsafeArchive (an entry with an absolute path, or a
+// path or link that leaves the archive's folder), and RefusedFeature for a chart or Kustomize directory.
+func ReadManifests(layer []byte, limits Limits) ([]*unstructured.Unstructured, error) {
+	artefact, err := Load(layer, limits)
+	if err != nil {
+		return nil, err
 	}
-	return result, err
+	if artefact.kind != Manifests {
+		return nil, &Error{Code: RefusedFeature, Problem: fmt.Sprintf("the layer is a %s, which has to be rendered, where only manifests are expected: package manifests", artefact.kind)}
+	}
+	return artefact.parseManifests()
 }

@@ -126,8 +126,8 @@ func TestOpenFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, f := range a.files {
-		if strings.HasPrefix(f.path, ".git/") || strings.HasPrefix(f.path, "private") || path.Base(f.path) == "skipped.yaml" {
-			t.Errorf("%s should have been left out", f.path)
+		if strings.HasPrefix(f.Path, ".git/") || strings.HasPrefix(f.Path, "private") || path.Base(f.Path) == "skipped.yaml" {
+			t.Errorf("%s should have been left out", f.Path)
 		}
 	}
 	if objects, _, err := a.RenderObjects(t.Context(), Settings{}); err != nil || len(objects) != 2 {
@@ -232,8 +232,8 @@ func FuzzLoad(f *testing.F) {
 		a, err := Load(layer, Limits{MaxBytes: 1 << 20, MaxFiles: 100})
 		if err == nil {
 			for _, file := range a.files {
-				if file.path != "" && !fs.ValidPath(file.path) {
-					t.Errorf("%q leaves the folder", file.path)
+				if file.Path != "" && !fs.ValidPath(file.Path) {
+					t.Errorf("%q leaves the folder", file.Path)
 				}
 			}
 			_, _, err = a.RenderObjects(t.Context(), Settings{})

@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
 // Object is one Kubernetes object, encoded once. It must not be changed; it is safe for concurrent use.
@@ -70,11 +72,11 @@ func newObject(tree map[string]any, opts Options) (*Object, error) {
 
 	rest, err := encode(withoutKeys(metadata, append([]string{"name", "namespace", "labels", "annotations"}, serverFields...)...))
 	if err != nil {
-		return nil, &Error{reason: InvalidObject, Object: describe(tree), problem: "metadata cannot be written as JSON", err: err}
+		return nil, &Error{Code: InvalidObject, Object: input.Describe(tree), Problem: "metadata cannot be written as JSON", Cause: err}
 	}
 	body, err := encode(withoutKeys(tree, "apiVersion", "kind", "metadata", "status"))
 	if err != nil {
-		return nil, &Error{reason: InvalidObject, Object: describe(tree), problem: "its content cannot be written as JSON", err: err}
+		return nil, &Error{Code: InvalidObject, Object: input.Describe(tree), Problem: "its content cannot be written as JSON", Cause: err}
 	}
 
 	b := append([]byte(nil), `{"apiVersion":`...)

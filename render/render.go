@@ -25,41 +25,10 @@
 // of artefact, Settings, Options and of what the cluster answers to the questions of Artefact.Asks; whoever remembers these
 // knows the digest without the artefact, and without rendering.
 //
-// # Helm
+// # Charts and Kustomize directories
 //
-// Helm's own loader, values and template engine render a chart as "helm template" does, without a release and without a cluster. What
-// is supported, and what becomes of the rest:
-//
-//	values.yaml, values.schema.json     supported; a schema that refers to another file or server is refused
-//	subcharts, conditions, tags, alias  supported, packaged or not; a dependency that is not in the chart is an error
-//	library charts                      as subcharts; alone they are refused, as there is nothing to install
-//	crds/                               objects like the others, first in the bundle, so that they are upgraded and removed too
-//	kubeVersion of Chart.yaml           checked: KubernetesTooOld
-//	.Capabilities                       as the caller gives them; a template sees only what Asks found, so that clusters which differ
-//	                                    in nothing that matters share a bundle
-//	.Release                            IsInstall is true, IsUpgrade false and Revision 1, always: one rendering serves the first
-//	                                    installation and all later ones
-//	NOTES.txt                           not rendered
-//	hooks for install and upgrade       ordinary objects, but a Job or Pod is refused: it would have to run once at that moment
-//	hooks for test, delete, rollback    left out and reported in Bundle.LeftOut: these moments do not happen, as objects are kept as
-//	                                    they are, and removed by what was recorded of them
-//	DisableHooks                        leaves all hooks out and reports them
-//	lookup                              finds nothing, as in "helm template", and is reported: the answer of one cluster would be wrong
-//	                                    for the others
-//	now, rand…, uuidv4, gen…Cert, …     refused: another result each time would be a change each time, and the same secret for all
-//	                                    clusters. The result can be given as a value
-//	getHostByName                       refused: nothing is asked of the network
-//	keys, values                        in the order of the keys
-//	helm.sh/resource-policy: keep       becomes the annotation that makes package apply keep the object
-//
-// Keys that are twice in one map of what a template makes are refused, which Helm lets pass. Refused means an Error with reason
-// RefusedFeature that names the template; the way around is said in it.
-//
-// # Kustomize
-//
-// Kustomize runs on a copy in memory. Refused are remote resources, files outside of the artefact, helmCharts, and generators,
-// transformers and validators that are programs or containers, or that come from a directory; those built into Kustomize, inline or in
-// a file, are supported.
+// Package helm renders charts and lists what of Helm is supported; package kustomize does so for Kustomize directories. Package
+// input unpacks and decodes what both and this package read. Everything that a caller needs of them has a name here.
 //
 // # Time and memory
 //
@@ -79,13 +48,14 @@ package render
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"hash"
 	"maps"
 	"slices"
 	"strconv"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
 // Bundle is the rendered content of one module version with one configuration. It must not be changed.
@@ -132,10 +102,6 @@ type Manager struct {
 	Name      string
 }
 
-// encoding is a part of every digest. It is raised whenever the same input gives other bytes than before, so that a
-// recorded digest never stands for what an older manager sent.
-const encodingVersion = "render/1"
-
 // BundleDigest returns the digest that Build will give to the bundle of these options, without the artefact. It is empty
 // if Digest is, because it then depends on the objects.
 func (o Options) BundleDigest() string {
@@ -149,25 +115,19 @@ func (o Options) BundleDigest() string {
 // lists give the same text.
 func (o Options) digest(content string) string {
 	sum := sha256.New()
-	hashQuoted(sum, encodingVersion, content, o.PullSecret)
+	input.Hash(sum, input.EncodingVersion, content, o.PullSecret)
 	for _, set := range []map[string]string{o.Labels, o.Annotations} {
-		hashQuoted(sum, strconv.Itoa(len(set)))
+		input.Hash(sum, strconv.Itoa(len(set)))
 		for _, key := range slices.Sorted(maps.Keys(set)) {
-			hashQuoted(sum, key, set[key])
+			input.Hash(sum, key, set[key])
 		}
 	}
-	hashQuoted(sum, strconv.Itoa(len(o.Images)))
-	hashQuoted(sum, o.Images...)
+	input.Hash(sum, strconv.Itoa(len(o.Images)))
+	input.Hash(sum, o.Images...)
 	if m := o.Manager; m != nil && o.PullSecret != "" {
-		hashQuoted(sum, m.Group, m.Version, m.Kind, m.Namespace, m.Name)
+		input.Hash(sum, m.Group, m.Version, m.Kind, m.Namespace, m.Name)
 	}
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
-}
-
-func hashQuoted(to hash.Hash, values ...string) {
-	for _, v := range values {
-		_, _ = to.Write(strconv.AppendQuote(nil, v)) // a hash never fails
-	}
 }
 
 // Build renders objects, which it does not change, into a Bundle. Objects with one identity (group, kind, namespace and
@@ -187,7 +147,7 @@ func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) 
 	bundle := &Bundle{Objects: make([]*Object, 0, len(objects))}
 	content := sha256.New()
 	for _, in := range objects {
-		if err := validateObject(in.Object); err != nil {
+		if err := input.ValidateObject(in.Object); err != nil {
 			return nil, err
 		}
 		in, err := customizeWorkload(in, images, opts)
@@ -201,14 +161,14 @@ func Build(objects []*unstructured.Unstructured, opts Options) (*Bundle, error) 
 		key := id{object.GVK.GroupKind(), object.Namespace, object.Name}
 		if first, ok := seen[key]; ok {
 			if first.digest != object.digest {
-				return nil, &Error{reason: DuplicateObject, Object: describe(in.Object),
-					problem: "the artefact holds it more than once with different content: keep one"}
+				return nil, &Error{Code: DuplicateObject, Object: input.Describe(in.Object),
+					Problem: "the artefact holds it more than once with different content: keep one"}
 			}
 			continue
 		}
 		seen[key] = object
 		bundle.Objects = append(bundle.Objects, object)
-		hashQuoted(content, object.digest, object.Namespace)
+		input.Hash(content, object.digest, object.Namespace)
 	}
 	if bundle.Digest = opts.BundleDigest(); bundle.Digest == "" {
 		bundle.Digest = opts.digest(hex.EncodeToString(content.Sum(nil)))

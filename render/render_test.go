@@ -14,6 +14,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
 func parse(t testing.TB, text string) []*unstructured.Unstructured {
@@ -258,8 +260,8 @@ func TestDigestIsStable(t *testing.T) {
 		Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"}, Images: []string{"r.io/p/op:1.0"}, PullSecret: "s",
 		Manager: &Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "op"}})
 	const want = "sha256:4ad6f26e47f99fc45d632d023cf6925bd2148347f362df2a0696116233e666a0"
-	if encodingVersion != "render/1" || bundle.Digest != want {
-		t.Errorf("encoding %s gives %s, want %s", encodingVersion, bundle.Digest, want)
+	if input.EncodingVersion != "render/1" || bundle.Digest != want {
+		t.Errorf("encoding %s gives %s, want %s", input.EncodingVersion, bundle.Digest, want)
 	}
 }
 
@@ -445,4 +447,18 @@ func BenchmarkBuild(b *testing.B) {
 	for b.Loop() {
 		build(b, text.String(), Options{Digest: "sha256:1"})
 	}
+}
+
+// object returns a minimal object with more YAML below it.
+func object(name, more string) string {
+	return "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: " + name + "\n" + more
+}
+
+// names returns kind and name of objects.
+func names(objects []*unstructured.Unstructured) string {
+	var all []string
+	for _, o := range objects {
+		all = append(all, o.GetKind()+"/"+o.GetName())
+	}
+	return strings.Join(all, " ")
 }

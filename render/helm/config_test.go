@@ -1,11 +1,17 @@
-package render
+package helm
 
 import (
+	"bytes"
+	"compress/gzip"
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
 func TestParseConfig(t *testing.T) {
@@ -48,23 +54,23 @@ func TestParseConfig(t *testing.T) {
 
 func TestParseConfigFails(t *testing.T) {
 	cases := map[string]struct{ layer, want, says string }{
-		"NotYAML":      {"a: [", InvalidConfig, "not YAML"},
-		"Two":          {"a: 1\n---\nb: 1\n", InvalidConfig, "more than one document"},
-		"Twice":        {"configs: []\nconfigs: []", InvalidConfig, "twice"},
-		"List":         {"[a]", InvalidConfig, "not a map"},
-		"Text":         {"hello", InvalidConfig, "not a map"},
-		"ConfigsMap":   {"configs: {a: b}", InvalidConfig, "not a list"},
-		"Element":      {"configs: [a]", InvalidConfig, "configs[0] is not a map"},
-		"NoName":       {"configs: [{overrides: a=b}]", InvalidConfig, "no name"},
-		"NameType":     {"configs: [{name: 5}]", InvalidConfig, "no name"},
-		"Overrides":    {"configs: [{name: a, overrides: novalue}]", InvalidValues, `"a"`},
-		"OverrideType": {"configs: [{name: a, overrides: 5}]", InvalidConfig, "neither"},
-		"Client":       {"configs: [{name: a, clientConfig: novalue}]", InvalidConfig, "Name=value"},
-		"ClientType":   {"configs: [{name: a, clientConfig: [a]}]", InvalidConfig, "neither"},
-		"Flag":         {"configs: [{name: a, clientConfig: CreateNamespace=maybe}]", InvalidConfig, "unsupported flag value: CreateNamespace"},
-		"Duration":     {"configs: [{name: a, clientConfig: Timeout=soon}]", InvalidConfig, "Timeout"},
-		"Negative":     {"configs: [{name: a, clientConfig: Timeout=-5s}]", InvalidConfig, "Timeout"},
-		"Large":        {"# " + strings.Repeat("x", maxConfigBytes), ArchiveTooLarge, "larger"},
+		"NotYAML":      {"a: [", input.InvalidConfig, "not YAML"},
+		"Two":          {"a: 1\n---\nb: 1\n", input.InvalidConfig, "more than one document"},
+		"Twice":        {"configs: []\nconfigs: []", input.InvalidConfig, "twice"},
+		"List":         {"[a]", input.InvalidConfig, "not a map"},
+		"Text":         {"hello", input.InvalidConfig, "not a map"},
+		"ConfigsMap":   {"configs: {a: b}", input.InvalidConfig, "not a list"},
+		"Element":      {"configs: [a]", input.InvalidConfig, "configs[0] is not a map"},
+		"NoName":       {"configs: [{overrides: a=b}]", input.InvalidConfig, "no name"},
+		"NameType":     {"configs: [{name: 5}]", input.InvalidConfig, "no name"},
+		"Overrides":    {"configs: [{name: a, overrides: novalue}]", input.InvalidValues, `"a"`},
+		"OverrideType": {"configs: [{name: a, overrides: 5}]", input.InvalidConfig, "neither"},
+		"Client":       {"configs: [{name: a, clientConfig: novalue}]", input.InvalidConfig, "Name=value"},
+		"ClientType":   {"configs: [{name: a, clientConfig: [a]}]", input.InvalidConfig, "neither"},
+		"Flag":         {"configs: [{name: a, clientConfig: CreateNamespace=maybe}]", input.InvalidConfig, "unsupported flag value: CreateNamespace"},
+		"Duration":     {"configs: [{name: a, clientConfig: Timeout=soon}]", input.InvalidConfig, "Timeout"},
+		"Negative":     {"configs: [{name: a, clientConfig: Timeout=-5s}]", input.InvalidConfig, "Timeout"},
+		"Large":        {"# " + strings.Repeat("x", maxConfigBytes), input.ArchiveTooLarge, "larger"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -114,4 +120,26 @@ func FuzzParseConfig(f *testing.F) {
 			}
 		}
 	})
+}
+
+// zip compresses data with gzip.
+func zip(t testing.TB, data []byte) []byte {
+	t.Helper()
+	var b bytes.Buffer
+	w := gzip.NewWriter(&b)
+	if _, err := w.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// reasonOf returns the reason of an error, or its text if it has none.
+func reasonOf(err error) string {
+	if e, ok := errors.AsType[*input.Error](err); ok {
+		return e.Reason()
+	}
+	return fmt.Sprint(err)
 }

@@ -1,4 +1,4 @@
-package render
+package input
 
 import (
 	"bytes"
@@ -42,7 +42,7 @@ func Parse(data []byte) ([]*unstructured.Unstructured, error) {
 			return objects, nil
 		}
 		if err != nil {
-			return nil, &Error{reason: InvalidYAML, Document: number, problem: "it is not YAML, correct it", err: syntaxError{err}}
+			return nil, &Error{Code: InvalidYAML, Document: number, Problem: "it is not YAML, correct it", Cause: syntaxError{err}}
 		}
 		tree, err := (&converter{}).value(&document, 0)
 		if err == nil {
@@ -73,7 +73,7 @@ func withLocation(err error, document, line int, tree any) error {
 		}
 		if e.Object == "" {
 			object, _ := tree.(map[string]any)
-			e.Object = describe(object)
+			e.Object = Describe(object)
 		}
 	}
 	return err
@@ -86,7 +86,7 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 	}
 	tree, ok := value.(map[string]any)
 	if !ok {
-		return nil, &Error{reason: InvalidObject, problem: "the document is not a map: every document must be a Kubernetes object"}
+		return nil, &Error{Code: InvalidObject, Problem: "the document is not a map: every document must be a Kubernetes object"}
 	}
 	kind, _ := tree["kind"].(string)
 	items, isList := tree["items"].([]any)
@@ -102,7 +102,7 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 		}
 		return objects, nil
 	}
-	if err := validateObject(tree); err != nil {
+	if err := ValidateObject(tree); err != nil {
 		return nil, err
 	}
 	return append(objects, &unstructured.Unstructured{Object: tree}), nil
@@ -265,7 +265,7 @@ func yamlNumber(n *yaml.Node) (any, error) {
 }
 
 func yamlError(n *yaml.Node, format string, args ...any) error {
-	return &Error{reason: InvalidYAML, Line: n.Line, problem: fmt.Sprintf(format, args...)}
+	return &Error{Code: InvalidYAML, Line: n.Line, Problem: fmt.Sprintf(format, args...)}
 }
 
 // numberOf returns the value of a JSON number: int64 where that is exact, every digit of a larger integer, else float64.
@@ -397,5 +397,5 @@ func (r *jsonReader) object(depth int) (any, error) {
 
 func (r *jsonReader) invalid(format string, args ...any) error {
 	line := r.line + bytes.Count(r.text[:r.tokens.InputOffset()], []byte("\n"))
-	return &Error{reason: InvalidYAML, Line: line, problem: fmt.Sprintf(format, args...)}
+	return &Error{Code: InvalidYAML, Line: line, Problem: fmt.Sprintf(format, args...)}
 }

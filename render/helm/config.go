@@ -1,11 +1,9 @@
-package render
+package helm
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"regexp"
 	"slices"
@@ -13,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"go.yaml.in/yaml/v3"
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
 // Config is what a config layer says about one installation.
@@ -81,14 +79,14 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 //
 // Errors have reason InvalidConfig, InvalidValues, InvalidArchive or ArchiveTooLarge.
 func ParseConfig(layer []byte) ([]Config, error) {
-	data, err := decompress(layer, maxConfigBytes)
+	data, err := input.Decompress(layer, maxConfigBytes)
 	if err != nil {
 		return nil, err
 	}
 	refuse := func(format string, args ...any) error {
-		return &Error{operation: operationConfig, reason: InvalidConfig, problem: fmt.Sprintf(format, args...)}
+		return &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: fmt.Sprintf(format, args...)}
 	}
-	tree, err := decodeDocument(data)
+	tree, err := input.Decode(data)
 	if err != nil {
 		return nil, withConfig(err)
 	}
@@ -132,8 +130,8 @@ const maxConfigBytes = 1 << 20
 const operationConfig = "reading the config layer"
 
 func withConfig(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok {
-		e.operation, e.reason = operationConfig, InvalidConfig
+	if e, ok := errors.AsType[*input.Error](err); ok {
+		e.Operation, e.Code = operationConfig, input.InvalidConfig
 	}
 	return err
 }
@@ -159,7 +157,7 @@ func overrides(value any) (document []byte, set string, err error) {
 		}
 	case string:
 		if text := strings.TrimSpace(value); strings.Contains(text, "\n") {
-			if tree, err := decodeDocument([]byte(text)); err == nil {
+			if tree, err := input.Decode([]byte(text)); err == nil {
 				if _, ok := tree.(map[string]any); ok {
 					document = []byte(text)
 				}
@@ -169,7 +167,7 @@ func overrides(value any) (document []byte, set string, err error) {
 			set = value
 		}
 	default:
-		return nil, "", &Error{operation: operationConfig, reason: InvalidConfig, problem: "overrides is neither a text nor a map: write it as path=value,path=value or as a map of values"}
+		return nil, "", &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: "overrides is neither a text nor a map: write it as path=value,path=value or as a map of values"}
 	}
 	settings := Settings{Values: document}
 	if set != "" {
@@ -189,11 +187,11 @@ func clientConfig(value any) (ClientConfig, error) {
 	case string:
 		flags := map[string]any{}
 		if err := parseSet(value, flags); err != nil {
-			return ClientConfig{}, &Error{operation: operationConfig, reason: InvalidConfig, problem: "clientConfig is not of the form Name=value,Name=value: correct it", err: err}
+			return ClientConfig{}, &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: "clientConfig is not of the form Name=value,Name=value: correct it", Cause: err}
 		}
 		return ParseClientConfig(flags)
 	}
-	return ClientConfig{}, &Error{operation: operationConfig, reason: InvalidConfig, problem: "clientConfig is neither a text nor a map: write it as Name=value,Name=value"}
+	return ClientConfig{}, &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: "clientConfig is neither a text nor a map: write it as Name=value,Name=value"}
 }
 
 // ParseClientConfig reads options by the names of the fields of Helm's install action, such as "CreateNamespace": true.
@@ -233,7 +231,7 @@ func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 			c.Ignored = append(c.Ignored, name)
 		}
 		if !ok {
-			return ClientConfig{}, &Error{operation: operationConfig, reason: InvalidConfig, problem: fmt.Sprintf("unsupported flag value: %s cannot be %q: correct it", name, fmt.Sprint(value))}
+			return ClientConfig{}, &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: fmt.Sprintf("unsupported flag value: %s cannot be %q: correct it", name, fmt.Sprint(value))}
 		}
 	}
 	return c, nil
@@ -275,50 +273,3 @@ const (
 )
 
 var largeIndex = regexp.MustCompile(fmt.Sprintf(`\[\s*[+-]?[0-9]{%d,}`, maxIndexDigits+1))
-
-// decodeDocument reads the only document of a stream; nil if it is empty.
-func decodeDocument(data []byte) (any, error) {
-	documents, err := decodeDocuments(data)
-	if err != nil || len(documents) == 0 {
-		return nil, err
-	}
-	if len(documents) > 1 {
-		return nil, &Error{reason: InvalidYAML, problem: "it has more than one document: make it one"}
-	}
-	return documents[0], nil
-}
-
-// decodeDocuments reads documents of which nothing is known, under the same bounds as objects.
-func decodeDocuments(data []byte) ([]any, error) {
-	var documents []any
-	stream := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
-	for {
-		var document yaml.Node
-		err := stream.Decode(&document)
-		if errors.Is(err, io.EOF) {
-			return documents, nil
-		}
-		if err != nil {
-			return nil, &Error{reason: InvalidYAML, problem: "it is not YAML, correct it", err: syntaxError{err}}
-		}
-		tree, err := (&converter{}).value(&document, 0)
-		if err != nil {
-			return nil, err
-		}
-		if tree != nil {
-			documents = append(documents, tree)
-		}
-	}
-}
-
-// checkDocument refuses what is not one YAML map.
-func checkDocument(data []byte) error {
-	tree, err := decodeDocument(data)
-	if err != nil {
-		return err
-	}
-	if _, ok := tree.(map[string]any); !ok && tree != nil {
-		return errors.New("it is not a map")
-	}
-	return nil
-}

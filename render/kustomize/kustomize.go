@@ -1,4 +1,15 @@
-package render
+// Package kustomize builds Kustomize directories. Package render is the door to it.
+//
+// # How it works
+//
+// Kustomize runs on a copy in memory. Refused are remote resources, files outside of the artefact, helmCharts, and generators,
+// transformers and validators that are programs or containers, or that come from a directory; those built into Kustomize, inline or in
+// a file, are supported.
+//
+// # What it does not do
+//
+// It unpacks nothing: its input are the files of an artefact and the path of the directory in it.
+package kustomize
 
 import (
 	"context"
@@ -9,6 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/kustomize/api/krusty"
 	"sigs.k8s.io/kustomize/kyaml/filesys"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
 // doingKustomize begins the text of every error about a Kustomize directory.
@@ -16,36 +29,36 @@ const operationKustomize = "building the Kustomize directory"
 
 // build runs Kustomize on a file system in memory. Whatever could lead out of it is refused before: Kustomize would fetch
 // it with its own HTTP client or with git.
-func (a *Artefact) buildKustomization(ctx context.Context) ([]*unstructured.Unstructured, error) {
-	guard := &referenceChecker{files: make(map[string][]byte, len(a.files)), folders: map[string]bool{".": true}, seen: map[string]bool{}}
+func Build(ctx context.Context, files []input.File, root string) ([]*unstructured.Unstructured, error) {
+	guard := &referenceChecker{files: make(map[string][]byte, len(files)), folders: map[string]bool{".": true}, seen: map[string]bool{}}
 	disk := filesys.MakeFsInMemory()
-	for _, f := range a.files {
-		guard.files[f.path] = f.data
-		for dir := path.Dir(f.path); dir != "."; dir = path.Dir(dir) {
+	for _, f := range files {
+		guard.files[f.Path] = f.Data
+		for dir := path.Dir(f.Path); dir != "."; dir = path.Dir(dir) {
 			guard.folders[dir] = true
 		}
-		if err := disk.WriteFile("/"+f.path, f.data); err != nil {
-			return nil, &Error{operation: operationKustomize, reason: InvalidArchive, File: f.path, problem: "it cannot be unpacked: rename it", err: err}
+		if err := disk.WriteFile("/"+f.Path, f.Data); err != nil {
+			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidArchive, File: f.Path, Problem: "it cannot be unpacked: rename it", Cause: err}
 		}
 	}
-	if err := guard.checkFolder(a.root, 0); err != nil {
+	if err := guard.checkFolder(root, 0); err != nil {
 		return nil, err
 	}
-	return runGuarded(ctx, operationKustomize, func() ([]*unstructured.Unstructured, error) {
-		resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, path.Join("/", a.root))
+	return input.Guard(ctx, operationKustomize, func() ([]*unstructured.Unstructured, error) {
+		resources, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(disk, path.Join("/", root))
 		if err != nil {
-			return nil, &Error{operation: operationKustomize, reason: InvalidKustomization, problem: "it cannot be built: correct it", err: err}
+			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, Problem: "it cannot be built: correct it", Cause: err}
 		}
 		text, err := resources.AsYaml()
 		if err != nil {
-			return nil, &Error{operation: operationKustomize, reason: InvalidKustomization, problem: "its result cannot be written", err: err}
+			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, Problem: "its result cannot be written", Cause: err}
 		}
-		if err := checkSize(int64(len(text)), DefaultMaxBytes); err != nil {
+		if err := input.CheckSize(int64(len(text)), input.DefaultMaxBytes); err != nil {
 			return nil, err
 		}
-		objects, err := Parse(text)
+		objects, err := input.Parse(text)
 		if err != nil {
-			return nil, withArchive("the result of the build", err)
+			return nil, input.InFile("the result of the build", err)
 		}
 		return objects, nil
 	})
@@ -68,7 +81,7 @@ func (g *referenceChecker) checkFolder(dir string, depth int) error {
 	}
 	g.seen[dir] = true
 	if depth > maxFolders {
-		return &Error{operation: operationKustomize, reason: InvalidKustomization, File: dir, problem: fmt.Sprintf("directories refer to each other more than %d deep", maxFolders)}
+		return &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, File: dir, Problem: fmt.Sprintf("directories refer to each other more than %d deep", maxFolders)}
 	}
 	for _, name := range []string{"kustomization.yaml", "kustomization.yml", "Kustomization"} {
 		file := path.Join(dir, name)
@@ -76,7 +89,7 @@ func (g *referenceChecker) checkFolder(dir string, depth int) error {
 		if !ok {
 			continue
 		}
-		tree, err := decodeDocument(data)
+		tree, err := input.Decode(data)
 		if err != nil {
 			return g.withFile(file, err)
 		}
@@ -98,7 +111,7 @@ func (g *referenceChecker) checkFields(file string, fields map[string]any, depth
 	for name, value := range fields {
 		switch strings.ToLower(name) {
 		case "helmcharts", "helmchartinflationgenerator", "helmglobals":
-			return &Error{operation: operationKustomize, reason: RefusedFeature, File: file, problem: name + " is refused, because Kustomize runs Helm for it: use the chart itself as the source"}
+			return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: file, Problem: name + " is refused, because Kustomize runs Helm for it: use the chart itself as the source"}
 		case "resources", "bases", "components":
 			for _, ref := range stringsOf(value) {
 				if err := g.checkReference(file, ref, depth, false); err != nil {
@@ -139,27 +152,27 @@ func (g *referenceChecker) checkReference(from, ref string, depth int, plugins b
 	case isFile:
 		return nil
 	case g.folders[target] && plugins: // its own patches could make anything of the plugins in it
-		return &Error{operation: operationKustomize, reason: RefusedFeature, File: from, problem: fmt.Sprintf("the directory %q of plugins is refused: name the files in it", ref)}
+		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("the directory %q of plugins is refused: name the files in it", ref)}
 	case g.folders[target]:
 		return g.checkFolder(target, depth+1)
 	case target == ".." || strings.HasPrefix(target, "../") || path.IsAbs(ref):
-		return &Error{operation: operationKustomize, reason: RefusedFeature, File: from, problem: fmt.Sprintf("%q is outside of the artefact: package it too", ref)}
+		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("%q is outside of the artefact: package it too", ref)}
 	}
-	return &Error{operation: operationKustomize, reason: InvalidKustomization, File: from, problem: fmt.Sprintf("it refers to %q, which is not in the artefact: package it too or correct the path", ref)}
+	return &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, File: from, Problem: fmt.Sprintf("it refers to %q, which is not in the artefact: package it too or correct the path", ref)}
 }
 
 // local refuses what Kustomize would take for a remote file or repository.
 func (g *referenceChecker) checkLocal(from, ref string) error {
 	lower := strings.ToLower(ref)
 	if strings.ContainsAny(ref, ":@?") || strings.HasPrefix(lower, "github.com") || strings.Contains(lower, ".git/") || strings.HasSuffix(lower, ".git") {
-		return &Error{operation: operationKustomize, reason: RefusedFeature, File: from, problem: fmt.Sprintf("%q is remote, and nothing is fetched while rendering: package it too", ref)}
+		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("%q is remote, and nothing is fetched while rendering: package it too", ref)}
 	}
 	return nil
 }
 
 // plugins refuses generators, transformers and validators that are programs. What Kustomize itself can do is fine.
 func (g *referenceChecker) checkPlugins(file string, data []byte) error {
-	documents, err := decodeDocuments(data)
+	documents, err := input.DecodeAll(data)
 	if err != nil {
 		return g.withFile(file, err)
 	}
@@ -167,7 +180,7 @@ func (g *referenceChecker) checkPlugins(file string, data []byte) error {
 		plugin, _ := document.(map[string]any)
 		version, kind := plugin["apiVersion"], plugin["kind"]
 		if version != "builtin" || kind == "HelmChartInflationGenerator" {
-			return &Error{operation: operationKustomize, reason: RefusedFeature, File: file, problem: fmt.Sprintf(
+			return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: file, Problem: fmt.Sprintf(
 				"the plugin of apiVersion %q and kind %q is refused, because it is a program or container: only what Kustomize has built in can be used", version, kind)}
 		}
 		if err := g.checkPaths(file, plugin); err != nil {
@@ -209,9 +222,9 @@ func (g *referenceChecker) checkPaths(file string, tree any) error {
 }
 
 func (g *referenceChecker) withFile(file string, err error) error {
-	err = withArchive(file, err)
-	if e, ok := err.(*Error); ok { //nolint:errorlint // decodeDocuments returns it unwrapped
-		e.operation = operationKustomize
+	err = input.InFile(file, err)
+	if e, ok := err.(*input.Error); ok { //nolint:errorlint // decodeDocuments returns it unwrapped
+		e.Operation = operationKustomize
 	}
 	return err
 }

@@ -1,7 +1,8 @@
-package render
+package input
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"unicode"
@@ -52,17 +53,17 @@ type Error struct {
 	// Object names the object as "Kind namespace/name", "" if it is not known.
 	Object string
 
-	operation string // "" means reading the artefact
-	reason    string
-	problem   string
-	err       error
+	Operation string // "" means reading the artefact
+	Code      string
+	Problem   string
+	Cause     error
 }
 
 // Reason is one of the reasons above.
-func (e *Error) Reason() string { return e.reason }
+func (e *Error) Reason() string { return e.Code }
 
 // Unwrap returns the cause, if another package saw it first.
-func (e *Error) Unwrap() error { return e.err }
+func (e *Error) Unwrap() error { return e.Cause }
 
 func (e *Error) Error() string {
 	var where []string
@@ -78,15 +79,15 @@ func (e *Error) Error() string {
 	if e.Object != "" {
 		where = append(where, e.Object)
 	}
-	text := e.problem
-	if e.err != nil {
-		text += ": " + e.err.Error()
+	text := e.Problem
+	if e.Cause != nil {
+		text += ": " + e.Cause.Error()
 	}
 	place := strings.Join(where, ", ")
 	if place != "" {
 		place += ": "
 	}
-	return oneLine(cmp.Or(e.operation, "reading the artefact") + ": " + place + text)
+	return oneLine(cmp.Or(e.Operation, "reading the artefact") + ": " + place + text)
 }
 
 // oneLine makes of a text with parts that others wrote what fits into a condition.
@@ -101,4 +102,12 @@ func oneLine(s string) string {
 		s = strings.ToValidUTF8(s[:1000], "") + "…"
 	}
 	return s
+}
+
+// within completes an error with the archive it happened in.
+func InFile(archive string, err error) error {
+	if e, ok := errors.AsType[*Error](err); ok {
+		e.File = strings.TrimSuffix(archive+": "+e.File, ": ")
+	}
+	return err
 }

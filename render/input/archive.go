@@ -1,4 +1,4 @@
-package render
+package input
 
 import (
 	"archive/tar"
@@ -13,7 +13,6 @@ import (
 	"strings"
 
 	"github.com/klauspost/compress/zstd"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // Limits bounds what is unpacked and rendered. The zero value means the defaults.
@@ -33,25 +32,7 @@ const (
 // nesting is how many times a layer may be compressed. A tar is compressed once; an archiver and a registry client may each do it.
 const maxCompressions = 2
 
-// ReadManifests returns the objects of an OCI layer that holds manifests; see Load for charts and Kustomize directories. What the layer
-// is, its content says: plain YAML or JSON, a tar archive, or either of them compressed with gzip or zstd. Of an archive it
-// reads all regular files whose name ends in .yaml, .yml or .json and does not begin with "._", in the order of their paths; an
-// archive with a single regular file may call it as it likes. Nothing is written anywhere.
-//
-// Errors are those of Parse, InvalidArchive, ArchiveTooLarge (see Limits), UnsafeArchive (an entry with an absolute path, or a
-// path or link that leaves the archive's folder), and RefusedFeature for a chart or Kustomize directory.
-func ReadManifests(layer []byte, limits Limits) ([]*unstructured.Unstructured, error) {
-	artefact, err := Load(layer, limits)
-	if err != nil {
-		return nil, err
-	}
-	if artefact.kind != Manifests {
-		return nil, &Error{reason: RefusedFeature, problem: fmt.Sprintf("the layer is a %s, which has to be rendered, where only manifests are expected: package manifests", artefact.kind)}
-	}
-	return artefact.parseManifests()
-}
-
-func decompress(data []byte, limit int64) ([]byte, error) {
+func Decompress(data []byte, limit int64) ([]byte, error) {
 	for range maxCompressions {
 		var stream io.Reader
 		switch {
@@ -70,33 +51,33 @@ func decompress(data []byte, limit int64) ([]byte, error) {
 			defer unzip.Close()
 			stream = unzip
 		default:
-			return data, checkSize(int64(len(data)), limit)
+			return data, CheckSize(int64(len(data)), limit)
 		}
 		out, err := io.ReadAll(io.LimitReader(stream, limit+1))
 		if errors.Is(err, zstd.ErrDecoderSizeExceeded) || errors.Is(err, zstd.ErrWindowSizeExceeded) || int64(len(out)) > limit {
-			return nil, checkSize(limit+1, limit)
+			return nil, CheckSize(limit+1, limit)
 		}
 		if err != nil {
 			return nil, damagedError("compressed data", err)
 		}
 		data = out
 	}
-	return data, checkSize(int64(len(data)), limit)
+	return data, CheckSize(int64(len(data)), limit)
 }
 
 func damagedError(what string, err error) error {
-	return &Error{reason: InvalidArchive, problem: "the " + what + " is damaged: package the module again", err: err}
+	return &Error{Code: InvalidArchive, Problem: "the " + what + " is damaged: package the module again", Cause: err}
 }
 
-func checkSize(have, limit int64) error {
+func CheckSize(have, limit int64) error {
 	if have <= limit {
 		return nil
 	}
-	return &Error{reason: ArchiveTooLarge, problem: fmt.Sprintf("unpacked it is larger than %d bytes: split the module or raise the limit", limit)}
+	return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf("unpacked it is larger than %d bytes: split the module or raise the limit", limit)}
 }
 
 // isTar reports whether data begins with a tar header; its checksum makes a mistake all but impossible.
-func isTar(data []byte) bool {
+func IsTar(data []byte) bool {
 	if len(data) < 512 {
 		return false
 	}
@@ -106,46 +87,46 @@ func isTar(data []byte) bool {
 }
 
 // file is one regular file of an archive or folder.
-type file struct {
-	path string
-	data []byte
+type File struct {
+	Path string
+	Data []byte
 }
 
 // budget is what is left of Limits for one artefact, with all archives in it.
-type budget struct {
-	limits Limits
-	bytes  int64
-	files  int
+type Budget struct {
+	Limits Limits
+	Bytes  int64
+	Files  int
 }
 
-func newBudget(limits Limits) *budget {
+func NewBudget(limits Limits) *Budget {
 	limits.MaxBytes = cmp.Or(limits.MaxBytes, DefaultMaxBytes)
 	limits.MaxFiles = cmp.Or(limits.MaxFiles, DefaultMaxFiles)
-	return &budget{limits, limits.MaxBytes, limits.MaxFiles}
+	return &Budget{limits, limits.MaxBytes, limits.MaxFiles}
 }
 
 // entry takes one entry of an archive or folder off the budget.
-func (b *budget) takeEntry() error {
-	if b.files--; b.files < 0 {
-		return &Error{reason: ArchiveTooLarge, problem: fmt.Sprintf("it has more than %d entries: split the module or raise the limit", b.limits.MaxFiles)}
+func (b *Budget) TakeEntry() error {
+	if b.Files--; b.Files < 0 {
+		return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf("it has more than %d entries: split the module or raise the limit", b.Limits.MaxFiles)}
 	}
 	return nil
 }
 
 // read takes the content of one file off the budget.
-func (b *budget) takeFile(from io.Reader) ([]byte, error) {
-	content, err := io.ReadAll(io.LimitReader(from, b.bytes+1))
+func (b *Budget) TakeFile(from io.Reader) ([]byte, error) {
+	content, err := io.ReadAll(io.LimitReader(from, b.Bytes+1))
 	if err != nil {
 		return nil, err
 	}
-	if b.bytes -= int64(len(content)); b.bytes < 0 {
-		return nil, checkSize(b.limits.MaxBytes+1, b.limits.MaxBytes)
+	if b.Bytes -= int64(len(content)); b.Bytes < 0 {
+		return nil, CheckSize(b.Limits.MaxBytes+1, b.Limits.MaxBytes)
 	}
 	return content, nil
 }
 
 // untar returns the regular files of an archive in the order of their paths, and the path of the first link in it.
-func untar(data []byte, left *budget) (files []file, link string, err error) {
+func Untar(data []byte, left *Budget) (files []File, link string, err error) {
 	archive := tar.NewReader(bytes.NewReader(data))
 	for {
 		header, err := archive.Next()
@@ -155,7 +136,7 @@ func untar(data []byte, left *budget) (files []file, link string, err error) {
 		if err != nil && !errors.Is(err, tar.ErrInsecurePath) {
 			return nil, "", damagedError("tar archive", err)
 		}
-		if err := left.takeEntry(); err != nil {
+		if err := left.TakeEntry(); err != nil {
 			return nil, "", err
 		}
 		name, err := safePath(header)
@@ -168,16 +149,16 @@ func untar(data []byte, left *budget) (files []file, link string, err error) {
 		if header.Typeflag != tar.TypeReg || strings.HasPrefix(path.Base(name), "._") {
 			continue
 		}
-		content, err := left.takeFile(archive)
+		content, err := left.TakeFile(archive)
 		if err != nil {
 			if _, ok := errors.AsType[*Error](err); !ok {
 				err = damagedError("tar archive", err)
 			}
 			return nil, "", err
 		}
-		files = append(files, file{name, content})
+		files = append(files, File{name, content})
 	}
-	slices.SortStableFunc(files, func(a, b file) int { return strings.Compare(a.path, b.path) })
+	slices.SortStableFunc(files, func(a, b File) int { return strings.Compare(a.Path, b.Path) })
 	return files, link, nil
 }
 
@@ -196,7 +177,12 @@ func safePath(header *tar.Header) (string, error) {
 		target = ""
 	}
 	if outside(header.Name) || outside(target) {
-		return "", &Error{reason: UnsafeArchive, File: header.Name, problem: "the entry leaves the archive's folder: package the module again without it"}
+		return "", &Error{Code: UnsafeArchive, File: header.Name, Problem: "the entry leaves the archive's folder: package the module again without it"}
 	}
 	return path.Clean(header.Name), nil
+}
+
+// isManifest reports whether the name of a file says that it holds objects.
+func IsManifest(name string) bool {
+	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name))
 }

@@ -1,4 +1,41 @@
-package render
+// Package helm renders Helm charts. Package render is the door to it: that has the settings, errors and results of this package under
+// its own names.
+//
+// # How it works
+//
+// Helm's own loader, values and template engine render a chart as "helm template" does, without a release and without a cluster. What
+// is supported, and what becomes of the rest:
+//
+//	values.yaml, values.schema.json     supported; a schema that refers to another file or server is refused
+//	subcharts, conditions, tags, alias  supported, packaged or not; a dependency that is not in the chart is an error
+//	library charts                      as subcharts; alone they are refused, as there is nothing to install
+//	crds/                               objects like the others, first in the bundle, so that they are upgraded and removed too
+//	kubeVersion of Chart.yaml           checked: KubernetesTooOld
+//	.Capabilities                       as the caller gives them; a template sees only what Asks found, so that clusters which differ
+//	                                    in nothing that matters share a bundle
+//	.Release                            IsInstall is true, IsUpgrade false and Revision 1, always: one rendering serves the first
+//	                                    installation and all later ones
+//	NOTES.txt                           not rendered
+//	hooks for install and upgrade       ordinary objects, but a Job or Pod is refused: it would have to run once at that moment
+//	hooks for test, delete, rollback    left out and reported in Bundle.LeftOut: these moments do not happen, as objects are kept as
+//	                                    they are, and removed by what was recorded of them
+//	DisableHooks                        leaves all hooks out and reports them
+//	lookup                              finds nothing, as in "helm template", and is reported: the answer of one cluster would be wrong
+//	                                    for the others
+//	now, rand…, uuidv4, gen…Cert, …     refused: another result each time would be a change each time, and the same secret for all
+//	                                    clusters. The result can be given as a value
+//	getHostByName                       refused: nothing is asked of the network
+//	keys, values                        in the order of the keys
+//	helm.sh/resource-policy: keep       becomes the annotation that makes package apply keep the object
+//
+// Keys that are twice in one map of what a template makes are refused, which Helm lets pass. Refused means an Error with reason
+// RefusedFeature that names the template; the way around is said in it.
+//
+// # What it does not do
+//
+// It finds no charts and unpacks none: its input are the files of one chart, with packaged subcharts unpacked. It does not encode
+// objects.
+package helm
 
 import (
 	"bytes"
@@ -24,6 +61,8 @@ import (
 	"helm.sh/helm/v4/pkg/engine"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
 // doingChart begins the text of every error about a chart.
@@ -33,18 +72,15 @@ const operationChart = "rendering the chart"
 // <group/version[/Kind]>", "apiVersions" for all of them. It is empty for what is no chart. It is found by searching the
 // chart's files (and the settings' values, which may be templates) for .Capabilities, so it can be more than is asked in
 // truth, but not less: what is not in the list, a template does not get to see.
-func (a *Artefact) CapabilityQueries(settings Settings) []string {
-	if a.kind != Chart {
-		return nil
-	}
+func Queries(files []input.File, settings Settings) []string {
 	var questions []string
-	for _, f := range a.files {
-		if path.Ext(f.path) != ".md" && path.Base(f.path) != notesFile {
-			questions = appendQueries(questions, f.data)
+	for _, f := range files {
+		if path.Ext(f.Path) != ".md" && path.Base(f.Path) != notesFile {
+			questions = appendQueries(questions, f.Data)
 		}
-		if f.path == "Chart.yaml" {
+		if f.Path == "Chart.yaml" {
 			var metadata struct{ KubeVersion string }
-			if err := yaml.Unmarshal(f.data, &metadata); err == nil && metadata.KubeVersion != "" {
+			if err := yaml.Unmarshal(f.Data, &metadata); err == nil && metadata.KubeVersion != "" {
 				questions = append(questions, queryRange+metadata.KubeVersion)
 			}
 		}
@@ -80,29 +116,29 @@ func (c Capabilities) visible(asks []string) (*common.Capabilities, error) {
 	}
 	parsed, err := common.ParseKubeVersion(version)
 	if err != nil {
-		return nil, &Error{operation: operationChart, reason: InvalidValues, problem: fmt.Sprintf("%q is not a version of Kubernetes", version), err: err}
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidValues, Problem: fmt.Sprintf("%q is not a version of Kubernetes", version), Cause: err}
 	}
 	return &common.Capabilities{KubeVersion: *parsed, APIVersions: apis, HelmVersion: common.DefaultCapabilities.HelmVersion}, nil
 }
 
 // renderChart renders a chart: values, templates, objects.
-func (a *Artefact) renderChart(ctx context.Context, settings Settings) ([]*unstructured.Unstructured, []string, error) {
-	chart, err := a.chart()
+func Render(ctx context.Context, files []input.File, settings Settings) ([]*unstructured.Unstructured, []string, error) {
+	chart, err := loadChart(files)
 	if err != nil {
 		return nil, nil, err
 	}
 	if supported := chart.Metadata.KubeVersion; supported != "" && !settings.Capabilities.inRange(supported) {
-		return nil, nil, &Error{operation: operationChart, reason: KubernetesTooOld, problem: fmt.Sprintf(
+		return nil, nil, &input.Error{Operation: operationChart, Code: input.KubernetesTooOld, Problem: fmt.Sprintf(
 			"chart %s %s supports Kubernetes %s, but the cluster has %s: upgrade the cluster or use another version of the chart",
 			chart.Name(), chart.Metadata.Version, supported, settings.Capabilities.version())}
 	}
-	values, err := a.renderValues(chart, settings)
+	values, err := renderValues(files, chart, settings)
 	if err != nil {
 		return nil, nil, err
 	}
 	prepareTemplates(chart)
 	f := &functions{ctx: ctx}
-	texts, err := runGuarded(ctx, operationChart, func() (map[string]string, error) {
+	texts, err := input.Guard(ctx, operationChart, func() (map[string]string, error) {
 		return engine.Engine{CustomTemplateFuncs: f.table()}.RenderWithContext(ctx, chart, values)
 	})
 	if err != nil {
@@ -118,21 +154,21 @@ func (a *Artefact) renderChart(ctx context.Context, settings Settings) ([]*unstr
 	if err != nil {
 		return nil, nil, err
 	}
-	return settings.addNamespace(append(objects, rendered...)), append(leftOut, f.lookups...), nil
+	return settings.AddNamespace(append(objects, rendered...)), append(leftOut, f.lookups...), nil
 }
 
 // chart makes Helm's form of the files. Each rendering needs its own, because values and conditions change it.
-func (a *Artefact) chart() (*helmchart.Chart, error) {
-	files := make([]*buffered.BufferedFile, 0, len(a.files))
-	for _, f := range a.files {
-		files = append(files, &buffered.BufferedFile{Name: f.path, Data: bytes.TrimPrefix(f.data, []byte("\ufeff"))})
+func loadChart(files []input.File) (*helmchart.Chart, error) {
+	bufferedFiles := make([]*buffered.BufferedFile, 0, len(files))
+	for _, f := range files {
+		bufferedFiles = append(bufferedFiles, &buffered.BufferedFile{Name: f.Path, Data: bytes.TrimPrefix(f.Data, []byte("\ufeff"))})
 	}
-	chart, err := loader.LoadFiles(files)
+	chart, err := loader.LoadFiles(bufferedFiles)
 	if err != nil {
-		return nil, &Error{operation: operationChart, reason: InvalidChart, problem: "it is not a valid chart: correct it and package it again", err: err}
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: "it is not a valid chart: correct it and package it again", Cause: err}
 	}
 	if chart.Metadata.Type == "library" {
-		return nil, &Error{operation: operationChart, reason: InvalidChart, problem: fmt.Sprintf(
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: fmt.Sprintf(
 			"chart %s is a library, which holds nothing to install: install a chart that uses it", chart.Name())}
 	}
 	return chart, settleDependencies(chart)
@@ -145,13 +181,13 @@ func settleDependencies(chart *helmchart.Chart) error {
 	slices.SortFunc(subcharts, func(a, b *helmchart.Chart) int { return strings.Compare(id(a), id(b)) })
 	for i := 1; i < len(subcharts); i++ {
 		if id(subcharts[i]) == id(subcharts[i-1]) {
-			return &Error{operation: operationChart, reason: InvalidChart, problem: fmt.Sprintf("chart %s has subchart %s twice: remove one", chart.Name(), id(subcharts[i]))}
+			return &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: fmt.Sprintf("chart %s has subchart %s twice: remove one", chart.Name(), id(subcharts[i]))}
 		}
 	}
 	chart.SetDependencies(subcharts...)
 	for _, wanted := range chart.Metadata.Dependencies {
 		if wanted != nil && !slices.ContainsFunc(subcharts, func(c *helmchart.Chart) bool { return c.Name() == wanted.Name }) {
-			return &Error{operation: operationChart, reason: InvalidChart, problem: fmt.Sprintf(
+			return &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: fmt.Sprintf(
 				"chart %s needs chart %s %s, which is not in its folder charts: run helm dependency build and package it again", chart.Name(), wanted.Name, wanted.Version)}
 		}
 	}
@@ -164,7 +200,7 @@ func settleDependencies(chart *helmchart.Chart) error {
 }
 
 // renderValues puts together what templates see.
-func (a *Artefact) renderValues(chart *helmchart.Chart, settings Settings) (common.Values, error) {
+func renderValues(files []input.File, chart *helmchart.Chart, settings Settings) (common.Values, error) {
 	release := common.ReleaseOptions{Name: settings.Release, Namespace: settings.Namespace, Revision: 1, IsInstall: true}
 	if release.Name == "" {
 		release.Name = chart.Name()
@@ -173,22 +209,22 @@ func (a *Artefact) renderValues(chart *helmchart.Chart, settings Settings) (comm
 		release.Namespace = "default"
 	}
 	if err := chartutil.ValidateReleaseName(release.Name); err != nil {
-		return nil, &Error{operation: operationChart, reason: InvalidValues, problem: fmt.Sprintf("%q cannot be the name of a release", release.Name), err: err}
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidValues, Problem: fmt.Sprintf("%q cannot be the name of a release", release.Name), Cause: err}
 	}
 	values, err := settings.values()
 	if err != nil {
 		return nil, err
 	}
-	capabilities, err := settings.Capabilities.visible(a.CapabilityQueries(settings))
+	capabilities, err := settings.Capabilities.visible(Queries(files, settings))
 	if err != nil {
 		return nil, err
 	}
 	if err := chartutil.ProcessDependencies(chart, values); err != nil {
-		return nil, &Error{operation: operationChart, reason: InvalidChart, problem: "its dependencies cannot be resolved: correct them", err: err}
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidChart, Problem: "its dependencies cannot be resolved: correct them", Cause: err}
 	}
 	out, err := commonutil.ToRenderValuesWithSchemaValidation(chart, values, release, capabilities, true)
 	if err != nil {
-		return nil, &Error{operation: operationChart, reason: InvalidValues, problem: "the values do not fit the chart: correct them", err: err}
+		return nil, &input.Error{Operation: operationChart, Code: input.InvalidValues, Problem: "the values do not fit the chart: correct them", Cause: err}
 	}
 	all, _ := out["Values"].(common.Values)
 	return out, validateValues(chart, all)
@@ -215,11 +251,11 @@ func validateOwnValues(chart *helmchart.Chart, values map[string]any) error {
 		return nil
 	}
 	refuse := func(reason, problem string, err error) error {
-		return &Error{operation: operationChart, reason: reason, File: chart.ChartFullPath() + "/values.schema.json", problem: problem, err: err}
+		return &input.Error{Operation: operationChart, Code: reason, File: chart.ChartFullPath() + "/values.schema.json", Problem: problem, Cause: err}
 	}
 	schema, err := jsonschema.UnmarshalJSON(bytes.NewReader(chart.Schema))
 	if err != nil {
-		return refuse(InvalidChart, "it is not JSON: correct it", err)
+		return refuse(input.InvalidChart, "it is not JSON: correct it", err)
 	}
 	const location = "chart:///values.schema.json"
 	var nothing refusingLoader
@@ -231,9 +267,9 @@ func validateOwnValues(chart *helmchart.Chart, values map[string]any) error {
 	}
 	switch {
 	case nothing.refused != "":
-		return refuse(RefusedFeature, fmt.Sprintf("the schema refers to %q, and nothing is fetched while rendering: put it into the file", nothing.refused), nil)
+		return refuse(input.RefusedFeature, fmt.Sprintf("the schema refers to %q, and nothing is fetched while rendering: put it into the file", nothing.refused), nil)
 	case err != nil:
-		return refuse(InvalidChart, "it is not a valid schema: correct it", err)
+		return refuse(input.InvalidChart, "it is not a valid schema: correct it", err)
 	}
 	plain, err := plainJSON(values)
 	if err == nil {
@@ -241,7 +277,7 @@ func validateOwnValues(chart *helmchart.Chart, values map[string]any) error {
 	}
 	if err != nil {
 		text := strings.TrimPrefix(err.Error(), "jsonschema validation failed with '"+location+"#'\n")
-		return &Error{operation: operationChart, reason: InvalidValues, problem: fmt.Sprintf("the values of chart %s do not fit its schema, correct them: %s", chart.Name(), text)}
+		return &input.Error{Operation: operationChart, Code: input.InvalidValues, Problem: fmt.Sprintf("the values of chart %s do not fit its schema, correct them: %s", chart.Name(), text)}
 	}
 	return nil
 }
@@ -294,7 +330,7 @@ func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 	slices.SortStableFunc(crds, func(a, b helmchart.CRD) int { return strings.Compare(a.Filename, b.Filename) })
 	var objects []*unstructured.Unstructured
 	for _, crd := range crds {
-		more, err := Parse(crd.File.Data)
+		more, err := input.Parse(crd.File.Data)
 		if err != nil {
 			return nil, withTemplate(crd.Filename, "", err)
 		}
@@ -307,13 +343,13 @@ func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 func collectRendered(texts map[string]string, disableHooks bool) (objects []*unstructured.Unstructured, leftOut []string, err error) {
 	size := int64(0)
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
-		if size += int64(len(texts[name])); size > DefaultMaxBytes {
-			return nil, nil, checkSize(size, DefaultMaxBytes)
+		if size += int64(len(texts[name])); size > input.DefaultMaxBytes {
+			return nil, nil, input.CheckSize(size, input.DefaultMaxBytes)
 		}
-		if !isManifest(name) && strings.TrimSpace(texts[name]) == "" {
+		if !input.IsManifest(name) && strings.TrimSpace(texts[name]) == "" {
 			continue
 		}
-		more, err := Parse([]byte(texts[name]))
+		more, err := input.Parse([]byte(texts[name]))
 		if err != nil {
 			return nil, nil, withTemplate(name, "in what the template makes: ", err)
 		}
@@ -324,7 +360,7 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []*uns
 				return nil, nil, err
 			}
 			if why != "" {
-				leftOut = append(leftOut, fmt.Sprintf("%s of %s is left out: %s", describe(o.Object), name, why))
+				leftOut = append(leftOut, fmt.Sprintf("%s of %s is left out: %s", input.Describe(o.Object), name, why))
 				continue
 			}
 			translateKeepPolicy(o)
@@ -336,8 +372,8 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []*uns
 
 // inTemplate says which file of a chart an error is about.
 func withTemplate(name, where string, err error) error {
-	if e, ok := errors.AsType[*Error](err); ok {
-		e.operation, e.File, e.problem = operationChart, name, where+e.problem
+	if e, ok := errors.AsType[*input.Error](err); ok {
+		e.Operation, e.File, e.Problem = operationChart, name, where+e.Problem
 	}
 	return err
 }
@@ -353,7 +389,7 @@ const hookAnnotation = "helm.sh/hook"
 //	3  only for moments that never come: test, delete, rollback     left out
 //	4  a Job or Pod for install or upgrade                          refused
 //	5  anything else for install or upgrade                         ordinary
-func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, refused *Error) {
+func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, refused *input.Error) {
 	moments, isHook := o.GetAnnotations()[hookAnnotation]
 	if !isHook {
 		return "", nil
@@ -373,7 +409,7 @@ func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, re
 	case !comes:
 		return fmt.Sprintf("it is a hook for %q, which does not happen here", moments), nil
 	case kind.Group == "batch" && kind.Kind == "Job" || kind.Group == "" && kind.Kind == "Pod":
-		return "", &Error{operation: operationChart, reason: RefusedFeature, Object: describe(o.Object), problem: fmt.Sprintf(
+		return "", &input.Error{Operation: operationChart, Code: input.RefusedFeature, Object: input.Describe(o.Object), Problem: fmt.Sprintf(
 			"it is a hook for %q, which would have to run once at that moment, but objects are kept as they are instead: "+
 				"switch it off in the values, or leave out all hooks with DisableHooks=true", moments)}
 	}
@@ -395,10 +431,10 @@ var templateLocation = regexp.MustCompile(`([^\s():"]+):(\d+)(?::\d+)?`)
 
 // explain turns an error of the template engine into one that says where and what to do.
 func (f *functions) templateError(err error) error {
-	if e, ok := errors.AsType[*Error](err); ok {
+	if e, ok := errors.AsType[*input.Error](err); ok {
 		return e
 	}
-	out := &Error{operation: operationChart, reason: TemplateFailed}
+	out := &input.Error{Operation: operationChart, Code: input.TemplateFailed}
 	text := strings.TrimSpace(err.Error())
 	for _, m := range templateLocation.FindAllStringSubmatch(text, -1) {
 		if strings.Contains(m[1], "/templates/") { // the last is where it happened, those before have included it
@@ -416,9 +452,9 @@ func (f *functions) templateError(err error) error {
 	} else if i := strings.LastIndex(text, "error calling "); i >= 0 {
 		text = text[i:]
 	}
-	out.problem = "the template fails, correct the chart or its values: " + text
+	out.Problem = "the template fails, correct the chart or its values: " + text
 	if f.refusal != "" {
-		out.reason, out.problem = RefusedFeature, f.refusal
+		out.Code, out.Problem = input.RefusedFeature, f.refusal
 	}
 	return out
 }

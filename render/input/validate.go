@@ -1,4 +1,4 @@
-package render
+package input
 
 import (
 	"maps"
@@ -9,9 +9,9 @@ import (
 )
 
 // check refuses what cannot be one object of a cluster. Whether a cluster knows and accepts it is for the cluster to say.
-func validateObject(tree map[string]any) error {
+func ValidateObject(tree map[string]any) error {
 	refuse := func(problem string) error {
-		return &Error{reason: InvalidObject, Object: describe(tree), problem: problem}
+		return &Error{Code: InvalidObject, Object: Describe(tree), Problem: problem}
 	}
 	for _, field := range []string{"apiVersion", "kind"} {
 		if s, _ := tree[field].(string); s == "" {
@@ -50,7 +50,7 @@ func validateObject(tree map[string]any) error {
 }
 
 // describe names an object for a person, as far as it has a name: kind, then namespace and name.
-func describe(tree map[string]any) string {
+func Describe(tree map[string]any) string {
 	text := func(m map[string]any, key string) string { s, _ := m[key].(string); return s }
 	metadata, _ := tree["metadata"].(map[string]any)
 	kind, namespace, name := text(tree, "kind"), text(metadata, "namespace"), text(metadata, "name")

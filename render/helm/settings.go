@@ -1,4 +1,4 @@
-package render
+package helm
 
 import (
 	"bytes"
@@ -14,6 +14,8 @@ import (
 	"helm.sh/helm/v4/pkg/strvals"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
+
+	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
 // Settings is what a chart is rendered with. The zero value renders it as its author made it. Of a Settings, only Namespace
@@ -116,22 +118,22 @@ func (s Settings) Digest(artefact string, asks []string) string {
 		return artefact
 	}
 	sum := sha256.New()
-	hashQuoted(sum, encodingVersion, artefact, s.Release, s.Namespace, string(s.Values), strconv.FormatBool(s.CreateNamespace),
+	input.Hash(sum, input.EncodingVersion, artefact, s.Release, s.Namespace, string(s.Values), strconv.FormatBool(s.CreateNamespace),
 		strconv.FormatBool(s.DisableHooks), strconv.FormatBool(s.SkipCRDs), strconv.Itoa(len(s.Set)))
-	hashQuoted(sum, s.Set...)
-	hashQuoted(sum, asks...)
-	hashQuoted(sum, s.Capabilities.answers(asks)...)
+	input.Hash(sum, s.Set...)
+	input.Hash(sum, asks...)
+	input.Hash(sum, s.Capabilities.answers(asks)...)
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
 // values returns the values that go over those of the chart.
 func (s Settings) values() (map[string]any, error) {
 	refuse := func(what string, err error) error {
-		return &Error{operation: "reading the values", reason: InvalidValues, problem: what, err: err}
+		return &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: what, Cause: err}
 	}
 	values := map[string]any{}
 	if len(bytes.TrimSpace(s.Values)) > 0 {
-		if err := checkDocument(s.Values); err != nil {
+		if err := input.CheckMap(s.Values); err != nil {
 			return nil, refuse("the values document has to be one YAML map: correct it", err)
 		}
 		if err := yaml.Unmarshal(s.Values, &values); err != nil {
@@ -150,17 +152,17 @@ func (s Settings) values() (map[string]any, error) {
 func parseSet(expression string, into map[string]any) (err error) {
 	defer func() {
 		if p := recover(); p != nil { // the parser indexes into what it has read
-			err = &Error{operation: "reading the values", reason: InvalidValues, problem: "the expression makes the parser fail: correct it"}
+			err = &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: "the expression makes the parser fail: correct it"}
 		}
 	}()
 	if len(expression) > maxExpressionBytes || largeIndex.MatchString(strings.ReplaceAll(expression, `\`, "")) {
-		return &Error{operation: "reading the values", reason: InvalidValues, problem: fmt.Sprintf("it has more than %d bytes or an index of more than %d digits: use a values document", maxExpressionBytes, maxIndexDigits)}
+		return &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: fmt.Sprintf("it has more than %d bytes or an index of more than %d digits: use a values document", maxExpressionBytes, maxIndexDigits)}
 	}
 	return strvals.ParseInto(expression, into)
 }
 
 // complete adds what settings want besides the objects of the artefact.
-func (s Settings) addNamespace(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+func (s Settings) AddNamespace(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	if !s.CreateNamespace || s.Namespace == "" || s.Namespace == "default" {
 		return objects
 	}

@@ -1,0 +1,21 @@
+package input
+
+import (
+	"context"
+	"fmt"
+)
+
+// guarded runs a library on what others wrote: a panic of it becomes an error, and so does a context that has ended meanwhile.
+func Guard[T any](ctx context.Context, doing string, work func() (T, error)) (result T, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = &Error{Operation: doing, Code: RefusedFeature, Problem: fmt.Sprintf("it makes the renderer fail: %v", p)}
+		} else if ctx.Err() != nil {
+			err = &Error{Operation: doing, Code: RenderTimeout, Problem: "it was not finished in time: simplify it or allow more time", Cause: context.Cause(ctx)}
+		}
+	}()
+	if ctx.Err() == nil {
+		result, err = work()
+	}
+	return result, err
+}
