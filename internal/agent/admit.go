@@ -19,14 +19,14 @@ import (
 
 const (
 	admitPath = "/validate/"
-	// maxReview bounds an admission review: it has an object twice, each as large as the API server lets it be.
-	maxReview = 8 << 20
-	// The webhook is asked before the change is made: who is told at once would look too soon. Other webhooks may take longer than that, so the
-	// same is told once more.
+	// maxReviewBytes limits an admission review: it contains an object twice, each as large as the API server allows.
+	maxReviewBytes = 8 << 20
+	// The webhook is called before the change is stored, so that an event that is sent at once would be too early. Other webhooks may take longer
+	// than the delay, so the event is sent a second time.
 	admitDelay, admitRepeat = 200 * time.Millisecond, 3 * time.Second
 )
 
-// review is what is read of an AdmissionReview.
+// review is the part of an AdmissionReview that is read.
 type review struct {
 	metav1.TypeMeta `json:",inline"`
 	Request         *struct {
@@ -42,7 +42,7 @@ type review struct {
 	} `json:"request"`
 }
 
-// admitted is what is read of an object.
+// admitted is the part of an object that is read.
 type admitted struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
@@ -53,21 +53,21 @@ type admitted struct {
 	Status json.RawMessage `json:"status"`
 }
 
-// verdict is what follows from a review.
+// verdict is the result of a review.
 type verdict int
 
 const (
-	tell verdict = iota
+	report verdict = iota
 	unchanged
 	wrongSubresource
 	wrongOperation
 )
 
-// decide says what follows from a call of the webhook:
+// decide returns the verdict on a call of the webhook:
 //
-//	CREATE, DELETE                   tell
-//	UPDATE of the object             tell if the spec changed; if one of the two has none, always
-//	UPDATE of its status             tell if the status changed
+//	CREATE, DELETE                   report
+//	UPDATE of the object             report if the spec changed; if one of the two has none, always
+//	UPDATE of its status             report if the status changed
 //	UPDATE of another subresource    wrong subresource
 //	anything else                    wrong operation
 func (v *review) decide() verdict {
@@ -88,11 +88,11 @@ func (v *review) decide() verdict {
 	if !changed {
 		return unchanged
 	}
-	return tell
+	return report
 }
 
-// concerned returns the object that the call is about.
-func (v *review) concerned() *admitted {
+// subject returns the object that the call is about.
+func (v *review) subject() *admitted {
 	if v.Request.Operation == "DELETE" {
 		return &v.Request.OldObject
 	}
@@ -101,7 +101,7 @@ func (v *review) concerned() *admitted {
 
 func isNull(raw json.RawMessage) bool { return len(raw) == 0 || string(raw) == "null" }
 
-// equal compares values, not their text: the order of keys does not matter.
+// equal compares JSON values. The order of keys does not matter.
 func equal(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) || isNull(a) && isNull(b) {
 		return true
@@ -120,14 +120,14 @@ func equal(a, b json.RawMessage) bool {
 	return reflect.DeepEqual(values[0], values[1])
 }
 
-// ServeHTTP answers the calls of the admission webhook. It always allows, and at once; what is to be told is sent afterwards.
+// ServeHTTP answers calls of the admission webhook. It allows every request at once; events are sent afterwards.
 func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begin := time.Now()
 	a.metrics.admissions.Inc()
 	defer func() { a.metrics.duration.Set(time.Since(begin).Seconds()) }()
 	w.Header().Set("Strict-Transport-Security", "max-age=31536000; includeSubDomains")
 	w.Header().Set("Content-Security-Policy", "default-src 'self'")
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxReview))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxReviewBytes))
 	var v review
 	if err == nil {
 		err = json.Unmarshal(body, &v)
@@ -147,21 +147,21 @@ func (a *admission) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		"kind": v.Kind, "apiVersion": v.APIVersion,
 		"response": map[string]any{
 			"uid": v.Request.UID, "allowed": true,
-			"status": map[string]any{"metadata": map[string]any{}, "status": metav1.StatusSuccess, "message": a.note(manager, &v)},
+			"status": map[string]any{"metadata": map[string]any{}, "status": metav1.StatusSuccess, "message": a.queueEvent(manager, &v)},
 		},
 	}
-	_ = json.NewEncoder(w).Encode(answer) // who went away needs no answer
+	_ = json.NewEncoder(w).Encode(answer) // a caller that has disconnected needs no answer
 }
 
-// admission is the webhook for Watchers that want one.
+// admission is the webhook for Watchers that request one.
 type admission struct {
 	add     func(manager string, c outbox.Change)
 	metrics *metrics
 }
 
-// note queues what a call is about, if it is to be told, and returns the message of the answer.
-func (a *admission) note(manager string, v *review) string {
-	object := v.concerned()
+// queueEvent queues an event about the object of a call, if it is to be reported, and returns the message of the answer.
+func (a *admission) queueEvent(manager string, v *review) string {
+	object := v.subject()
 	name := protocol.Name{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}
 	switch v.decide() {
 	case wrongOperation:

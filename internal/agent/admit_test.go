@@ -199,7 +199,7 @@ func TestAdmissionLimits(t *testing.T) {
 	var last lastChange
 	a := &admission{add: last.add, metrics: m}
 	w := httptest.NewRecorder()
-	a.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/validate/m", strings.NewReader(`{"request":{"name":"`+strings.Repeat("x", maxReview)+`"}}`)))
+	a.ServeHTTP(w, httptest.NewRequest(http.MethodPost, "/validate/m", strings.NewReader(`{"request":{"name":"`+strings.Repeat("x", maxReviewBytes)+`"}}`)))
 	if w.Body.Len() > 0 || m.value(t, "watcher_admission_request_error_total") != 1 {
 		t.Errorf("a review that is too large: %s", w.Body)
 	}

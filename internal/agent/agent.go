@@ -50,30 +50,31 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Options are what an agent needs to know.
+// Options configure an Agent.
 type Options struct {
-	// Config is how the runtime's API server is reached.
+	// Config is the client configuration for the API server of the runtime.
 	Config *rest.Config
-	// Watchlist is the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
+	// Watchlist names the ConfigMap with the watch list. Default kyma-system/skr-webhook-watches.
 	Watchlist types.NamespacedName
-	// Address is host:port of the listener. The certificate that it shows has to be for that host.
+	// Address is host:port of the listener. Its certificate must be valid for that host.
 	Address string
 	// Contract is the first segment of the listener's paths. Default v2.
 	Contract string
-	// CA, Certificate and Key are files: the roots that the listener is verified with, and the certificate that the agent shows to it and serves
-	// the webhook with. They may come later, and may be replaced.
+	// CA, Certificate and Key are files: the roots that the listener is verified with, and the certificate of the agent as a client and for the
+	// webhook. They may be created later and replaced.
 	CA, Certificate, Key string
-	// WebhookAddress serves the admission webhook over TLS, MetricsAddress /metrics, /healthz and /readyz without. "" does not serve.
+	// WebhookAddress is where the admission webhook is served over TLS, MetricsAddress where /metrics, /healthz and /readyz are served without TLS.
+	// "" does not serve.
 	WebhookAddress, MetricsAddress string
-	// Version is told in heartbeats.
+	// Version is sent in heartbeats.
 	Version string
 	// MaxPendingEvents is the number of events that may wait to be sent. Default 10,000.
 	MaxPendingEvents int
-	// WatchTimeout is how long one watch lasts at most. Default 20 min.
+	// WatchTimeout is the longest duration of one watch. Default 20 min.
 	WatchTimeout time.Duration
-	// ReloadInterval is how often it is looked whether certificate files have changed. Default 2 s.
+	// ReloadInterval is the interval in which the certificate files are read. Default 2 s.
 	ReloadInterval time.Duration
-	// Log is told what happens. Default nowhere.
+	// Log receives log lines. Default none.
 	Log logr.Logger
 }
 
@@ -100,16 +101,16 @@ type Agent struct {
 	admission *admission
 	metrics   *metrics
 	problems  *problems
-	nudge     chan struct{} // the next heartbeat is due
+	beatNow   chan struct{} // a value makes the next heartbeat due
 
 	watchlist atomic.Pointer[protocol.Watchlist] // in force; nil before the first
 	reached   atomic.Pointer[bool]               // whether the last heartbeat was answered; nil before the first
-	wanted    atomic.Int64                       // the time until the next heartbeat, as the listener said last; 0 if it did not
+	requested atomic.Int64                       // the heartbeat interval that the listener requested last; 0 if it did not
 }
 
-// New makes an agent. It connects to nothing yet.
+// New makes an agent. It sends no request.
 func New(o Options) (*Agent, error) {
-	if err := o.complete(); err != nil {
+	if err := o.setDefaults(); err != nil {
 		return nil, fmt.Errorf("making an agent: %w", err)
 	}
 	cfg := metadata.ConfigFor(o.Config)
@@ -126,10 +127,10 @@ func New(o Options) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making an agent: %w", err)
 	}
-	a := &Agent{o: o, metrics: newMetrics(), problems: &problems{all: map[string]string{}}, nudge: make(chan struct{}, 1)}
+	a := &Agent{o: o, metrics: newMetrics(), problems: &problems{all: map[string]string{}}, beatNow: make(chan struct{}, 1)}
 	a.problems.changed = a.triggerHeartbeat
 	a.queue = outbox.New(newBootID(), o.MaxPendingEvents, a.metrics.outbox)
-	a.metrics.pending(a.queue.Size)
+	a.metrics.registerPending(a.queue.Size)
 	a.poster = outbox.NewPoster(o.Address, o.Contract, o.Log, a.metrics.outbox, a.queue.ListenerAnswered)
 	a.identity = &identity{ca: o.CA, certificate: o.Certificate, key: o.Key, log: o.Log, problems: a.problems}
 	a.admission = &admission{add: a.queue.Add, metrics: a.metrics}
@@ -142,8 +143,8 @@ func New(o Options) (*Agent, error) {
 	return a, nil
 }
 
-// complete fills in defaults and says what is missing.
-func (o *Options) complete() error {
+// setDefaults sets defaults. The error names an option that is missing or invalid.
+func (o *Options) setDefaults() error {
 	if o.Config == nil {
 		return errors.New("Options.Config is missing")
 	}
@@ -172,14 +173,14 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// newBoot returns the name of a new life.
+// newBootID returns a random name for this start of the agent.
 func newBootID() string {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // it never fails
 	return hex.EncodeToString(id[:])
 }
 
-// Run watches and tells until ctx ends, and then a few seconds longer if something is pending. An error says that it could not serve.
+// Run watches and reports until ctx ends, and sends pending events for a few seconds more. It returns an error if it cannot serve.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -202,12 +203,12 @@ func (a *Agent) Run(ctx context.Context) error {
 		a.identity.current.Load().use(a.poster)
 	}
 	wg.Go(func() {
-		a.identity.follow(ctx, a.o.ReloadInterval, func(m *material) {
+		a.identity.watch(ctx, a.o.ReloadInterval, func(m *material) {
 			m.use(a.poster)
 			a.triggerHeartbeat()
 		})
 	})
-	wg.Go(func() { a.beat(ctx) })
+	wg.Go(func() { a.sendHeartbeats(ctx) })
 	a.configMap.changed = func(c *configMap) { a.applyWatchlist(ctx, c) }
 	a.configMap.failed = a.reportWatchlistError
 	wg.Go(func() { a.configMap.run(ctx) })
@@ -221,7 +222,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	return nil
 }
 
-// reportWatchlistError reports that the watch list cannot be read, or with nil that it can.
+// reportWatchlistError reports why the watch list cannot be read; nil clears the problem.
 func (a *Agent) reportWatchlistError(err error) {
 	if err == nil {
 		a.problems.set(" reading", "")
@@ -233,14 +234,14 @@ func (a *Agent) reportWatchlistError(err error) {
 // triggerHeartbeat makes the next heartbeat due.
 func (a *Agent) triggerHeartbeat() {
 	select {
-	case a.nudge <- struct{}{}:
+	case a.beatNow <- struct{}{}:
 	default:
 	}
 }
 
-// interval is the time between two heartbeats: that of the watch list, or what the listener wants if that is more. For as long as something is known that
-// was told lately, it is that of the watch list: if the listener's process is another one by then, it has to be told again, and soon.
-func (a *Agent) interval() time.Duration {
+// heartbeatInterval returns the time between two heartbeats: that of the watch list, or a longer one that the listener requests. While recent
+// deliveries may have to be repeated, it is that of the watch list: the answer shows soon whether another process of the listener took over.
+func (a *Agent) heartbeatInterval() time.Duration {
 	usual := protocol.DefaultHeartbeatInterval
 	if list := a.watchlist.Load(); list != nil {
 		usual = list.EffectiveHeartbeatInterval()
@@ -248,5 +249,5 @@ func (a *Agent) interval() time.Duration {
 	if a.queue.HasUndeliveredOrRecent() {
 		return usual
 	}
-	return max(usual, time.Duration(a.wanted.Load()))
+	return max(usual, time.Duration(a.requested.Load()))
 }

@@ -12,41 +12,42 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// served is what the API server says of a resource.
+// served is how the API server serves a resource.
 type served struct {
 	version string // for the watch
 	kind    string
-	// preferred is the version that the API server prefers, for events of entries that leave the version open.
+	// preferred is the preferred version of the API server, for events of entries without a version.
 	preferred string
-	// split says that the status of the kind is a part of its own.
-	split bool
+	// hasStatus is true if the kind has a status subresource.
+	hasStatus bool
 }
 
-// discovery asks the API server which kinds it serves. Answers are kept for a moment, because many ask at the same time.
+// discovery finds out which kinds the API server serves. Answers are cached for cacheTTL, because all streams need them at the same time.
 type discovery struct {
 	client rest.Interface
 
-	mu      sync.Mutex // guards what follows, and is held while asking, so that one asks for all
+	mu      sync.Mutex // guards what follows, and is held during a request, so that one request serves all callers
 	answers map[string]answer
 }
 
+// answer is a cached answer.
 type answer struct {
 	at   time.Time
 	body []byte
 	err  error
 }
 
-// answerTime is how long an answer is good: a definition that has just been created is to be found soon.
-const answerTime = time.Second
+// cacheTTL is how long an answer is cached. It is short, so that a new CRD is found soon.
+const cacheTTL = time.Second
 
-// get reads a path of the API server as JSON.
+// get reads JSON from a path of the API server.
 func (d *discovery) get(ctx context.Context, path string, into any) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	a, known := d.answers[path]
-	if !known || time.Since(a.at) > answerTime {
+	if !known || time.Since(a.at) > cacheTTL {
 		for p, old := range d.answers {
-			if time.Since(old.at) > answerTime {
+			if time.Since(old.at) > cacheTTL {
 				delete(d.answers, p)
 			}
 		}
@@ -63,7 +64,7 @@ func (d *discovery) get(ctx context.Context, path string, into any) error {
 	return nil
 }
 
-// find returns how a resource is served. What is not served is an error that says not found.
+// find returns how a resource is served. The error is NotFound if it is not served.
 func (d *discovery) find(ctx context.Context, q query) (served, error) {
 	versions, err := d.versions(ctx, q.group)
 	if err != nil {
@@ -74,12 +75,12 @@ func (d *discovery) find(ctx context.Context, q query) (served, error) {
 		versions = []string{q.version}
 	}
 	for _, version := range versions {
-		kind, split, err := d.lookUp(ctx, schema.GroupVersion{Group: q.group, Version: version}, q.resource)
+		kind, hasStatus, err := d.findKind(ctx, schema.GroupVersion{Group: q.group, Version: version}, q.resource)
 		if err != nil && !apierrors.IsNotFound(err) {
 			return served{}, err
 		}
 		if kind != "" {
-			s.version, s.kind, s.split = version, kind, split
+			s.version, s.kind, s.hasStatus = version, kind, hasStatus
 			if q.version == "*" {
 				s.preferred = version
 			}
@@ -110,8 +111,8 @@ func (d *discovery) versions(ctx context.Context, group string) ([]string, error
 	return all, nil
 }
 
-// lookUp finds the resource in one version; kind is empty if it is not there.
-func (d *discovery) lookUp(ctx context.Context, version schema.GroupVersion, resource string) (kind string, split bool, err error) {
+// findKind finds the kind of a resource in one version; kind is empty if the version does not have the resource.
+func (d *discovery) findKind(ctx context.Context, version schema.GroupVersion, resource string) (kind string, hasStatus bool, err error) {
 	path := "/apis/" + version.String()
 	if version.Group == "" {
 		path = "/api/" + version.Version
@@ -127,8 +128,8 @@ func (d *discovery) lookUp(ctx context.Context, version schema.GroupVersion, res
 		case resource:
 			kind = r.Kind
 		case resource + "/status":
-			split = true
+			hasStatus = true
 		}
 	}
-	return kind, split, nil
+	return kind, hasStatus, nil
 }

@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	maxProblem   = 300         // bytes of Heartbeat.Problem
-	heartbeatGap = time.Second // between two heartbeats at least
-	longSilence  = time.Minute // between two heartbeats: no connection is kept for that
+	maxProblemBytes      = 300         // of Heartbeat.Problem
+	minHeartbeatInterval = time.Second // between two heartbeats
+	maxIdlePeriod        = time.Minute // before a heartbeat: connections are closed for a longer one
 )
 
-// beat sends heartbeats: the first at once, then every [Agent.interval], and when something in them changes that people wait for.
-func (a *Agent) beat(ctx context.Context) {
+// sendHeartbeats sends the first heartbeat at once, then one every heartbeatInterval, and one when triggerHeartbeat is called.
+func (a *Agent) sendHeartbeats(ctx context.Context) {
 	failures := 0
 	for {
-		done := a.heartbeat(ctx)
-		next := a.interval()
-		if next > longSilence {
+		done := a.sendHeartbeat(ctx)
+		next := a.heartbeatInterval()
+		if next > maxIdlePeriod {
 			a.poster.CloseIdleConnections()
 		}
 		next += rand.N(next/5+1) - next/10
@@ -38,14 +38,14 @@ func (a *Agent) beat(ctx context.Context) {
 			failures = 0
 		} else {
 			failures++
-			next = min(next, outbox.Backoff(failures)+heartbeatGap)
+			next = min(next, outbox.Backoff(failures)+minHeartbeatInterval)
 		}
 		timer := time.NewTimer(next)
 		select {
 		case <-ctx.Done():
 		case <-timer.C:
-		case <-a.nudge:
-			timer.Reset(heartbeatGap)
+		case <-a.beatNow:
+			timer.Reset(minHeartbeatInterval)
 			select {
 			case <-ctx.Done():
 			case <-timer.C:
@@ -58,8 +58,8 @@ func (a *Agent) beat(ctx context.Context) {
 	}
 }
 
-// heartbeat sends one. It tells whether the next may wait for its time.
-func (a *Agent) heartbeat(ctx context.Context) bool {
+// sendHeartbeat sends one heartbeat. It reports whether the next one may wait for its interval.
+func (a *Agent) sendHeartbeat(ctx context.Context) bool {
 	sequence, pending, lost := a.queue.State(protocol.ManagerName)
 	h := protocol.Heartbeat{
 		BootID: a.queue.BootID(), Version: a.o.Version, Sequence: sequence, Pending: pending, EventsLost: lost > 0, Problem: a.problems.text(),
@@ -75,37 +75,37 @@ func (a *Agent) heartbeat(ctx context.Context) bool {
 	answer, err := a.poster.Post(ctx, protocol.ManagerName, "heartbeat", body)
 	switch {
 	case err != nil:
-		a.tellReached(cause(err))
+		a.recordReached(cause(err))
 		return false
 	case answer.Status == http.StatusOK:
-		a.tellReached("")
-		a.wanted.Store(int64(answer.NextHeartbeat))
+		a.recordReached("")
+		a.requested.Store(int64(answer.NextHeartbeat))
 		a.queue.HeartbeatDelivered(protocol.ManagerName, lost)
 		return true
-	case answer.Status == http.StatusNotFound: // the listener of the Kyma project knows no heartbeats
-		a.tellReached("")
+	case answer.Status == http.StatusNotFound: // the listener of the Kyma project has no heartbeats
+		a.recordReached("")
 		return true
 	}
-	a.tellReached(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.Status))
-	a.wanted.Store(0) // it was not heard: whoever waits for the next one would wait in vain for all of a long time
+	a.recordReached(fmt.Sprintf("%s answers a heartbeat with status %d", a.o.Address, answer.Status))
+	a.requested.Store(0) // the listener did not record it, so that the next one must not wait for a long interval
 	return answer.RetryAfter > 0
 }
 
-// tellReached logs when the listener can be reached and when not, once each.
-func (a *Agent) tellReached(problem string) {
+// recordReached logs and counts whether the listener can be reached; problem is "" if it can. Only changes are logged.
+func (a *Agent) recordReached(problem string) {
 	reached := problem == ""
-	a.metrics.reached(reached)
+	a.metrics.setReached(reached)
 	if former := a.reached.Swap(&reached); former != nil && *former == reached {
 		return
 	}
 	if reached {
 		a.o.Log.Info("the control plane is reached", "address", a.o.Address)
 	} else {
-		a.o.Log.Info("the control plane is not reached; what changes is kept until it is", "address", a.o.Address, "why", problem)
+		a.o.Log.Info("the control plane is not reached; events are kept until it is", "address", a.o.Address, "reason", problem)
 	}
 }
 
-// encodeHeartbeat returns the body; the problem gets shorter if it does not fit.
+// encodeHeartbeat returns the body. The problem is cut if the body would be too large.
 func encodeHeartbeat(h protocol.Heartbeat) ([]byte, error) {
 	for {
 		body, err := json.Marshal(h)
@@ -116,7 +116,7 @@ func encodeHeartbeat(h protocol.Heartbeat) ([]byte, error) {
 	}
 }
 
-// problems are the reasons why something is not watched, by what it is.
+// problems are the reasons why the agent does not work fully, each with a key.
 type problems struct {
 	changed func()
 
@@ -124,22 +124,22 @@ type problems struct {
 	all map[string]string // guarded by mu
 }
 
-// set notes a problem; "" is none.
-func (p *problems) set(of, text string) {
+// set sets the problem of a key; "" clears it.
+func (p *problems) set(key, text string) {
 	p.mu.Lock()
-	news := p.all[of] != text
+	changed := p.all[key] != text
 	if text == "" {
-		delete(p.all, of)
+		delete(p.all, key)
 	} else {
-		p.all[of] = text
+		p.all[key] = text
 	}
 	p.mu.Unlock()
-	if news && p.changed != nil {
+	if changed && p.changed != nil {
 		p.changed()
 	}
 }
 
-// text returns as much of the problems as a heartbeat has room for.
+// text returns the problems, cut to the size that fits into a heartbeat.
 func (p *problems) text() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -149,14 +149,14 @@ func (p *problems) text() string {
 	}
 	lines = slices.Compact(lines) // two versions of a resource may have the same problem
 	text := strings.Join(lines, "; ")
-	if len(text) <= maxProblem {
+	if len(text) <= maxProblemBytes {
 		return text
 	}
 	more := fmt.Sprintf(" … (%d problems)", len(lines))
-	return cut(text, maxProblem-len(more)) + more
+	return cut(text, maxProblemBytes-len(more)) + more
 }
 
-// cause returns the text of an error without the address of the request, which fills a line and says nothing.
+// cause returns the text of an error without the URL of the request, which is long and known.
 func cause(err error) string {
 	if request, ok := errors.AsType[*url.Error](err); ok {
 		return request.Err.Error()
@@ -164,7 +164,7 @@ func cause(err error) string {
 	return err.Error()
 }
 
-// cut returns the first bytes of a text, without half a character at the end.
+// cut returns at most size bytes of a text, without an incomplete character at the end.
 func cut(text string, size int) string {
 	if len(text) <= size {
 		return text

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/agent/outbox"
 )
 
-// material is what the certificate files had in them at one time.
+// material is the content of the certificate files at one time.
 type material struct {
 	files       [3][]byte
 	certificate tls.Certificate
@@ -25,7 +25,7 @@ type material struct {
 // use makes a Poster use the certificates.
 func (m *material) use(p *outbox.Poster) { p.UseCertificate(m.roots, &m.certificate) }
 
-// identity holds what is in the certificate files, and reads them again when they change.
+// identity has the content of the certificate files and reads them again when they change.
 type identity struct {
 	ca, certificate, key string // paths
 	log                  logr.Logger
@@ -34,11 +34,11 @@ type identity struct {
 	current atomic.Pointer[material] // nil until the files could be read
 }
 
-// load reads the files. It tells whether they have something new that can be used; what was there before stays in use otherwise.
+// load reads the files. It reports whether they have new content; invalid content is an error, and the former stays in use.
 func (i *identity) load() (changed bool, err error) {
 	var m material
 	for n, path := range []string{i.ca, i.certificate, i.key} {
-		if m.files[n], err = os.ReadFile(path); err != nil { //nolint:gosec // who starts the agent names its files
+		if m.files[n], err = os.ReadFile(path); err != nil { //nolint:gosec // the files are named by the flags of the agent
 			return false, fmt.Errorf("reading the certificate files: %w", err)
 		}
 	}
@@ -50,14 +50,14 @@ func (i *identity) load() (changed bool, err error) {
 	}
 	m.roots = x509.NewCertPool()
 	if !m.roots.AppendCertsFromPEM(m.files[0]) {
-		return false, fmt.Errorf("reading %s: there is no certificate in it", i.ca)
+		return false, fmt.Errorf("reading %s: it contains no certificate", i.ca)
 	}
 	i.current.Store(&m)
 	return true, nil
 }
 
-// follow reads the files now and every interval, and calls use when they have something new.
-func (i *identity) follow(ctx context.Context, interval time.Duration, use func(*material)) {
+// watch reads the files now and every interval, and calls use when they have new content.
+func (i *identity) watch(ctx context.Context, interval time.Duration, use func(*material)) {
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	failed := 0
@@ -75,7 +75,7 @@ func (i *identity) follow(ctx context.Context, interval time.Duration, use func(
 			failed = 0
 			i.problems.set("certificates", "")
 		}
-		if failed == 3 { // it may have been read while it was being written
+		if failed == 3 { // the first failures may come from files that are being written
 			i.log.Error(err, "the certificate files cannot be used; those read before stay in use")
 			i.problems.set("certificates", err.Error())
 		}
@@ -87,8 +87,8 @@ func (i *identity) follow(ctx context.Context, interval time.Duration, use func(
 	}
 }
 
-// serving returns the certificate for the servers of the agent.
-func (i *identity) serving(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+// serverCertificate returns the certificate for the servers of the agent.
+func (i *identity) serverCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
 	m := i.current.Load()
 	if m == nil {
 		return nil, fmt.Errorf("there is no certificate in %s yet", i.certificate)

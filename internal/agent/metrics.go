@@ -15,7 +15,7 @@ const (
 	reasonAddress     = "missing-address-or-contract"
 )
 
-// metrics are all that the agent counts. The first six have the names of the Kyma project's agent, because dashboards know them.
+// metrics are the metrics of the agent. Those of the Kyma project's agent have the same names, because dashboards use them.
 type metrics struct {
 	registry        *prometheus.Registry
 	admissions      prometheus.Counter
@@ -61,15 +61,16 @@ func newMetrics() *metrics {
 	return m
 }
 
-// pending makes a gauge of the size of the queue.
-func (m *metrics) pending(size func() float64) {
+// registerPending registers a gauge of the number of pending events.
+func (m *metrics) registerPending(size func() float64) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "watcher_pending_events", Help: "Events that are still to be sent, or to be sent again.",
 	}, size))
 }
 
-func (m *metrics) reached(yes bool) {
-	if yes {
+// setReached sets whether the listener answered the last heartbeat.
+func (m *metrics) setReached(reached bool) {
+	if reached {
 		m.listener.Set(1)
 	} else {
 		m.listener.Set(0)

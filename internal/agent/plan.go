@@ -19,10 +19,10 @@ type query struct {
 	selector                 string
 }
 
-// scope narrows a resource down.
+// scope limits a resource to some of its objects.
 type scope struct{ namespace, name, selector string }
 
-// target is who is told of what, by one entry of the watch list.
+// target is one entry of the watch list: a manager, and the changes that it gets events about.
 type target struct {
 	manager       string
 	version, kind string // as in the watch list: version may be *, kind may be empty
@@ -30,10 +30,10 @@ type target struct {
 	filter        int // index in plan.filters
 }
 
-// plan is one watch, and who is told of what is seen there.
+// plan is one watch, and the targets of its events.
 type plan struct {
 	query   query
-	filters []scope // distinct and sorted; more than one, or one that is wider than the query, is never alone in the query
+	filters []scope // of the targets, distinct and sorted; the query includes all of them
 	targets []target
 }
 
@@ -42,12 +42,12 @@ func (p plan) hasSameWatch(q plan) bool {
 	return p.query == q.query && slices.Equal(p.filters, q.filters)
 }
 
-// plans turns a watch list into watches: one per group, version and resource. Where entries want different objects of a resource, the watch has
-// all of them, and what each entry wants is sorted out here. An entry for version * joins an entry that names a version: the objects are
-// the same in all.
+// plans turns a watch list into watches: one for each group, version and resource. If entries select different objects of a resource, the watch
+// includes all of them, and the filters select those of each entry. An entry for version * uses the watch of an entry with a version: the
+// objects are the same in all versions.
 func plans(list protocol.Watchlist) []plan {
 	type resource struct{ group, version, name string }
-	named := map[resource]string{} // the version that * joins
+	named := map[resource]string{} // the version whose watch entries for * use
 	for _, w := range list.Watches {
 		r := resource{group: w.Group, name: w.Resource}
 		if first := named[r]; w.Version != "*" && (first == "" || w.Version < first) {
@@ -88,7 +88,7 @@ func scopeOf(w protocol.Watch) scope {
 	return scope{namespace: w.Namespace, name: w.Name, selector: w.Selector}
 }
 
-// widest returns the narrowest query that has all that the scopes want.
+// widest returns the narrowest query that includes all scopes.
 func widest(scopes []scope) (namespace, name, selector string) {
 	if len(scopes) == 1 {
 		return scopes[0].namespace, scopes[0].name, scopes[0].selector
@@ -105,10 +105,10 @@ func widest(scopes []scope) (namespace, name, selector string) {
 	return namespace, name, union(scopes)
 }
 
-// union returns a selector for all objects that one of the selectors takes, and as few others as can be said without "or": for every label
-// that each of them asks for, the values that they ask for.
+// union returns a selector for all objects that match one of the selectors. It matches few others: a selector has no "or", so the result has, for
+// each label that all selectors require, all values that they require.
 func union(scopes []scope) string {
-	var wanted map[string]map[string]bool // values by label; nil for any value
+	var wanted map[string]map[string]bool // required values by label; nil is any value
 	for n, s := range scopes {
 		selector, err := labels.Parse(s.selector)
 		if err != nil {

@@ -241,7 +241,7 @@ func TestConnection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	used := make(chan *material, 10)
-	go a.identity.follow(ctx, 10*time.Millisecond, func(m *material) { m.use(a.poster); used <- m })
+	go a.identity.watch(ctx, 10*time.Millisecond, func(m *material) { m.use(a.poster); used <- m })
 	if err := os.WriteFile(filepath.Join(dir, "tls.crt"), []byte("half a certif"), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestConnection(t *testing.T) {
 	if got := a.poster.Deliver(t.Context(), "m", event("a")); !got.Delivered || l.all()[0].client != "runtime-2" {
 		t.Errorf("got %+v as %+v", got, l.all())
 	}
-	served, err := a.identity.serving(nil)
+	served, err := a.identity.serverCertificate(nil)
 	if err != nil || served.Leaf.Subject.CommonName != "runtime-2" {
 		t.Errorf("the webhook serves %v, %v", served.Leaf.Subject, err)
 	}
@@ -330,7 +330,7 @@ func TestIdentityErrors(t *testing.T) {
 			if changed, err := a.identity.load(); err == nil || changed || a.identity.current.Load() != nil {
 				t.Errorf("%s: got %v", c.reason, err)
 			}
-			if _, err := a.identity.serving(nil); err == nil {
+			if _, err := a.identity.serverCertificate(nil); err == nil {
 				t.Error("the webhook serves without a certificate")
 			}
 		})
@@ -371,7 +371,7 @@ func TestHeartbeat(t *testing.T) {
 	}
 	for _, c := range cases {
 		l.set(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) })
-		if good := a.heartbeat(t.Context()); good != c.good {
+		if good := a.sendHeartbeat(t.Context()); good != c.good {
 			t.Errorf("%s: %t", c.reason, good)
 		}
 		got := l.all()[0]
@@ -385,7 +385,7 @@ func TestHeartbeat(t *testing.T) {
 		}
 	}
 	l.Close()
-	if a.heartbeat(t.Context()) {
+	if a.sendHeartbeat(t.Context()) {
 		t.Error("without a listener it is tried again soon")
 	}
 }
@@ -419,8 +419,8 @@ func TestHeartbeatsSeldom(t *testing.T) {
 		if a.queue = outbox.New("boot", 10, outbox.NewMetrics()); c.told {
 			a.queue.Add("m", outbox.Change{Event: event("a")})
 		}
-		if !a.heartbeat(t.Context()) || a.interval() != c.want {
-			t.Errorf("%s: the next is in %v, want %v", c.reason, a.interval(), c.want)
+		if !a.sendHeartbeat(t.Context()) || a.heartbeatInterval() != c.want {
+			t.Errorf("%s: the next is in %v, want %v", c.reason, a.heartbeatInterval(), c.want)
 		}
 	}
 }
@@ -439,7 +439,7 @@ func TestBeatClosesConnections(t *testing.T) {
 			beaten <- struct{}{}
 		})
 		ctx, cancel := context.WithCancel(t.Context())
-		go a.beat(ctx)
+		go a.sendHeartbeats(ctx)
 		for range 3 {
 			<-beaten
 			a.triggerHeartbeat()
@@ -465,7 +465,7 @@ func TestProblems(t *testing.T) {
 		t.Errorf("%q after %d changes", got, changed)
 	}
 	p.set("c", strings.Repeat("ö", 300))
-	if got := p.text(); len(got) > maxProblem || !strings.HasSuffix(got, " … (3 problems)") || strings.Contains(got, "�") {
+	if got := p.text(); len(got) > maxProblemBytes || !strings.HasSuffix(got, " … (3 problems)") || strings.Contains(got, "�") {
 		t.Errorf("%q", got)
 	}
 	for _, of := range []string{"a", "b", "c"} {
@@ -495,7 +495,7 @@ func TestCause(t *testing.T) {
 
 func TestNew(t *testing.T) {
 	good := Options{Config: &rest.Config{Host: "http://127.0.0.1:1"}, Address: "localhost:1", CA: "a", Certificate: "b", Key: "c"}
-	if a, err := New(good); err != nil || a.interval() != protocol.DefaultHeartbeatInterval || a.o.Contract != "v2" || a.o.Watchlist.String() != "kyma-system/skr-webhook-watches" {
+	if a, err := New(good); err != nil || a.heartbeatInterval() != protocol.DefaultHeartbeatInterval || a.o.Contract != "v2" || a.o.Watchlist.String() != "kyma-system/skr-webhook-watches" {
 		t.Errorf("got %+v, %v", a, err)
 	}
 	cases := map[string]struct {

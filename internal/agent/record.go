@@ -9,12 +9,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// record is what is kept of an object: enough to see that, and where, it has changed.
+// record is what is stored of an object: enough to find out whether its spec or status has changed.
 type record struct {
 	uid, version uint64 // hashes
 	generation   int64
 	labels       uint64 // hash of labels, annotations, finalizers and whether it is being deleted
-	matched      uint64 // bit n: filter n takes it. The last bit is for all filters from there on
+	matched      uint64 // bit n is set if filter n matches; the last bit stands for all further filters
 }
 
 // recorder makes records.
@@ -23,7 +23,7 @@ type recorder struct {
 	filters []filter
 }
 
-// filter is a scope that can be asked.
+// filter is a scope with its parsed selector.
 type filter struct {
 	scope
 	selector labels.Selector
@@ -51,13 +51,13 @@ func (r *recorder) record(o *metav1.ObjectMeta) record {
 	}
 }
 
-// hash sums up what is in an object's metadata for its users.
+// hash returns a hash of labels, annotations, finalizers and whether the object is being deleted.
 func (r *recorder) hash(o *metav1.ObjectMeta) uint64 {
 	var h maphash.Hash
 	h.SetSeed(r.seed)
 	part := func(kind byte, texts ...string) uint64 {
 		h.Reset()
-		_ = h.WriteByte(kind) // a hash takes everything
+		_ = h.WriteByte(kind) // it never fails
 		for _, text := range texts {
 			_, _ = h.WriteString(text)
 			_ = h.WriteByte(0)
@@ -77,7 +77,7 @@ func (r *recorder) hash(o *metav1.ObjectMeta) uint64 {
 	return sum
 }
 
-// match returns which filters take the object. If there is only one, the API server has asked it already.
+// match returns the bits of the filters that match the object. A single filter is part of the query, so that it matches always.
 func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
 	if len(r.filters) == 1 {
 		return bit(0)
@@ -97,15 +97,15 @@ type difference struct {
 	spec, status bool
 }
 
-// compare says what is different. split says that the kind counts generations, and changes of the status apart; else every change may be of
-// either. missed says that there may have been several changes between the two.
-func compare(before, after record, split, missed bool) difference {
+// compare returns what has changed between two records. If hasStatus is false, the kind has no status subresource, and each change may be one of
+// the spec and the status. missed is true if there may have been several changes between the two.
+func compare(before, after record, hasStatus, missed bool) difference {
 	switch {
 	case before.uid != after.uid:
 		return difference{true, true}
 	case before.version == after.version:
 		return difference{}
-	case missed || !split || after.generation == 0:
+	case missed || !hasStatus || after.generation == 0:
 		return difference{true, true}
 	}
 	spec := before.generation != after.generation || before.labels != after.labels

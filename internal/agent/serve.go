@@ -18,7 +18,7 @@ func (a *Agent) webhook() *http.Server {
 	mux.Handle(admitPath, a.admission)
 	return &http.Server{
 		Addr: a.o.WebhookAddress, Handler: mux, ReadTimeout: 30 * time.Second, WriteTimeout: 30 * time.Second, IdleTimeout: 2 * time.Minute,
-		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: a.identity.serving},
+		TLSConfig: &tls.Config{MinVersion: tls.VersionTLS13, GetCertificate: a.identity.serverCertificate},
 	}
 }
 
@@ -28,7 +28,7 @@ func (a *Agent) health() *http.Server {
 	mux.Handle("/metrics", promhttp.HandlerFor(a.metrics.registry, promhttp.HandlerOpts{}))
 	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("/readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := a.ready(); err != nil {
+		if err := a.checkReady(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
@@ -37,8 +37,8 @@ func (a *Agent) health() *http.Server {
 	return &http.Server{Addr: a.o.MetricsAddress, Handler: mux, ReadTimeout: 10 * time.Second, WriteTimeout: 30 * time.Second}
 }
 
-// ready says what the agent waits for; nil if it has all that it needs.
-func (a *Agent) ready() error {
+// checkReady returns what the agent waits for; nil if it is ready.
+func (a *Agent) checkReady() error {
 	if a.identity.current.Load() == nil {
 		return errors.New("waiting for the certificate files")
 	}
@@ -53,7 +53,7 @@ func serve(ctx context.Context, s *http.Server, listener net.Listener) error {
 	stop := context.AfterFunc(ctx, func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 		defer cancel()
-		_ = s.Shutdown(ctx) // who is not done by then is cut off
+		_ = s.Shutdown(ctx) // requests that take longer are cut off
 		_ = s.Close()
 	})
 	defer stop()

@@ -274,7 +274,7 @@ func (s *stream) receive(e watch.Event[metav1.PartialObjectMetadata]) {
 		s.reportLocked(name, after.matched, difference{true, true}, o, false)
 	default:
 		s.known[key] = after
-		s.reportLocked(name, before.matched&after.matched, compare(before, after, s.served.split, false), o, false)
+		s.reportLocked(name, before.matched&after.matched, compare(before, after, s.served.hasStatus, false), o, false)
 		if moved := before.matched ^ after.matched; moved != 0 {
 			s.reportLocked(name, moved, difference{true, true}, o, false)
 		}

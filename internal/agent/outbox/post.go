@@ -19,10 +19,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// postTimeout bounds one request to the listener.
+// postTimeout is the deadline of one request to the listener.
 const postTimeout = 15 * time.Second
 
-// Poster sends to the listener in the control plane.
+// Poster sends requests to the listener in the control plane.
 type Poster struct {
 	address, contract string
 	log               logr.Logger
@@ -37,12 +37,12 @@ func NewPoster(address, contract string, log logr.Logger, m Metrics, answered fu
 	return &Poster{address: address, contract: contract, log: log, metrics: m, answered: answered}
 }
 
-// use makes connections from now on with these certificates. Those that are open stay so while they are needed.
+// UseCertificate makes new connections use a certificate and trusted roots. Open connections with the former ones are closed when they are idle.
 func (p *Poster) UseCertificate(roots *x509.CertPool, certificate *tls.Certificate) {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13, RootCAs: roots, ClientSessionCache: tls.NewLRUClientSessionCache(4),
-			// It is shown whatever roots the listener says that it knows: a refusal says more than a missing certificate.
+			// The certificate is sent whatever roots the listener requests: a refusal is a better error than a missing certificate.
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil },
 		},
 		ForceAttemptHTTP2:      true,
@@ -69,14 +69,14 @@ type Reply struct {
 	NextHeartbeat time.Duration // the time until it wants the next heartbeat, 0 if it did not say
 }
 
-// hangUp closes connections that nothing is sent over at the moment. One that is open costs the listener as much as what it knows of the runtime.
+// CloseIdleConnections closes connections that carry no request. An open one costs the listener as much memory as its record of the runtime.
 func (p *Poster) CloseIdleConnections() {
 	if client := p.client.Load(); client != nil {
 		client.CloseIdleConnections()
 	}
 }
 
-// post sends a body and returns the answer. Any answer is one: err says that there was none.
+// Post sends a body and returns the answer, whatever its status. An error means that there was no answer.
 func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a Reply, err error) {
 	client := p.client.Load()
 	if client == nil {
@@ -90,7 +90,7 @@ func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a
 		p.metrics.Failed.WithLabelValues(ReasonSetup).Inc()
 		return a, fmt.Errorf("posting to %s: %w", p.address, err)
 	}
-	request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(&pieces{bytes.NewReader(body)}), nil }
+	request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(&smallReads{bytes.NewReader(body)}), nil }
 	request.Body, _ = request.GetBody() // it never fails
 	request.ContentLength = int64(len(body))
 	request.Header.Set("Content-Type", "application/json")
@@ -103,13 +103,13 @@ func (p *Poster) Post(ctx context.Context, manager, what string, body []byte) (a
 	a = Reply{
 		Status: response.StatusCode, RetryAfter: seconds(response, "Retry-After", time.Minute), NextHeartbeat: seconds(response, protocol.HeaderNextHeartbeat, protocol.MaxHeartbeatInterval),
 	}
-	if response.StatusCode == http.StatusOK { // others are answers of who did not work on it
+	if response.StatusCode == http.StatusOK { // other answers come from processes that did not act on the request
 		p.answered(response.Header.Get(protocol.HeaderInstance))
 	}
 	return a, nil
 }
 
-// seconds reads a header, which may say no more than a limit; 0 if it does not say anything.
+// seconds returns the value of a header in seconds, limited; 0 if it is missing or invalid.
 func seconds(r *http.Response, header string, limit time.Duration) time.Duration {
 	n, err := strconv.Atoi(r.Header.Get(header))
 	if err != nil || n <= 0 {
@@ -118,17 +118,17 @@ func seconds(r *http.Response, header string, limit time.Duration) time.Duration
 	return time.Duration(min(n, int(limit/time.Second))) * time.Second
 }
 
-// pieces is a body that is read, and so sent, in small pieces. The listener's end of a connection keeps a buffer as large as the largest record of TLS
-// that ever came: for ten thousand agents that matters.
-type pieces struct{ of *bytes.Reader }
+// smallReads is a body that is read, and so sent, in small pieces. The listener keeps a buffer for each connection that is as large as the largest
+// TLS record that it received, which matters with ten thousand agents.
+type smallReads struct{ of *bytes.Reader }
 
 // Read implements [io.Reader].
-func (p *pieces) Read(into []byte) (int, error) {
+func (p *smallReads) Read(into []byte) (int, error) {
 	const size = 1 << 10
 	return p.of.Read(into[:min(len(into), size)])
 }
 
-// deliver makes one attempt to deliver an event.
+// Deliver makes one attempt to deliver an event. An event that is too large, or refused, is sent without metadata.
 func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) Result {
 	body, err := json.Marshal(e)
 	if err == nil && len(body) > protocol.MaxEventBytes {
@@ -152,11 +152,11 @@ func (p *Poster) Deliver(ctx context.Context, manager string, e protocol.Event) 
 	p.metrics.Failed.WithLabelValues(ReasonRequest).Inc()
 	switch {
 	case refused:
-		p.log.Info("the listener refuses an event for good", "manager", manager, "status", a.Status, "kind", e.WatchedGVK.Kind, "object", e.Watched)
+		p.log.Info("the listener refused an event; it is dropped", "manager", manager, "status", a.Status, "kind", e.WatchedGVK.Kind, "object", e.Watched)
 	case err != nil:
-		p.log.V(1).Info("an event has to wait", "manager", manager, "error", err.Error())
+		p.log.V(1).Info("an event was not delivered and will be sent again", "manager", manager, "error", err.Error())
 	default:
-		p.log.V(1).Info("an event has to wait", "manager", manager, "status", a.Status)
+		p.log.V(1).Info("an event was not delivered and will be sent again", "manager", manager, "status", a.Status)
 	}
 	return Result{Refused: refused, RetryAfter: a.RetryAfter, Throttled: a.Status == http.StatusTooManyRequests}
 }

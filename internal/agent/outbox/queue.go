@@ -37,17 +37,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// Limits of a queue.
+// Limits of a Queue.
 const (
-	spacing       = 500 * time.Millisecond // between two events about one object to one manager
-	memory        = time.Minute            // how long before the last answer something was delivered that is still known
-	maxLanes      = 64                     // managers that are told
-	maxBacklog    = 1000                   // pending events for one manager: the listener takes 100 a second from a runtime
-	maxObjects    = 500                    // pending events that have more than names
-	maxSends      = 15                     // requests at the same time; the listener takes 16 from a runtime, and heartbeats need one
-	MinRetryDelay = 250 * time.Millisecond // back-off after the first failure
-	maxRetryDelay = 15 * time.Second       // and after many
-	drainTime     = 3 * time.Second        // for what is pending when the agent ends
+	// MinRetryDelay is the delay after the first failure.
+	MinRetryDelay = 250 * time.Millisecond
+	maxRetryDelay = 15 * time.Second // after many failures
+
+	minEventInterval   = 500 * time.Millisecond // between two events about one object to one manager
+	redeliveryPeriod   = time.Minute            // before the last answer: deliveries in it are repeated to a new listener
+	drainTimeout       = 3 * time.Second        // for pending events when the agent ends
+	maxLanes           = 64                     // managers
+	maxLaneEntries     = 1000                   // pending events for one manager: the listener accepts 100 a second from a runtime
+	maxMetadataEntries = 500                    // pending events that contain metadata
+	maxRequests        = 15                     // at the same time; the listener accepts 16 from a runtime, and heartbeats need one
 )
 
 // Result is the result of one attempt to deliver an event.
@@ -59,51 +61,51 @@ type Result struct {
 	Throttled  bool
 }
 
-// queue holds what is to be told, and remembers what was told lately.
+// Queue holds events that are to be delivered, and remembers recent deliveries. Safe for concurrent use.
 //
-// There is a lane per manager. In it is at most one entry per object, which has the newest state: what changes often is told at once, and then
-// every 500 ms. When sending fails, the lane waits, longer and longer, and then tries with one entry; when that arrives, all follow. An entry that
-// fails while others get through has a back-off of its own.
+// After a failed request the lane of a manager is paused, longer after each failure, and then sends one entry; when that is delivered, all
+// others follow. An entry that fails while others are delivered has a back-off of its own.
 type Queue struct {
 	bootID  string
-	max     int // pending entries of all lanes
+	limit   int // of pending entries of all lanes
 	metrics Metrics
-	kick    chan struct{} // something may be due
+	wakeUp  chan struct{} // has a value when an entry may be due
 
 	mu        sync.Mutex // guards what follows
 	lanes     map[string]*lane
 	pending   int // entries of all lanes
 	sending   int
 	order     uint64
-	instances []string  // listeners that have answered lately, the newest last
+	instances []string  // processes of the listener that have answered, the newest last
 	answered  time.Time // when one of them answered last
 }
 
-// lane is what is to be told to one manager.
+// lane has the events for one manager.
 type lane struct {
 	manager  string
 	entries  map[key]*entry
-	waiting  schedule // those of the entries that are not being sent
+	waiting  schedule // the entries that are not being sent
 	sending  int
 	failures int       // in a row
-	paused   time.Time // nothing is sent before
+	paused   time.Time // no request is sent before
 	sequence uint64
-	lost     int // events that were dropped and that no Began makes up for
+	lost     int // events that were dropped, and not replaced by an event about their resource
 
 	delivered map[key]delivery
-	log       []logged          // oldest first; what was delivered again is in it again
-	forgotten map[key]time.Time // resources of which deliveries had to be forgotten, and when
+	log       []logged          // of deliveries, oldest first; a second delivery is a second entry
+	forgotten map[key]time.Time // resources whose deliveries were forgotten early for lack of memory, and when they were made
 }
 
-// key is what an event is about. Without a name, it is the whole resource.
+// key identifies the object of an event. Without a name, it is the whole resource.
 type key struct {
 	kind                      metav1.GroupVersionKind
 	resource, namespace, name string
 }
 
-// whole is the key of all objects of the resource.
-func (k key) whole() key { return key{kind: k.kind, resource: k.resource} }
+// resourceKey returns the key of the whole resource.
+func (k key) resourceKey() key { return key{kind: k.kind, resource: k.resource} }
 
+// entry is a pending event.
 type entry struct {
 	key      key
 	event    protocol.Event
@@ -111,8 +113,8 @@ type entry struct {
 	order    uint64
 	index    int // in the schedule, -1 while it is being sent
 	attempts int
-	repeat   time.Duration // if positive, it is told again so long after it was delivered
-	next     *Change       // what came while it was being sent
+	repeat   time.Duration // see Change.RepeatAfter
+	next     *Change       // a newer event that was added while this one is being sent
 }
 
 // Change is an event to deliver.
@@ -126,33 +128,34 @@ type Change struct {
 	redelivery bool // it was delivered before
 }
 
+// delivery is a recent delivery of an event about an object.
 type delivery struct {
 	at       time.Time
 	sequence uint64
 	deleted  bool
 }
 
-// logged is a delivery, unless the object was delivered again since.
+// logged is a delivery in the log. It is obsolete if an event about the object was delivered later.
 type logged struct {
 	key key
 	at  time.Time
 }
 
 func New(bootID string, limit int, m Metrics) *Queue {
-	return &Queue{bootID: bootID, max: limit, metrics: m, kick: make(chan struct{}, 1), lanes: map[string]*lane{}}
+	return &Queue{bootID: bootID, limit: limit, metrics: m, wakeUp: make(chan struct{}, 1), lanes: map[string]*lane{}}
 }
 
 // BootID returns the boot ID of the events.
 func (q *Queue) BootID() string { return q.bootID }
 
 // Limit returns the number of events that may be pending.
-func (q *Queue) Limit() int { return q.max }
+func (q *Queue) Limit() int { return q.limit }
 
 func keyOf(e protocol.Event) key {
 	return key{kind: e.WatchedGVK, resource: e.Resource, namespace: e.Watched.Namespace, name: e.Watched.Name}
 }
 
-// Add takes what a manager is to be told. It never blocks.
+// Add queues an event for a manager. It never blocks.
 func (q *Queue) Add(manager string, c Change) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -162,10 +165,10 @@ func (q *Queue) Add(manager string, c Change) {
 		return
 	}
 	q.addLocked(l, c)
-	q.wake()
+	q.dispatchSoon()
 }
 
-// laneLocked returns the lane of a manager, nil if there are too many.
+// laneLocked returns the lane of a manager, made if needed; nil if there are too many.
 func (q *Queue) laneLocked(manager string) *lane {
 	l := q.lanes[manager]
 	if l == nil && len(q.lanes) < maxLanes {
@@ -178,35 +181,35 @@ func (q *Queue) laneLocked(manager string) *lane {
 func (q *Queue) addLocked(l *lane, c Change) {
 	k, now := keyOf(c.Event), time.Now()
 	if e := l.entries[k]; e != nil {
-		q.renewLocked(l, e, c, now)
+		q.replaceLocked(l, e, c, now)
 		return
 	}
-	if whole := l.entries[k.whole()]; k.name != "" && whole != nil && whole.index >= 0 && c.Delay == 0 && c.RepeatAfter == 0 {
-		whole.event.ObjectsComplete, whole.event.Objects = false, nil // that anything may have changed is told after this change, and says it too
+	if whole := l.entries[k.resourceKey()]; k.name != "" && whole != nil && whole.index >= 0 && c.Delay == 0 && c.RepeatAfter == 0 {
+		whole.event.ObjectsComplete, whole.event.Objects = false, nil // the event about the resource is sent later and includes this change
 		return
 	}
-	if q.pending >= q.max || len(l.entries) >= maxBacklog {
+	if q.pending >= q.limit || len(l.entries) >= maxLaneEntries {
 		room := q.collapseLocked(l, k)
 		if !room {
 			l.lost++
 			q.metrics.Lost.Inc()
 			return
 		}
-		k = k.whole()
-		c = Change{Event: began(k)}
+		k = k.resourceKey()
+		c = Change{Event: resourceEvent(k)}
 		if e := l.entries[k]; e != nil {
-			q.renewLocked(l, e, c, now)
+			q.replaceLocked(l, e, c, now)
 			return
 		}
 	}
-	if q.pending >= maxObjects {
-		c.Event = namesOnly(c.Event)
+	if q.pending >= maxMetadataEntries {
+		c.Event = withoutMetadata(c.Event)
 	}
 	l.sequence++
 	c.Event.BootID, c.Event.Sequence = q.bootID, l.sequence
 	at := now.Add(c.Delay)
-	if d, lately := l.delivered[k]; lately && d.at.Add(spacing).After(at) {
-		at = d.at.Add(spacing)
+	if d, lately := l.delivered[k]; lately && d.at.Add(minEventInterval).After(at) {
+		at = d.at.Add(minEventInterval)
 	}
 	q.pushLocked(l, &entry{key: k, event: c.Event, at: at, repeat: c.RepeatAfter})
 	if !c.redelivery {
@@ -214,13 +217,13 @@ func (q *Queue) addLocked(l *lane, c Change) {
 	}
 }
 
-// began is the event that says that anything of a resource may have changed.
-func began(k key) protocol.Event {
+// resourceEvent returns the event that any object of a resource may have changed.
+func resourceEvent(k key) protocol.Event {
 	return protocol.Event{WatchedGVK: k.kind, Resource: k.resource, WatchStarted: true}
 }
 
-// namesOnly returns an event without metadata, for the sake of memory.
-func namesOnly(e protocol.Event) protocol.Event {
+// withoutMetadata returns an event without metadata, to save memory.
+func withoutMetadata(e protocol.Event) protocol.Event {
 	e.Object, e.ObjectsComplete, e.Objects = nil, false, nil
 	return e
 }
@@ -233,8 +236,8 @@ func (q *Queue) pushLocked(l *lane, e *entry) {
 	heap.Push(&l.waiting, e)
 }
 
-// renewLocked replaces what is to be told of an object by something newer. The number stays: the event was not delivered under it yet.
-func (q *Queue) renewLocked(l *lane, e *entry, c Change, now time.Time) {
+// replaceLocked replaces the event of an entry by a newer one. The sequence number stays: no event was delivered with it yet.
+func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	if e.index < 0 {
 		if e.next != nil {
 			c.Delay, c.RepeatAfter = min(c.Delay, e.next.Delay), max(c.RepeatAfter, e.next.RepeatAfter)
@@ -243,13 +246,13 @@ func (q *Queue) renewLocked(l *lane, e *entry, c Change, now time.Time) {
 		return
 	}
 	c.Event.BootID, c.Event.Sequence = e.event.BootID, e.event.Sequence
-	if q.pending > maxObjects {
-		c.Event = namesOnly(c.Event)
+	if q.pending > maxMetadataEntries {
+		c.Event = withoutMetadata(c.Event)
 	}
 	e.event, e.repeat = c.Event, max(c.RepeatAfter, e.repeat)
 	at := now.Add(c.Delay)
-	if d, lately := l.delivered[e.key]; lately && d.at.Add(spacing).After(at) {
-		at = d.at.Add(spacing)
+	if d, lately := l.delivered[e.key]; lately && d.at.Add(minEventInterval).After(at) {
+		at = d.at.Add(minEventInterval)
 	}
 	if at.Before(e.at) && e.attempts == 0 {
 		e.at = at
@@ -257,23 +260,23 @@ func (q *Queue) renewLocked(l *lane, e *entry, c Change, now time.Time) {
 	}
 }
 
-// collapseLocked makes room by telling of a whole resource instead of its objects: that of the key, or if it has none pending the one that
-// has most. It tells whether there is room; then the whole resource of the key is to be told of.
+// collapseLocked makes room by replacing the entries of all objects of a resource by one event about the resource: that of the key, or if that
+// has no entries, the one with most entries. It reports whether there is room for an event about the resource of the key.
 func (q *Queue) collapseLocked(l *lane, k key) bool {
-	if q.dropLocked(l, k.whole()) > 0 || l.entries[k.whole()] != nil {
+	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true
 	}
 	var most key
 	var in *lane
-	count := 1 // one for another is no gain
+	count := 1 // replacing one entry by another makes no room
 	for _, other := range q.lanes {
-		if other != l && len(l.entries) >= maxBacklog {
+		if other != l && len(l.entries) >= maxLaneEntries {
 			continue
 		}
 		sizes := map[key]int{}
 		for _, e := range other.waiting {
 			if e.key.name != "" {
-				sizes[e.key.whole()]++
+				sizes[e.key.resourceKey()]++
 			}
 		}
 		for whole, n := range sizes {
@@ -288,19 +291,19 @@ func (q *Queue) collapseLocked(l *lane, k key) bool {
 	q.dropLocked(in, most)
 	if in.entries[most] == nil {
 		in.sequence++
-		e := began(most)
+		e := resourceEvent(most)
 		e.BootID, e.Sequence = q.bootID, in.sequence
 		q.pushLocked(in, &entry{key: most, event: e, at: time.Now()})
 	}
 	return true
 }
 
-// dropLocked removes the entries of all objects of a resource that are waiting, and returns how many there were.
+// dropLocked removes the waiting entries of all objects of a resource and returns their number.
 func (q *Queue) dropLocked(l *lane, whole key) int {
 	var kept schedule
 	dropped := 0
 	for _, e := range l.waiting {
-		if e.key.name == "" || e.key.whole() != whole {
+		if e.key.name == "" || e.key.resourceKey() != whole {
 			e.index = len(kept)
 			kept = append(kept, e)
 			continue
@@ -314,7 +317,7 @@ func (q *Queue) dropLocked(l *lane, whole key) int {
 	return dropped
 }
 
-// Run sends what is due until ctx ends, and then for a moment more what is pending.
+// Run sends events when they are due until ctx ends, and then pending events for up to drainTimeout.
 func (q *Queue) Run(ctx context.Context, deliver func(ctx context.Context, manager string, e protocol.Event) Result) {
 	sends, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	defer cancel()
@@ -336,23 +339,23 @@ func (q *Queue) Run(ctx context.Context, deliver func(ctx context.Context, manag
 			timer.Reset(max(time.Until(due), time.Millisecond))
 		}
 		select {
-		case <-q.kick:
+		case <-q.wakeUp:
 		case <-timer.C:
 		case <-ended:
-			ended, drained = nil, time.After(drainTime)
+			ended, drained = nil, time.After(drainTimeout)
 		case <-drained:
 			return
 		}
 	}
 }
 
-// dispatch starts to send what is due. It returns when something more will be, zero if that takes a kick.
+// dispatch starts requests for the events that are due. It returns when the next one is due, zero if none is known.
 func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup, deliver func(context.Context, string, protocol.Event) Result) (due time.Time, pending int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	now := time.Now()
 	for _, l := range q.lanes {
-		for len(l.waiting) > 0 && l.sending < q.shareLocked(l) {
+		for len(l.waiting) > 0 && l.sending < q.requestLimitLocked(l) {
 			e := l.waiting[0]
 			if at := later(e.at, l.paused); at.After(now) {
 				if due.IsZero() || at.Before(due) {
@@ -364,31 +367,31 @@ func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup, deliver func(c
 			l.sending++
 			q.sending++
 			event := e.event
-			wg.Go(func() { q.sent(l, e, deliver(ctx, l.manager, event)) })
+			wg.Go(func() { q.finish(l, e, deliver(ctx, l.manager, event)) })
 		}
 	}
 	return due, q.pending
 }
 
-// shareLocked returns how many requests a lane may have under way: half of what others leave, so that there is something left for the next
-// lane; and one if the last failed.
-func (q *Queue) shareLocked(l *lane) int {
-	left := maxSends - q.sending + l.sending
+// requestLimitLocked returns the number of requests that a lane may have at the same time: half of those that other lanes leave, so that some
+// are left for another lane, and one after a failure.
+func (q *Queue) requestLimitLocked(l *lane) int {
+	left := maxRequests - q.sending + l.sending
 	if l.failures > 0 {
 		return min(1, left)
 	}
 	return (left + 1) / 2
 }
 
-// sent notes what became of an attempt.
-func (q *Queue) sent(l *lane, e *entry, o Result) {
+// finish records the result of an attempt.
+func (q *Queue) finish(l *lane, e *entry, o Result) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	defer q.wake()
+	defer q.dispatchSoon()
 	l.sending--
 	q.sending--
 	if !o.Delivered && !o.Refused {
-		q.failedLocked(l, e, o)
+		q.retryLocked(l, e, o)
 		return
 	}
 	l.failures, l.paused = 0, time.Time{}
@@ -404,20 +407,21 @@ func (q *Queue) sent(l *lane, e *entry, o Result) {
 	case e.next != nil:
 		q.addLocked(l, *e.next)
 	case e.repeat > 0 && o.Delivered:
-		e.event.ObjectsComplete, e.event.Objects = false, nil // by then, it was long ago
+		e.event.ObjectsComplete, e.event.Objects = false, nil // they are outdated by then
 		q.addLocked(l, Change{Event: e.event, Delay: e.repeat, redelivery: true})
 	}
 }
 
-// failedLocked puts an entry back. If others got through since it failed before, it is the entry; else it is the way.
-func (q *Queue) failedLocked(l *lane, e *entry, o Result) {
+// retryLocked puts an entry back after a failed attempt. If others were delivered since its last failure, the entry has a back-off of its own;
+// otherwise the lane is paused.
+func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	now := time.Now()
 	if e.next != nil {
 		e.next.Event.BootID, e.next.Event.Sequence = e.event.BootID, e.event.Sequence
 		e.event, e.repeat, e.next = e.next.Event, max(e.repeat, e.next.RepeatAfter), nil
 	}
-	if q.pending > maxObjects {
-		e.event = namesOnly(e.event)
+	if q.pending > maxMetadataEntries {
+		e.event = withoutMetadata(e.event)
 	}
 	e.at = now
 	switch {
@@ -438,7 +442,7 @@ func (q *Queue) failedLocked(l *lane, e *entry, o Result) {
 	heap.Push(&l.waiting, e)
 }
 
-// State returns what a heartbeat says of a lane.
+// State returns the last sequence number, and the numbers of pending and lost events, of a manager.
 func (q *Queue) State(manager string) (sequence uint64, pending, lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -455,7 +459,8 @@ func (q *Queue) State(manager string) (sequence uint64, pending, lost int) {
 	return l.sequence, pending, l.lost
 }
 
-// told notes that a heartbeat arrived, so that the control plane knows of lost events, and can be reached.
+// HeartbeatDelivered records that a heartbeat with this number of lost events was delivered. It ends the pause of the lane, because the control
+// plane can be reached.
 func (q *Queue) HeartbeatDelivered(manager string, lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -463,19 +468,20 @@ func (q *Queue) HeartbeatDelivered(manager string, lost int) {
 		l.lost -= lost
 		l.paused = time.Time{}
 	}
-	q.wake()
+	q.dispatchSoon()
 }
 
-// Size returns the number of entries.
+// Size returns the number of pending events.
 func (q *Queue) Size() float64 {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return float64(q.pending)
 }
 
-func (q *Queue) wake() {
+// dispatchSoon makes Run look for events that are due.
+func (q *Queue) dispatchSoon() {
 	select {
-	case q.kick <- struct{}{}:
+	case q.wakeUp <- struct{}{}:
 	default:
 	}
 }

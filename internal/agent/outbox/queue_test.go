@@ -15,16 +15,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// sink is a listener in the same process.
+// sink is a listener in the same process that records deliveries.
 type sink struct {
 	*Queue
-	answer func(manager string, e protocol.Event) Result // nil: all is delivered
+	answer func(manager string, e protocol.Event) Result // nil accepts all events
 
 	mu       sync.Mutex // guards what follows
 	attempts int
 	got      []sunk
 	start    time.Time
-	stop     func() // ends the queue and waits for that
+	stop     func() // ends the queue and waits until it has ended
 }
 
 type sunk struct {
@@ -33,8 +33,8 @@ type sunk struct {
 	at      time.Duration // since the start
 }
 
-// sinking runs a queue until the test ends. It must be called in a bubble of synctest.
-func sinking(t *testing.T, limit int) *sink {
+// newSink runs a queue until the test ends. It must be called in a bubble of synctest.
+func newSink(t *testing.T, limit int) *sink {
 	s := &sink{Queue: New("boot", limit, NewMetrics()), start: time.Now()}
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -63,7 +63,7 @@ func (s *sink) deliver(_ context.Context, manager string, e protocol.Event) Resu
 	return Result{Delivered: true}
 }
 
-// set changes the answer and forgets what came so far.
+// set changes the answer and forgets the deliveries so far.
 func (s *sink) set(answer func(string, protocol.Event) Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -82,7 +82,7 @@ func (s *sink) tried() int {
 	return s.attempts
 }
 
-// about is an event about an object, in a state.
+// about returns an event about an object with a resourceVersion.
 func about(name, state string) Change {
 	return Change{Event: protocol.Event{
 		Watched: protocol.Name{Namespace: "ns", Name: name}, WatchedGVK: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, Resource: "things",
@@ -94,7 +94,7 @@ func lost(string, protocol.Event) Result { return Result{} }
 
 func TestQueueCoalesces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 100)
+		s := newSink(t, 100)
 		for n := range 500 { // five seconds
 			s.Add("m", about("a", fmt.Sprint(n)))
 			time.Sleep(10 * time.Millisecond)
@@ -102,21 +102,21 @@ func TestQueueCoalesces(t *testing.T) {
 		time.Sleep(time.Second)
 		got := s.all()
 		if len(got) < 10 || len(got) > 11 {
-			t.Errorf("500 changes in 5 s were told %d times", len(got))
+			t.Errorf("500 changes in 5 s were delivered %d times", len(got))
 		}
 		if got[0].at != 0 {
-			t.Errorf("the first was told after %v", got[0].at)
+			t.Errorf("the first was delivered after %v", got[0].at)
 		}
 		for n := range got {
-			if n > 0 && got[n].at-got[n-1].at < spacing {
-				t.Errorf("told at %v and %v", got[n-1].at, got[n].at)
+			if n > 0 && got[n].at-got[n-1].at < minEventInterval {
+				t.Errorf("delivered at %v and %v", got[n-1].at, got[n].at)
 			}
 			if got[n].event.Sequence != uint64(n+1) || got[n].event.BootID != "boot" {
 				t.Errorf("number %d of %q, want %d", got[n].event.Sequence, got[n].event.BootID, n+1)
 			}
 		}
 		if last := got[len(got)-1].event.Object.ResourceVersion; last != "499" {
-			t.Errorf("the last state that was told is %s", last)
+			t.Errorf("the last delivered state is %s", last)
 		}
 		if sequence, pending, lost := s.State("m"); sequence != uint64(len(got)) || pending != 0 || lost != 0 {
 			t.Errorf("state: %d %d %d", sequence, pending, lost)
@@ -124,11 +124,11 @@ func TestQueueCoalesces(t *testing.T) {
 	})
 }
 
-// TestQueueNewerWhileSending: what comes while the former state is on its way is told after it, under a number of its own.
+// TestQueueNewerWhileSending checks that an event that is added while the former one is being sent is delivered after it, with its own sequence number.
 func TestQueueNewerWhileSending(t *testing.T) {
 	for _, delivered := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
-			s := sinking(t, 100)
+			s := newSink(t, 100)
 			s.set(func(_ string, e protocol.Event) Result {
 				if e.Object.ResourceVersion == "1" {
 					time.Sleep(time.Second)
@@ -159,13 +159,13 @@ func TestQueueNewerWhileSending(t *testing.T) {
 	}
 }
 
-// TestQueueOutage: ten minutes without a listener. Nothing is lost, few attempts are made, and all is told soon after it is back.
-// TestQueueBeganIsOfNow: what was there when a watch began is told as long as it is so.
-func TestQueueBeganIsOfNow(t *testing.T) {
+// TestQueueOutage checks that ten minutes without a listener lose no event and cost few attempts, and that all events are delivered soon after.
+// TestQueueOutdatedObjects checks that the objects at the start of a watch are dropped from the event when one of them has changed.
+func TestQueueOutdatedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 100)
+		s := newSink(t, 100)
 		s.set(lost)
-		e := began(keyOf(about("x", "1").Event).whole())
+		e := resourceEvent(keyOf(about("x", "1").Event).resourceKey())
 		e.ObjectsComplete, e.Objects = true, []metav1.ObjectMeta{{Name: "x", ResourceVersion: "1"}}
 		s.Add("m", Change{Event: e})
 		s.Add("m", about("filler", "1")) // that fails, too
@@ -179,19 +179,19 @@ func TestQueueBeganIsOfNow(t *testing.T) {
 			if got.event.WatchStarted {
 				whole++
 				if got.event.ObjectsComplete || len(got.event.Objects) > 0 {
-					t.Error("x is told to be as it was before it changed")
+					t.Error("x was delivered with the state before its change")
 				}
 			}
 		}
 		if whole != 1 {
-			t.Errorf("told %d times that a watch began, want once", whole)
+			t.Errorf("delivered the start of the watch %d times, want once", whole)
 		}
 	})
 }
 
 func TestQueueOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 10_000)
+		s := newSink(t, 10_000)
 		s.set(lost)
 		for n := range 300 {
 			s.Add("m", about(fmt.Sprint(n), "old"))
@@ -213,11 +213,11 @@ func TestQueueOutage(t *testing.T) {
 		for _, g := range got {
 			numbers[g.event.Sequence] = true
 			if g.event.Object == nil || g.event.Object.ResourceVersion != "new" {
-				t.Fatalf("told %+v", g.event)
+				t.Fatalf("delivered %+v", g.event)
 			}
 		}
 		if len(got) != 300 || len(numbers) != 300 {
-			t.Errorf("told %d events with %d numbers", len(got), len(numbers))
+			t.Errorf("delivered %d events with %d sequence numbers", len(got), len(numbers))
 		}
 		if spread := got[299].at - got[0].at; spread > time.Second {
 			t.Errorf("the rest took %v after the first", spread)
@@ -225,10 +225,10 @@ func TestQueueOutage(t *testing.T) {
 	})
 }
 
-// TestQueueHeartbeatEndsPause: when a heartbeat arrives, events need not wait for their back-off.
+// TestQueueHeartbeatEndsPause checks that a delivered heartbeat ends the back-off of events.
 func TestQueueHeartbeatEndsPause(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 100)
+		s := newSink(t, 100)
 		s.set(lost)
 		s.Add("m", about("a", "1"))
 		time.Sleep(10 * time.Minute)
@@ -236,15 +236,15 @@ func TestQueueHeartbeatEndsPause(t *testing.T) {
 		s.HeartbeatDelivered("m", 0)
 		time.Sleep(time.Millisecond)
 		if got := s.all(); len(got) != 1 {
-			t.Errorf("told %d", len(got))
+			t.Errorf("delivered %d", len(got))
 		}
 	})
 }
 
-// TestQueuePoison: an event that the listener cannot deal with holds up nobody else, and is tried again for ever.
+// TestQueuePoison checks that an event that always fails does not delay others, and is sent again without end.
 func TestQueuePoison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 100)
+		s := newSink(t, 100)
 		poisoned := 0
 		s.set(func(_ string, e protocol.Event) Result {
 			if e.Watched.Name == "poison" {
@@ -259,7 +259,7 @@ func TestQueuePoison(t *testing.T) {
 			time.Sleep(100 * time.Millisecond)
 		}
 		if got := s.all(); len(got) < 595 {
-			t.Errorf("of 600 others %d were told", len(got))
+			t.Errorf("%d of 600 others were delivered", len(got))
 		}
 		if poisoned < 5 || poisoned > 20 {
 			t.Errorf("%d attempts in a minute", poisoned)
@@ -267,10 +267,10 @@ func TestQueuePoison(t *testing.T) {
 	})
 }
 
-// TestQueueRefused: what the listener will never take is dropped, which a heartbeat has to say once.
+// TestQueueRefused checks that a refused event is dropped and counted as lost until a heartbeat is delivered.
 func TestQueueRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 100)
+		s := newSink(t, 100)
 		s.set(func(string, protocol.Event) Result { return Result{Refused: true} })
 		s.Add("m", about("a", "1"))
 		time.Sleep(time.Minute)
@@ -283,15 +283,15 @@ func TestQueueRefused(t *testing.T) {
 		}
 		s.HeartbeatDelivered("m", lost)
 		if _, _, lost := s.State("m"); lost != 0 {
-			t.Errorf("lost is %d after it was told", lost)
+			t.Errorf("lost is %d after it was reported", lost)
 		}
 	})
 }
 
-// TestQueueBusy: a listener that wants fewer events gets all of them, at its pace.
-func TestQueueBusy(t *testing.T) {
+// TestQueueThrottled checks that a listener that limits the rate gets all events, at that rate.
+func TestQueueThrottled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 10_000)
+		s := newSink(t, 10_000)
 		var mu sync.Mutex
 		tokens, last := 100.0, time.Now()
 		s.set(func(string, protocol.Event) Result {
@@ -309,29 +309,29 @@ func TestQueueBusy(t *testing.T) {
 		}
 		time.Sleep(20 * time.Second)
 		if got := s.all(); len(got) != 800 {
-			t.Errorf("told %d of 800", len(got))
+			t.Errorf("delivered %d of 800", len(got))
 		}
 	})
 }
 
-// TestQueueOverflow: what is too much is told of as a whole, and memory stays bounded.
+// TestQueueOverflow checks that too many events become events about whole resources, and that memory stays limited.
 func TestQueueOverflow(t *testing.T) {
 	cases := map[string]struct {
 		reason            string
 		limit, objects    int
-		others            int // objects of another kind, which could not be told of before, so that nothing is sent while objects come
+		others            int // objects of another kind whose delivery failed before, so that nothing is sent while objects are added
 		pending           int // at most
-		began, individual int // told in the end
+		began, individual int // delivered in the end
 	}{
 		"Fits":     {"nothing is dropped without need", 10_000, 900, 1, 901, 0, 901},
-		"Backlog":  {"one manager has a limit of its own", 10_000, 5000, 1, maxBacklog, 1, 1},
+		"Backlog":  {"one manager has a limit of its own", 10_000, 5000, 1, maxLaneEntries, 1, 1},
 		"All":      {"and all together", 100, 1000, 1, 100, 1, 1},
 		"TwoKinds": {"the larger one makes room", 100, 150, 2, 100, 1, 2},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s := sinking(t, c.limit)
+				s := newSink(t, c.limit)
 				s.set(lost)
 				for n := range c.others {
 					other := about(fmt.Sprint(n), "1")
@@ -356,31 +356,31 @@ func TestQueueOverflow(t *testing.T) {
 					}
 				}
 				if began != c.began || individual != c.individual {
-					t.Errorf("%s: told %d as a whole and %d objects", c.reason, began, individual)
+					t.Errorf("%s: delivered %d events about resources and %d about objects", c.reason, began, individual)
 				}
 			})
 		})
 	}
 }
 
-// TestQueueTooManyManagers: the webhook takes any path, which must not cost any memory.
+// TestQueueTooManyManagers checks that the number of managers is limited: the webhook accepts any path.
 func TestQueueTooManyManagers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 10_000)
+		s := newSink(t, 10_000)
 		for n := range 10 * maxLanes {
 			s.Add(fmt.Sprint("m", n), about("a", "1"))
 		}
 		time.Sleep(time.Second)
 		if got := len(s.all()); got != maxLanes {
-			t.Errorf("told %d managers", got)
+			t.Errorf("delivered to %d managers", got)
 		}
 	})
 }
 
-// TestQueueOneKindMany: without room for even the whole resource, an event is lost, and that is told.
+// TestQueueLost checks that an event is lost and counted if there is no room even for an event about its resource.
 func TestQueueLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 3)
+		s := newSink(t, 3)
 		s.set(lost)
 		for n := range 5 {
 			c := about("a", "1")
@@ -393,17 +393,17 @@ func TestQueueLost(t *testing.T) {
 	})
 }
 
-// TestQueueRepeats: a listener that was not heard before is told what was delivered in the last minute, once, under the same numbers.
-func TestQueueRepeats(t *testing.T) {
+// TestQueueRedelivers checks that a new listener gets the deliveries of the last minute, once, with the same sequence numbers.
+func TestQueueRedelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 100)
+		s := newSink(t, 100)
 		s.ListenerAnswered("one")
 		s.Add("m", about("old", "1"))
 		time.Sleep(45 * time.Second)
 		deleted := about("gone", "1")
 		deleted.Event.Deleted = true
 		s.Add("m", deleted)
-		s.Add("other", Change{Event: began(key{kind: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, resource: "things"})})
+		s.Add("other", Change{Event: resourceEvent(key{kind: metav1.GroupVersionKind{Version: "v1", Kind: "Thing"}, resource: "things"})})
 		time.Sleep(30 * time.Second)
 		before := s.all()
 		s.set(nil)
@@ -411,7 +411,7 @@ func TestQueueRepeats(t *testing.T) {
 		s.ListenerAnswered("")
 		time.Sleep(time.Second)
 		if got := s.all(); len(got) != 0 {
-			t.Errorf("nothing new was heard, but told was %+v", got)
+			t.Errorf("no new listener answered, but delivered was %+v", got)
 		}
 		s.ListenerAnswered("two")
 		time.Sleep(time.Second)
@@ -420,7 +420,7 @@ func TestQueueRepeats(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		got := s.all()
 		if len(got) != 2 {
-			t.Fatalf("told again was %+v", got)
+			t.Fatalf("delivered again was %+v", got)
 		}
 		for _, g := range got {
 			at := slices.IndexFunc(before, func(b sunk) bool { return b.manager == g.manager && b.event.Watched == g.event.Watched })
@@ -433,16 +433,16 @@ func TestQueueRepeats(t *testing.T) {
 	})
 }
 
-// TestQueueOutlives: what was told before the listener went away is told again when another one is there, however long that took.
-func TestQueueOutlives(t *testing.T) {
+// TestQueueRedeliversAfterOutage checks that events from before an outage are delivered again after it, however long it lasted.
+func TestQueueRedeliversAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 100)
+		s := newSink(t, 100)
 		s.ListenerAnswered("one")
 		s.Add("m", about("long ago", "1"))
 		time.Sleep(2 * time.Minute)
 		s.ListenerAnswered("one")
 		if s.HasUndeliveredOrRecent() {
-			t.Error("what was told two minutes before an answer is still known")
+			t.Error("a delivery two minutes before an answer is still remembered")
 		}
 		s.Add("m", about("swallowed", "1"))
 		time.Sleep(10 * time.Minute)
@@ -450,15 +450,15 @@ func TestQueueOutlives(t *testing.T) {
 		s.ListenerAnswered("two")
 		time.Sleep(time.Second)
 		if got := s.all(); len(got) != 1 || got[0].event.Watched.Name != "swallowed" || !s.HasUndeliveredOrRecent() {
-			t.Errorf("told again was %+v", got)
+			t.Errorf("delivered again was %+v", got)
 		}
 	})
 }
 
-// TestQueueRepeatsMuch: deliveries that had to be forgotten are told again as a whole.
-func TestQueueRepeatsMuch(t *testing.T) {
+// TestQueueRedeliversResource checks that deliveries that were forgotten early are replaced by an event about their resource.
+func TestQueueRedeliversResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 50)
+		s := newSink(t, 50)
 		s.ListenerAnswered("one")
 		for n := range 80 {
 			s.Add("m", about(fmt.Sprint(n), "1"))
@@ -474,15 +474,15 @@ func TestQueueRepeatsMuch(t *testing.T) {
 			}
 		}
 		if began != 1 {
-			t.Errorf("the whole was told %d times, with %d others", began, len(s.all()))
+			t.Errorf("the event about the resource was delivered %d times, with %d others", began, len(s.all()))
 		}
 	})
 }
 
-// TestQueueDelay: what the webhook has seen is told when it is stored, and once more.
+// TestQueueDelay checks that an event is delayed and repeated as requested.
 func TestQueueDelay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 100)
+		s := newSink(t, 100)
 		c := about("a", "1")
 		const delay, repeat = 200 * time.Millisecond, 3 * time.Second // those of the webhook
 		c.Delay, c.RepeatAfter = delay, repeat
@@ -499,7 +499,7 @@ func TestQueueDelay(t *testing.T) {
 		began := time.Since(s.start)
 		s.Add("m", c)
 		time.Sleep(delay + 300*time.Millisecond)
-		s.Add("m", c) // while it waits to be told again: that is told sooner, and then again
+		s.Add("m", c) // while its repetition waits: it is delivered sooner, and repeated again
 		time.Sleep(time.Minute)
 		at = nil
 		for _, g := range s.all() {
@@ -511,10 +511,10 @@ func TestQueueDelay(t *testing.T) {
 	})
 }
 
-// TestQueueLanes: a manager that does not answer holds up no other.
+// TestQueueLanes checks that a manager that does not answer does not delay another one.
 func TestQueueLanes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 10_000)
+		s := newSink(t, 10_000)
 		s.set(func(manager string, _ protocol.Event) Result {
 			if manager == "slow" {
 				time.Sleep(postTimeout)
@@ -529,33 +529,33 @@ func TestQueueLanes(t *testing.T) {
 		s.Add("quick", about("a", "1"))
 		time.Sleep(time.Millisecond)
 		if got := s.all(); len(got) != 1 {
-			t.Errorf("told %d", len(got))
+			t.Errorf("delivered %d", len(got))
 		}
 		time.Sleep(time.Minute)
 	})
 }
 
-// TestQueueEnd: what is pending when the agent ends is sent, if that is quick.
+// TestQueueEnd checks that pending events are sent when the queue ends, for a limited time.
 func TestQueueEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 100)
+		s := newSink(t, 100)
 		c := about("a", "1")
 		c.Delay = time.Second
 		s.Add("m", c)
 		synctest.Wait()
 		s.stop()
 		if got := s.all(); len(got) != 1 {
-			t.Errorf("told %d", len(got))
+			t.Errorf("delivered %d", len(got))
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
-		s := sinking(t, 100)
+		s := newSink(t, 100)
 		s.set(lost)
 		s.Add("m", about("a", "1"))
 		time.Sleep(time.Minute)
 		begin := time.Now()
 		s.stop()
-		if took := time.Since(begin); took > drainTime {
+		if took := time.Since(begin); took > drainTimeout {
 			t.Errorf("it took %v", took)
 		}
 	})

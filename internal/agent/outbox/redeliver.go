@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// rememberLocked notes that an event was delivered.
+// rememberLocked records that an event was delivered.
 func (q *Queue) rememberLocked(l *lane, e *entry) {
 	now := time.Now()
 	l.delivered[e.key] = delivery{at: now, sequence: e.event.Sequence, deleted: e.event.Deleted}
@@ -16,14 +16,14 @@ func (q *Queue) rememberLocked(l *lane, e *entry) {
 	q.forgetLocked(l)
 }
 
-// forgetLocked forgets what was delivered long before the last answer, and the oldest of what is too much. While nobody answers nothing is forgotten for its
-// age: whoever took it may have died with it, however long it takes until there is another one.
+// forgetLocked forgets deliveries that were made longer than redeliveryPeriod before the last answer, and the oldest ones if there are too many.
+// While the listener does not answer, no delivery is forgotten for its age: the process that accepted it may have ended before it acted on it.
 func (q *Queue) forgetLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]
 		last := l.delivered[oldest.key].at.Equal(oldest.at)
-		old := q.answered.Sub(oldest.at) > memory
-		if last && !old && len(l.log) <= q.max {
+		old := q.answered.Sub(oldest.at) > redeliveryPeriod
+		if last && !old && len(l.log) <= q.limit {
 			break
 		}
 		l.log = l.log[1:]
@@ -31,34 +31,34 @@ func (q *Queue) forgetLocked(l *lane) {
 			delete(l.delivered, oldest.key)
 		}
 		if last && !old {
-			l.forgotten[oldest.key.whole()] = oldest.at
+			l.forgotten[oldest.key.resourceKey()] = oldest.at
 		}
 	}
 	if len(l.log) == 0 {
 		l.log = nil
 	}
-	maps.DeleteFunc(l.forgotten, func(_ key, at time.Time) bool { return q.answered.Sub(at) > memory })
+	maps.DeleteFunc(l.forgotten, func(_ key, at time.Time) bool { return q.answered.Sub(at) > redeliveryPeriod })
 }
 
-// heard notes which listener answered. One that was not heard before may stand for one that died with what it was told, so it is told again. One that
-// does not say which one it is cannot be told from others, and nothing is kept for it.
+// ListenerAnswered records which process of the listener answered. A new one may replace one that ended before it acted on recent deliveries,
+// so these are delivered again. A listener that does not send its instance cannot be recognised as new.
 func (q *Queue) ListenerAnswered(instance string) {
-	const known = 16
+	const maxInstances = 16
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	is := instance == "" || slices.Contains(q.instances, instance)
-	if !is {
-		is = len(q.instances) == 0 // nobody has died
+	isKnown := instance == "" || slices.Contains(q.instances, instance)
+	if !isKnown {
+		isKnown = len(q.instances) == 0 // the first one replaces no other
 		q.instances = append(q.instances, instance)
-		if len(q.instances) > known {
+		if len(q.instances) > maxInstances {
 			q.instances = q.instances[1:]
 		}
 	}
-	if !is {
+	if !isKnown {
 		for _, l := range q.lanes {
-			q.repeatLocked(l)
+			q.redeliverLocked(l)
 		}
-		q.wake()
+		q.dispatchSoon()
 	}
 	q.answered = time.Now()
 	for _, l := range q.lanes {
@@ -66,7 +66,7 @@ func (q *Queue) ListenerAnswered(instance string) {
 	}
 }
 
-// remembers tells whether something was told lately that might have to be told again.
+// HasUndeliveredOrRecent reports whether events are pending, or were delivered so recently that a new listener gets them again.
 func (q *Queue) HasUndeliveredOrRecent() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -78,15 +78,15 @@ func (q *Queue) HasUndeliveredOrRecent() bool {
 	return false
 }
 
-// repeatLocked tells again what was told lately. What is pending anyway is not doubled.
-func (q *Queue) repeatLocked(l *lane) {
+// redeliverLocked queues recent deliveries again, except those of objects with a pending event.
+func (q *Queue) redeliverLocked(l *lane) {
 	now := time.Now()
 	for k := range l.forgotten {
-		q.addLocked(l, Change{Event: began(k)})
+		q.addLocked(l, Change{Event: resourceEvent(k)})
 	}
 	clear(l.forgotten)
 	for k, d := range l.delivered {
-		if l.entries[k] != nil || q.pending >= q.max {
+		if l.entries[k] != nil || q.pending >= q.limit {
 			continue
 		}
 		e := protocol.Event{
