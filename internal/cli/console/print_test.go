@@ -1,9 +1,16 @@
 package console
 
 import (
+	"errors"
+	"fmt"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/author/trial"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 )
 
 func TestColours(t *testing.T) {
@@ -14,3 +21,121 @@ func TestColours(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
+
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 objects", 1: "1 object", 2: "2 objects"} {
+		if got := Count(n, "object"); got != want {
+			t.Errorf("%d: %q, want %q", n, got, want)
+		}
+	}
+}
+
+func TestClip(t *testing.T) {
+	cases := map[string]struct {
+		reason, text string
+		wide         bool
+		want         string
+	}{
+		"Short":  {"a short text is not changed", "Ready", false, "Ready"},
+		"Exact":  {"as long as the limit", "1234567890", false, "1234567890"},
+		"Long":   {"cut, with a sign for what is missing", "12345678901", false, "123456789…"},
+		"Wide":   {"not cut with -o wide", "12345678901", true, "12345678901"},
+		"Lines":  {"in one line in any case", "a\n  b\t c", true, "a b c"},
+		"Letter": {"letters, not bytes", "ääääääääää", false, "ääääääääää"},
+	}
+	for name, c := range cases {
+		if got := (&Page{Wide: c.wide}).Clip(c.text, 10); got != c.want {
+			t.Errorf("%s: %s: %q, want %q", name, c.reason, got, c.want)
+		}
+	}
+}
+
+func TestTimes(t *testing.T) {
+	now := time.Date(2026, 8, 1, 12, 0, 0, 0, time.UTC)
+	cases := map[string]struct {
+		reason     string
+		at         time.Time
+		ago, since string
+	}{
+		"Minutes": {"", now.Add(-5 * time.Minute), "5m", ", for 5m"},
+		"Zero":    {"the time is unknown", time.Time{}, "-", ""},
+		"Future":  {"clocks differ", now.Add(time.Minute), "0s", ", for 0s"},
+	}
+	for name, c := range cases {
+		p := &Page{Now: now}
+		if ago, since := p.Ago(c.at), p.Since(c.at); ago != c.ago || since != c.since {
+			t.Errorf("%s: %s: %q and %q, want %q and %q", name, c.reason, ago, since, c.ago, c.since)
+		}
+	}
+}
+
+func TestWrap(t *testing.T) {
+	p := &Page{}
+	p.Wrap("  ", strings.Repeat("twelve chars ", 12))
+	lines := strings.Split(strings.TrimSuffix(p.String(), "\n"), "\n")
+	if len(lines) != 2 {
+		t.Fatalf("%d lines, want 2:\n%s", len(lines), p)
+	}
+	for _, l := range lines {
+		if len(l) > 120 || !strings.HasPrefix(l, "  twelve") && !strings.HasPrefix(l, "  chars") {
+			t.Errorf("line %q", l)
+		}
+	}
+	p = &Page{}
+	if p.Wrap("- ", strings.Repeat("x", 200)); p.String() != "- "+strings.Repeat("x", 200)+"\n" {
+		t.Errorf("a word that is longer than a line: %q", p.String())
+	}
+}
+
+func TestChanges(t *testing.T) {
+	fields := make([]trial.FieldChange, 22)
+	for i := range fields {
+		fields[i] = trial.FieldChange{Path: fmt.Sprintf("f%d", i), Before: "a"}
+	}
+	cases := map[string]struct {
+		reason    string
+		changes   []trial.Change
+		unchanged int
+		wide      bool
+		lines     int
+		want      string
+	}{
+		"None":   {"nothing changes, one object exists", nil, 1, false, 2, "nothing would change\n1 object unchanged\n"},
+		"Fields": {"20 fields, and how many more", []trial.Change{{Action: "change", Object: "ConfigMap a", Fields: fields}}, 3, false, 23, "           and 2 fields more; -o wide shows all\n3 objects unchanged\n"},
+		"Wide":   {"all fields", []trial.Change{{Action: "change", Object: "ConfigMap a", Fields: fields}}, 0, true, 24, "           f21: a → -\n0 objects unchanged\n"},
+		"Error":  {"an object that cannot be applied has a message", []trial.Change{{Action: "refuse", Object: "ConfigMap a", Message: "forbidden"}}, 0, false, 3, "refuse   ConfigMap a\n           forbidden\n0 objects unchanged\n"},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := &Page{Wide: c.wide}
+			p.Changes(c.changes, c.unchanged)
+			if got := strings.Count(p.String(), "\n"); got != c.lines || !strings.HasSuffix(p.String(), c.want) {
+				t.Errorf("%s: %d lines:\n%s", c.reason, got, p)
+			}
+		})
+	}
+}
+
+// TestPrint: every format, and an output that cannot be written.
+func TestPrint(t *testing.T) {
+	want := map[string]string{
+		config.FormatTable: "it is done\n", config.FormatWide: "it is done\n", config.FormatName: "kyma/a\n",
+		config.FormatJSON: "{\n  \"object\": \"kyma/a\",\n  \"result\": \"it is done\"\n}\n", config.FormatYAML: "object: kyma/a\nresult: it is done\n",
+	}
+	for _, format := range config.Formats {
+		var out strings.Builder
+		a := &App{Streams: Streams{Out: &out}, Config: &config.Klm{Output: format}, Now: time.Now}
+		if err := a.Print(Outcome{Object: "kyma/a", Result: "it is done"}); err != nil || out.String() != want[format] {
+			t.Errorf("%s: %v, %q", format, err, out.String())
+		}
+	}
+	a := &App{Streams: Streams{Out: full{}}, Config: &config.Klm{}, Now: time.Now}
+	if err := a.Print(Outcome{}); err == nil || !strings.Contains(err.Error(), "writing the report") {
+		t.Errorf("an output that is full: %v", err)
+	}
+}
+
+// full is an output that cannot be written.
+type full struct{}
+
+func (full) Write([]byte) (int, error) { return 0, errors.New("no space left") }
