@@ -13,109 +13,109 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// ConvertTo makes dst the same Kyma in v1beta2: components are modules, and without a channel it is regular. It fails if
-// AnnotationConversion cannot be used, or would become too large; dst is then of no use.
+// ConvertTo converts k to v1beta2: components become modules, and the default channel is regular. It fails if
+// AnnotationConversion is not valid or would become too large; dst is undefined then.
 func (k *Kyma) ConvertTo(dst *v1beta2.Kyma) error {
-	to := upKyma(k)
-	if err := unload(k.Annotations, viewOfStoredKyma(to)); err != nil {
+	to := toStoredKyma(k)
+	if err := restoreFromAnnotation(k.Annotations, contentOfStoredKyma(to)); err != nil {
 		return err
 	}
 	for i := range to.Spec.Modules {
 		if m := &to.Spec.Modules[i]; m.Channel != "" {
-			m.Version = "" // a channel was added where a version was pinned: they exclude each other
+			m.Version = "" // a channel was added to a pinned module: channel and version exclude each other
 		}
 	}
-	meta, err := loadForWriting(k.ObjectMeta, viewOfKyma(downKyma(to)), viewOfKyma(k))
+	meta, err := annotateLossesOrFail(k.ObjectMeta, contentOfKyma(fromStoredKyma(to)), contentOfKyma(k))
 	to.TypeMeta, to.ObjectMeta = typeMeta(v1beta2.GroupVersion.String(), v1beta2.KindKyma), meta
 	*dst = *to
 	return err
 }
 
-// ConvertFrom makes k the same Kyma as src. It does not fail on what the API server accepts: what does not fit is left out,
-// and ConvertTo then refuses the result.
+// ConvertFrom converts src to v1alpha1. It does not fail for objects that the API server accepts: losses that do not
+// fit into the annotation are omitted, and ConvertTo rejects the result then.
 func (k *Kyma) ConvertFrom(src *v1beta2.Kyma) error {
-	to := downKyma(src)
-	if !unloadForReading(src.Annotations, viewOfKyma(to)) {
-		to = downKyma(src)
+	to := fromStoredKyma(src)
+	if !tryRestoreFromAnnotation(src.Annotations, contentOfKyma(to)) {
+		to = fromStoredKyma(src)
 	}
-	meta, err := loadForReading(src.ObjectMeta, viewOfStoredKyma(upKyma(to)), viewOfStoredKyma(src))
+	meta, err := annotateLosses(src.ObjectMeta, contentOfStoredKyma(toStoredKyma(to)), contentOfStoredKyma(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindKyma), meta
 	*k = *to
 	return err
 }
 
-// ConvertTo makes dst the same Manifest in v1beta2. It fails like ConvertTo of Kyma.
+// ConvertTo converts m to v1beta2. Its errors are those of Kyma.ConvertTo.
 func (m *Manifest) ConvertTo(dst *v1beta2.Manifest) error {
-	to := upManifest(m)
-	if err := unload(m.Annotations, viewOfStoredManifest(to)); err != nil {
+	to := toStoredManifest(m)
+	if err := restoreFromAnnotation(m.Annotations, contentOfStoredManifest(to)); err != nil {
 		return err
 	}
-	meta, err := loadForWriting(m.ObjectMeta, viewOfManifest(downManifest(to)), viewOfManifest(m))
+	meta, err := annotateLossesOrFail(m.ObjectMeta, contentOfManifest(fromStoredManifest(to)), contentOfManifest(m))
 	to.TypeMeta, to.ObjectMeta = typeMeta(v1beta2.GroupVersion.String(), v1beta2.KindManifest), meta
 	*dst = *to
 	return err
 }
 
-// ConvertFrom makes m the same Manifest as src. It fails like ConvertFrom of Kyma.
+// ConvertFrom converts src to v1alpha1. Its errors are those of Kyma.ConvertFrom.
 func (m *Manifest) ConvertFrom(src *v1beta2.Manifest) error {
-	to := downManifest(src)
-	if !unloadForReading(src.Annotations, viewOfManifest(to)) {
-		to = downManifest(src)
+	to := fromStoredManifest(src)
+	if !tryRestoreFromAnnotation(src.Annotations, contentOfManifest(to)) {
+		to = fromStoredManifest(src)
 	}
-	meta, err := loadForReading(src.ObjectMeta, viewOfStoredManifest(upManifest(to)), viewOfStoredManifest(src))
+	meta, err := annotateLosses(src.ObjectMeta, contentOfStoredManifest(toStoredManifest(to)), contentOfStoredManifest(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindManifest), meta
 	*m = *to
 	return err
 }
 
-// ConvertTo makes dst the same ModuleTemplate in v1beta2; module and version are those of label, annotation and descriptor.
-// It fails like ConvertTo of Kyma.
+// ConvertTo converts t to v1beta2; module and version are read from label, annotation and descriptor. Its errors are
+// those of Kyma.ConvertTo.
 func (t *ModuleTemplate) ConvertTo(dst *v1beta2.ModuleTemplate) error {
-	to := upModuleTemplate(t)
-	if err := unload(t.Annotations, viewOfStoredModuleTemplate(to)); err != nil {
+	to := toStoredModuleTemplate(t)
+	if err := restoreFromAnnotation(t.Annotations, contentOfStoredModuleTemplate(to)); err != nil {
 		return err
 	}
-	meta, err := loadForWriting(t.ObjectMeta, viewOfModuleTemplate(downModuleTemplate(to)), viewOfModuleTemplate(t))
+	meta, err := annotateLossesOrFail(t.ObjectMeta, contentOfModuleTemplate(fromStoredModuleTemplate(to)), contentOfModuleTemplate(t))
 	to.TypeMeta, to.ObjectMeta = typeMeta(v1beta2.GroupVersion.String(), v1beta2.KindModuleTemplate), meta
 	*dst = *to
 	return err
 }
 
-// ConvertFrom makes t the same ModuleTemplate as src. It fails like ConvertFrom of Kyma.
+// ConvertFrom converts src to v1alpha1. Its errors are those of Kyma.ConvertFrom.
 func (t *ModuleTemplate) ConvertFrom(src *v1beta2.ModuleTemplate) error {
-	to := downModuleTemplate(src)
-	if !unloadForReading(src.Annotations, viewOfModuleTemplate(to)) {
-		to = downModuleTemplate(src)
+	to := fromStoredModuleTemplate(src)
+	if !tryRestoreFromAnnotation(src.Annotations, contentOfModuleTemplate(to)) {
+		to = fromStoredModuleTemplate(src)
 	}
-	to.Labels, to.Annotations = src.Labels, src.Annotations // module and version come from there
-	meta, err := loadForReading(src.ObjectMeta, viewOfStoredModuleTemplate(upModuleTemplate(to)), viewOfStoredModuleTemplate(src))
+	to.Labels, to.Annotations = src.Labels, src.Annotations // toStoredModuleTemplate reads module and version from them
+	meta, err := annotateLosses(src.ObjectMeta, contentOfStoredModuleTemplate(toStoredModuleTemplate(to)), contentOfStoredModuleTemplate(src))
 	to.TypeMeta, to.ObjectMeta = typeMeta(GroupVersion.String(), v1beta2.KindModuleTemplate), meta
 	*t = *to
 	return err
 }
 
-// view is what is converted of an object: pointers into it.
-type view struct {
+// content is the part of an object that is converted: pointers to its spec and status.
+type content struct {
 	Spec   any `json:"spec,omitempty"`
 	Status any `json:"status,omitempty"`
 
-	// fold and unfold are nil if the object has nothing to fold, see foldComponents.
+	// fold and unfold are nil if the kind needs no folding, see foldComponents.
 	fold, unfold func(map[string]any)
 }
 
-func viewOfKyma(k *Kyma) view {
-	return view{&k.Spec, &k.Status, foldComponents, unfoldComponents}
+func contentOfKyma(k *Kyma) content {
+	return content{&k.Spec, &k.Status, foldComponents, unfoldComponents}
 }
-func viewOfStoredKyma(k *v1beta2.Kyma) view       { return view{Spec: &k.Spec, Status: &k.Status} }
-func viewOfManifest(m *Manifest) view             { return view{Spec: &m.Spec, Status: &m.Status} }
-func viewOfModuleTemplate(t *ModuleTemplate) view { return view{Spec: &t.Spec} }
-func viewOfStoredManifest(m *v1beta2.Manifest) view {
-	return view{&m.Spec, &m.Status, foldInstall, unfoldInstall}
+func contentOfStoredKyma(k *v1beta2.Kyma) content       { return content{Spec: &k.Spec, Status: &k.Status} }
+func contentOfManifest(m *Manifest) content             { return content{Spec: &m.Spec, Status: &m.Status} }
+func contentOfModuleTemplate(t *ModuleTemplate) content { return content{Spec: &t.Spec} }
+func contentOfStoredManifest(m *v1beta2.Manifest) content {
+	return content{&m.Spec, &m.Status, foldInstall, unfoldInstall}
 }
-func viewOfStoredModuleTemplate(t *v1beta2.ModuleTemplate) view { return view{Spec: &t.Spec} }
+func contentOfStoredModuleTemplate(t *v1beta2.ModuleTemplate) content { return content{Spec: &t.Spec} }
 
 // tree returns spec and status as JSON values, folded.
-func (v view) tree() (map[string]any, error) {
+func (v content) tree() (map[string]any, error) {
 	data, err := json.Marshal(v)
 	if err != nil {
 		return nil, fmt.Errorf("encoding spec and status: %w", err)
@@ -130,8 +130,8 @@ func (v view) tree() (map[string]any, error) {
 	return tree, nil
 }
 
-// set changes spec and status to what a tree says. When it fails they are of no use.
-func (v view) set(tree map[string]any) error {
+// setTree sets spec and status from a tree. They are undefined after an error.
+func (v content) setTree(tree map[string]any) error {
 	if v.unfold != nil {
 		v.unfold(tree)
 	}
@@ -141,14 +141,14 @@ func (v view) set(tree map[string]any) error {
 	}
 	for _, part := range []any{v.Spec, v.Status} {
 		if part != nil {
-			reflect.ValueOf(part).Elem().SetZero() // nothing may stay of what the tree does not have
+			reflect.ValueOf(part).Elem().SetZero() // no field that is missing in the tree may keep its value
 		}
 	}
 	return json.Unmarshal(data, &v)
 }
 
-// makeGood puts losses back.
-func (v view) makeGood(all []loss) error {
+// restoreLosses restores the original values of losses.
+func (v content) restoreLosses(all []loss) error {
 	if len(all) == 0 {
 		return nil
 	}
@@ -159,64 +159,64 @@ func (v view) makeGood(all []loss) error {
 	if err := restore(tree, all); err != nil {
 		return err
 	}
-	return v.set(tree)
+	return v.setTree(tree)
 }
 
-// unload puts back what the annotation of an object in v1alpha1 has, which somebody is about to store.
-func unload(annotations map[string]string, to view) error {
-	b, err := unpack(v1beta2.Version, annotations[AnnotationConversion])
+// restoreFromAnnotation restores the losses in the annotation of a v1alpha1 object that is being written.
+func restoreFromAnnotation(annotations map[string]string, to content) error {
+	b, err := decodeLosses(v1beta2.Version, annotations[AnnotationConversion])
 	if b.TooLarge {
-		return errors.New("the object has more than v1alpha1 can carry: read and write it in v1beta2")
+		return errors.New("the object has values that do not fit into v1alpha1: read and write it in v1beta2")
 	}
 	if err == nil {
-		err = to.makeGood(b.Losses)
+		err = to.restoreLosses(b.Losses)
 	}
 	if err != nil {
-		return fmt.Errorf("annotation %s cannot be used: %w; remove it", AnnotationConversion, err)
+		return fmt.Errorf("annotation %s is not valid: %w; remove it", AnnotationConversion, err)
 	}
 	return nil
 }
 
-// unloadForReading puts back what the annotation of an object in v1beta2 has. Reading must be possible whatever is there, so
-// an annotation that cannot be used says nothing: then it returns false, and to is of no use.
-func unloadForReading(annotations map[string]string, to view) bool {
-	b, err := unpack(Version, annotations[AnnotationConversion])
-	return err == nil && to.makeGood(b.Losses) == nil
+// tryRestoreFromAnnotation restores the losses in the annotation of a v1beta2 object that is being read. Every stored
+// object must be readable, so an invalid annotation is ignored: the result is false then, and to is undefined.
+func tryRestoreFromAnnotation(annotations map[string]string, to content) bool {
+	b, err := decodeLosses(Version, annotations[AnnotationConversion])
+	return err == nil && to.restoreLosses(b.Losses) == nil
 }
 
-// loadForWriting returns the metadata of an object in v1beta2, with what is there in v1alpha1 and does not come back. It
-// refuses if that is too much.
-func loadForWriting(meta metav1.ObjectMeta, back, there view) (metav1.ObjectMeta, error) {
-	lost, err := whatIsLost(back, there)
+// annotateLossesOrFail returns the metadata of a v1beta2 object, with the losses of its v1alpha1 original in an
+// annotation. It fails if they do not fit. back is the original after a round trip, there the original itself.
+func annotateLossesOrFail(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
+	lost, err := findLosses(back, there)
 	if err != nil {
 		return meta, err
 	}
-	annotation, fits, err := pack(Version, lost)
+	annotation, fits, err := encodeLosses(Version, lost)
 	if err != nil {
 		return meta, fmt.Errorf("writing annotation %s: %w", AnnotationConversion, err)
 	}
 	if !fits {
-		return meta, fmt.Errorf("what v1beta2 has no field for, above all %s, takes more than %d bytes: make it smaller, or write the object in v1beta2", largest(lost), MaxConversionBytes)
+		return meta, fmt.Errorf("values without a field in v1beta2, mainly %s, exceed %d bytes: make them smaller, or write the object in v1beta2", pathOfLargest(lost), MaxConversionBytes)
 	}
 	return withAnnotation(meta, annotation), nil
 }
 
-// loadForReading returns the metadata of an object in v1alpha1, with what is there in v1beta2 and does not come back, or
-// with a note that this is too much.
-func loadForReading(meta metav1.ObjectMeta, back, there view) (metav1.ObjectMeta, error) {
-	lost, err := whatIsLost(back, there)
+// annotateLosses returns the metadata of a v1alpha1 object, with the losses of its v1beta2 original in an annotation,
+// or with a mark that they do not fit.
+func annotateLosses(meta metav1.ObjectMeta, back, there content) (metav1.ObjectMeta, error) {
+	lost, err := findLosses(back, there)
 	if err != nil {
 		return meta, err
 	}
-	annotation, _, err := pack(v1beta2.Version, lost)
+	annotation, _, err := encodeLosses(v1beta2.Version, lost)
 	if err != nil {
 		return meta, fmt.Errorf("writing annotation %s: %w", AnnotationConversion, err)
 	}
 	return withAnnotation(meta, annotation), nil
 }
 
-// whatIsLost compares what comes back with what is there.
-func whatIsLost(back, there view) ([]loss, error) {
+// findLosses compares an object after a round trip (back) with the original (there).
+func findLosses(back, there content) ([]loss, error) {
 	was, err := back.tree()
 	if err != nil {
 		return nil, err
@@ -225,7 +225,7 @@ func whatIsLost(back, there view) ([]loss, error) {
 	if err != nil {
 		return nil, err
 	}
-	return losses(was, is)
+	return diff(was, is)
 }
 
 func typeMeta(apiVersion, kind string) metav1.TypeMeta {
@@ -253,8 +253,8 @@ func withAnnotation(meta metav1.ObjectMeta, annotation string) metav1.ObjectMeta
 	return out
 }
 
-// What is one list in one version and two fields in the other is compared in one form, so that an edit of the list concerns
-// both fields. Folding makes that form, in place; unfolding takes it back.
+// Two fields of one version that are a single list in the other version are compared as one list, so that an edit of
+// the list applies to both fields. Folding creates that list in place; unfolding reverts it.
 
 // foldComponents moves spec.components before spec.modules; an element that was a component has the key component.
 func foldComponents(tree map[string]any) {
@@ -282,7 +282,7 @@ func unfoldComponents(tree map[string]any) {
 	for _, m := range all {
 		fields, _ := m.(map[string]any)
 		component, ok := fields["component"].(map[string]any)
-		if !ok || len(fields) > 2 { // what more a module says, a component cannot say
+		if !ok || len(fields) > 2 { // a component has no further fields
 			delete(fields, "component")
 			modules = append(modules, m)
 			continue
@@ -308,7 +308,8 @@ func foldInstall(tree map[string]any) {
 	delete(spec, "install")
 }
 
-// unfoldInstall makes spec.install of an only element that was one. Next to others it stays in the list.
+// unfoldInstall moves the element with the key single to spec.install if it is the only element. Otherwise it stays in
+// the list.
 func unfoldInstall(tree map[string]any) {
 	spec, _ := tree["spec"].(map[string]any)
 	installs, _ := spec["installs"].([]any)

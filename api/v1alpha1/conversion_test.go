@@ -97,7 +97,7 @@ func TestSamples(t *testing.T) {
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
-			_, now, back := thereAndBack(t, tc.old)
+			_, now, back := roundTrip(t, tc.old)
 			if diff := cmp.Diff(fromYAML(t, tc.want), asJSON(t, now)["spec"]); diff != "" {
 				t.Errorf("%s: spec differs (-want +got):\n%s", tc.reason, diff)
 			}
@@ -111,8 +111,8 @@ func TestSamples(t *testing.T) {
 	}
 }
 
-// thereAndBack reads an object in v1alpha1, converts it and converts it back.
-func thereAndBack(t *testing.T, text string) (old, now, back any) {
+// roundTrip reads an object in v1alpha1, converts it and converts it back.
+func roundTrip(t *testing.T, text string) (old, now, back any) {
 	t.Helper()
 	var head metav1.TypeMeta
 	text = strings.ReplaceAll(text, "\t", " ")

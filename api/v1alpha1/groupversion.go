@@ -15,7 +15,7 @@ var (
 	// GroupVersion is the group and version of all kinds of this package.
 	GroupVersion = schema.GroupVersion{Group: v1beta2.Group, Version: Version}
 
-	// SchemeBuilder collects what AddToScheme registers.
+	// SchemeBuilder collects the kinds that AddToScheme registers.
 	SchemeBuilder = runtime.NewSchemeBuilder(addKnownTypes)
 
 	// AddToScheme registers the kinds of this package, and their lists, with a scheme.

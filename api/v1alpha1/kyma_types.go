@@ -6,8 +6,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Kyma is the list of modules that one runtime shall have, and what became of them. It is an early shape of the same
-// object in v1beta2.
+// Kyma lists the modules that are requested for one runtime, and their status. It is an early version of the kind in
+// v1beta2.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:unservedversion
@@ -21,16 +21,16 @@ type Kyma struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the wish. It is written by people and their tools, never by Lifecycle Manager.
+	// spec is the desired state. It is written by users and their tools, never by Lifecycle Manager.
 	// +optional
 	Spec KymaSpec `json:"spec,omitzero"`
 
-	// status is what was found. It is written by Lifecycle Manager only.
+	// status is the observed state. It is written by Lifecycle Manager only.
 	// +optional
 	Status KymaStatus `json:"status,omitzero"`
 }
 
-// KymaSpec is the wish of a Kyma.
+// KymaSpec is the desired state of a Kyma.
 // +kubebuilder:validation:XValidation:rule="!has(self.components) || !has(self.modules) || self.components.all(c, !self.modules.exists(m, m.name == c.name))",fieldPath=".components",message="components and modules are the same list: name each module in one of them"
 // +kubebuilder:validation:XValidation:rule="!has(self.components) || !has(self.modules) || size(self.components) + size(self.modules) <= 250",fieldPath=".components",message="components and modules must be at most 250 together"
 type KymaSpec struct {
@@ -43,7 +43,7 @@ type KymaSpec struct {
 	// +kubebuilder:validation:XValidation:rule="self != 'none'",message="channel must name a release channel; \"none\" is reserved"
 	Channel string `json:"channel,omitempty"`
 
-	// modules are the modules to install, each named once. A module that is taken out of the list is uninstalled.
+	// modules are the modules to install, each named once. A module that is removed from the list is uninstalled.
 	// Empty: no modules. At most 250.
 	// +optional
 	// +listType=map
@@ -63,7 +63,7 @@ type KymaSpec struct {
 	Sync *Sync `json:"sync,omitempty"`
 }
 
-// Module is the wish for one module.
+// Module is the request for one module.
 type Module struct {
 	// name is the name of the module: that of its ModuleReleaseMeta in v1beta2.
 	// +kubebuilder:validation:MinLength:=1
@@ -82,8 +82,8 @@ type Module struct {
 	// +kubebuilder:validation:XValidation:rule="self != 'none'",message="channel must name a release channel; \"none\" is reserved"
 	Channel string `json:"channel,omitempty"`
 
-	// customResourcePolicy says what happens to the default custom resource of the module. CreateAndDelete creates it with
-	// the module and deletes it before the module goes; Ignore leaves it to the user.
+	// customResourcePolicy defines the handling of the default custom resource of the module. CreateAndDelete creates
+	// it with the module and deletes it before the module is uninstalled; Ignore leaves it to the user.
 	// +optional
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy v1beta2.CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
@@ -102,7 +102,7 @@ type Component struct {
 	Settings map[string]string `json:"settings,omitempty"`
 }
 
-// Sync said whether and how a runtime got its Kyma.
+// Sync is kept so that old objects stay valid: it defined whether and how a runtime got its Kyma.
 type Sync struct {
 	// enabled has no effect.
 	// +optional
@@ -128,17 +128,17 @@ type Sync struct {
 	ModuleCatalog *bool `json:"moduleCatalog,omitempty"`
 }
 
-// KymaStatus is what was found about a Kyma and its modules: the status of v1beta2, and moduleInfos.
+// KymaStatus is the observed state of a Kyma and its modules: the status of v1beta2, and moduleInfos.
 type KymaStatus struct {
 	v1beta2.KymaStatus `json:",inline"`
 
-	// moduleInfos says of each module that has a Manifest what modules says too, in the form that early clients read.
+	// moduleInfos repeats the entries of modules that have a Manifest, in the format of early clients.
 	// +optional
 	// +listType=atomic
 	ModuleInfos []ModuleInfo `json:"moduleInfos,omitempty"`
 }
 
-// ModuleInfo is what was found about one module of a runtime.
+// ModuleInfo is the observed state of one module of a runtime.
 type ModuleInfo struct {
 	// name is the name of the Manifest.
 	Name string `json:"name"`
@@ -153,14 +153,14 @@ type ModuleInfo struct {
 	// state is the state of the module.
 	State v1beta2.State `json:"state"`
 
-	// templateInfo tells about the ModuleTemplate of the version.
+	// templateInfo describes the ModuleTemplate of the version.
 	// +optional
 	TemplateInfo TemplateInfo `json:"templateInfo,omitzero"`
 }
 
-// TemplateInfo tells about a ModuleTemplate.
+// TemplateInfo describes a ModuleTemplate.
 type TemplateInfo struct {
-	// generation is the metadata.generation of the ModuleTemplate that was seen. Zero: not known.
+	// generation is the observed metadata.generation of the ModuleTemplate. Zero: not known.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 

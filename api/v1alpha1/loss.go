@@ -12,36 +12,37 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// AnnotationConversion holds, in an object that was converted, what its version has no field for: a JSON document made and
-// read by the conversion only.
+// AnnotationConversion on a converted object contains the values for which its version has no field: a JSON document
+// that only the conversion reads and writes.
 const AnnotationConversion = "operator.kyma-project.io/conversion"
 
-// MaxConversionBytes bounds AnnotationConversion. The API server takes 256 KiB for all annotations of an object.
+// MaxConversionBytes is the maximum size of AnnotationConversion. The API server accepts 256 KiB for all annotations of
+// an object.
 const MaxConversionBytes = 64 << 10
 
-// baggage is what AnnotationConversion holds.
-type baggage struct {
-	// For is the API version that the losses are of.
+// lossRecord is the content of AnnotationConversion.
+type lossRecord struct {
+	// For is the API version of the object that the losses were taken from.
 	For string `json:"for"`
-	// Losses are what the version of the object cannot hold, in the order of their paths.
+	// Losses are the values that the version of the object has no field for, in the order of their paths.
 	Losses []loss `json:"losses,omitempty"`
-	// TooLarge says that the losses are not here, because there was no room for them. Such an object can be read only.
+	// TooLarge is true if the losses were omitted because of their size. Such an object cannot be written back.
 	TooLarge bool `json:"tooLarge,omitempty"`
 }
 
-// loss is one value that the other version cannot hold.
+// loss is one value that the other version has no field for.
 type loss struct {
-	// Path leads to the value. A step is the name of a field, or an object with one key and value: the element of a list
-	// that has them.
+	// Path is the path of the value. A step is the name of a field, or an object with one key and value, which selects
+	// the list element with that key and value.
 	Path []any `json:"path"`
-	// Was is what is there after converting there and back. Empty: nothing.
+	// Was is the value after a round trip without the losses. Empty: absent.
 	Was json.RawMessage `json:"was,omitempty"`
-	// Is is what was there really. Empty: nothing.
+	// Is is the original value. Empty: absent.
 	Is json.RawMessage `json:"is,omitempty"`
 }
 
-// largest returns the path of the largest loss, for people.
-func largest(all []loss) string {
+// pathOfLargest returns the path of the largest loss, for messages.
+func pathOfLargest(all []loss) string {
 	size := func(l loss) int { return len(l.Was) + len(l.Is) }
 	most := slices.MaxFunc(all, func(a, b loss) int { return cmp.Compare(size(a), size(b)) })
 	var b strings.Builder
@@ -58,17 +59,17 @@ func largest(all []loss) string {
 	return strings.TrimPrefix(b.String(), ".")
 }
 
-// absent stands for a value that is not there, which is not the same as null.
+// absent represents a missing value, which differs from null.
 type absent struct{}
 
-// losses returns what has to be said to make is out of was. Both are JSON values.
-func losses(was, is any) ([]loss, error) {
+// diff returns the losses that turn was into is. Both are JSON values.
+func diff(was, is any) ([]loss, error) {
 	var found []loss
-	err := compare(nil, was, is, &found)
+	err := appendLosses(nil, was, is, &found)
 	return found, err
 }
 
-func compare(path []any, was, is any, found *[]loss) error {
+func appendLosses(path []any, was, is any, found *[]loss) error {
 	if reflect.DeepEqual(was, is) {
 		return nil
 	}
@@ -78,7 +79,7 @@ func compare(path []any, was, is any, found *[]loss) error {
 		names := maps.Clone(wasFields)
 		maps.Copy(names, isFields)
 		for _, name := range slices.Sorted(maps.Keys(names)) {
-			if err := compare(append(slices.Clip(path), name), at(wasFields, name), at(isFields, name), found); err != nil {
+			if err := appendLosses(append(slices.Clip(path), name), fieldOrAbsent(wasFields, name), fieldOrAbsent(isFields, name), found); err != nil {
 				return err
 			}
 		}
@@ -87,10 +88,10 @@ func compare(path []any, was, is any, found *[]loss) error {
 	wasList, wasSlice := was.([]any)
 	isList, isSlice := is.([]any)
 	if wasSlice && isSlice {
-		if key := sameKeys(wasList, isList); key != "" {
+		if key := commonKey(wasList, isList); key != "" {
 			for i, e := range isList {
 				step := map[string]any{key: e.(map[string]any)[key]}
-				if err := compare(append(slices.Clip(path), step), wasList[i], e, found); err != nil {
+				if err := appendLosses(append(slices.Clip(path), step), wasList[i], e, found); err != nil {
 					return err
 				}
 			}
@@ -99,43 +100,44 @@ func compare(path []any, was, is any, found *[]loss) error {
 	}
 	l := loss{Path: path}
 	var err error
-	if l.Was, err = encode(was); err != nil {
+	if l.Was, err = encodeOrEmpty(was); err != nil {
 		return err
 	}
-	if l.Is, err = encode(is); err != nil {
+	if l.Is, err = encodeOrEmpty(is); err != nil {
 		return err
 	}
 	*found = append(*found, l)
 	return nil
 }
 
-func at(fields map[string]any, name string) any {
+func fieldOrAbsent(fields map[string]any, name string) any {
 	if v, ok := fields[name]; ok {
 		return v
 	}
 	return absent{}
 }
 
-func encode(v any) (json.RawMessage, error) {
+func encodeOrEmpty(v any) (json.RawMessage, error) {
 	if v == (absent{}) {
 		return nil, nil
 	}
 	return json.Marshal(v)
 }
 
-// sameKeys returns the field that names the elements of both lists, if they have the same names in the same order, else "".
-func sameKeys(a, b []any) string {
+// commonKey returns the field that identifies the elements of both lists, if both have the same values of it in the
+// same order, else "".
+func commonKey(a, b []any) string {
 	for _, key := range []string{"name", "type"} {
-		names := namesOf(a, key)
-		if names != nil && slices.Equal(names, namesOf(b, key)) {
+		names := uniqueNames(a, key)
+		if names != nil && slices.Equal(names, uniqueNames(b, key)) {
 			return key
 		}
 	}
 	return ""
 }
 
-// namesOf returns the values of a field of all elements, or nil if they do not name the elements: one has none, or two the same.
-func namesOf(list []any, key string) []string {
+// uniqueNames returns the values of a field of all elements, or nil if one is missing or two are equal.
+func uniqueNames(list []any, key string) []string {
 	var names []string
 	for _, e := range list {
 		fields, _ := e.(map[string]any)
@@ -148,7 +150,8 @@ func namesOf(list []any, key string) []string {
 	return names
 }
 
-// restore changes tree where it is still what it was, and leaves alone what was edited since.
+// restore sets the original values in tree where it still has the values after the round trip, and keeps values that
+// were edited since.
 func restore(tree map[string]any, all []loss) error {
 	for _, l := range all {
 		if err := restoreOne(tree, l); err != nil {
@@ -164,22 +167,22 @@ func restoreOne(tree map[string]any, l loss) error {
 	}
 	var here any = tree
 	for _, step := range l.Path[:len(l.Path)-1] {
-		if here = follow(here, step); here == (absent{}) {
-			return nil // its surroundings are gone
+		if here = childAt(here, step); here == (absent{}) {
+			return nil // the parent was removed by an edit
 		}
 	}
-	was, err := decode(l.Was)
+	was, err := decodeOrAbsent(l.Was)
 	if err != nil {
 		return err
 	}
-	is, err := decode(l.Is)
+	is, err := decodeOrAbsent(l.Is)
 	if err != nil {
 		return err
 	}
 	name, ok := l.Path[len(l.Path)-1].(string)
 	fields, inMap := here.(map[string]any)
-	if !ok || !inMap || !reflect.DeepEqual(at(fields, name), was) {
-		return nil // something else was put there
+	if !ok || !inMap || !reflect.DeepEqual(fieldOrAbsent(fields, name), was) {
+		return nil // the value was edited
 	}
 	if is == (absent{}) {
 		delete(fields, name)
@@ -189,12 +192,12 @@ func restoreOne(tree map[string]any, l loss) error {
 	return nil
 }
 
-// follow goes one step, to absent{} if there is nothing.
-func follow(here, step any) any {
+// childAt returns the child at one step of a path, absent{} if it does not exist.
+func childAt(here, step any) any {
 	switch step := step.(type) {
 	case string:
 		fields, _ := here.(map[string]any)
-		return at(fields, step)
+		return fieldOrAbsent(fields, step)
 	case map[string]any:
 		list, _ := here.([]any)
 		for key, name := range step {
@@ -208,7 +211,7 @@ func follow(here, step any) any {
 	return absent{}
 }
 
-func decode(raw json.RawMessage) (any, error) {
+func decodeOrAbsent(raw json.RawMessage) (any, error) {
 	if len(raw) == 0 {
 		return absent{}, nil
 	}
@@ -219,23 +222,23 @@ func decode(raw json.RawMessage) (any, error) {
 	return v, nil
 }
 
-// pack returns the annotation for losses of an API version, "" for none, and whether they fit. If not, the annotation says
-// so.
-func pack(version string, all []loss) (annotation string, fits bool, err error) {
+// encodeLosses returns the annotation for losses of an API version, "" for none, and whether they fit. If they do not
+// fit, the annotation has only TooLarge set.
+func encodeLosses(version string, all []loss) (annotation string, fits bool, err error) {
 	if len(all) == 0 {
 		return "", true, nil
 	}
-	data, err := json.Marshal(baggage{For: version, Losses: all})
+	data, err := json.Marshal(lossRecord{For: version, Losses: all})
 	if err == nil && len(data) > MaxConversionBytes {
-		data, err = json.Marshal(baggage{For: version, TooLarge: true})
+		data, err = json.Marshal(lossRecord{For: version, TooLarge: true})
 		return string(data), false, err
 	}
 	return string(data), true, err
 }
 
-// unpack reads an annotation that was made for an API version. What was made for another one says nothing.
-func unpack(version, annotation string) (baggage, error) {
-	var b baggage
+// decodeLosses parses an annotation that was created for an API version. An annotation for another version is ignored.
+func decodeLosses(version, annotation string) (lossRecord, error) {
+	var b lossRecord
 	if annotation == "" {
 		return b, nil
 	}
@@ -243,10 +246,10 @@ func unpack(version, annotation string) (baggage, error) {
 		return b, fmt.Errorf("it has %d bytes, at most %d are allowed", len(annotation), MaxConversionBytes)
 	}
 	if err := utiljson.Unmarshal([]byte(annotation), &b); err != nil {
-		return baggage{}, err
+		return lossRecord{}, err
 	}
 	if b.For != version {
-		return baggage{}, nil
+		return lossRecord{}, nil
 	}
 	return b, nil
 }

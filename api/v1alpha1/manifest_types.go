@@ -7,8 +7,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Manifest is one version of one module on one runtime: what to install, what was installed, and how it is. It is an early
-// shape of the same object in v1beta2, made to be written by hand too.
+// Manifest is one version of one module on one runtime: its sources, its installed objects, and its state. It is an
+// early version of the kind in v1beta2, which users also wrote by hand.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:unservedversion
@@ -21,32 +21,33 @@ type Manifest struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what to install.
+	// spec is the version to install.
 	// +optional
 	Spec ManifestSpec `json:"spec,omitzero"`
 
-	// status is what is installed and how it is. It is written by Lifecycle Manager only.
+	// status is the installed version and its state. It is written by Lifecycle Manager only.
 	// +optional
 	Status v1beta2.ManifestStatus `json:"status,omitzero"`
 }
 
-// ManifestSpec says what to install.
+// ManifestSpec defines what is installed.
 type ManifestSpec struct {
-	// remote says whether the objects go to a runtime, the one named by the label operator.kyma-project.io/kyma-name. It is
-	// kept and has no effect: a manager in-cluster installs on its own cluster, any other on the runtime.
+	// remote is kept and has no effect. It defined whether the objects are installed on the runtime in the label
+	// operator.kyma-project.io/kyma-name; now a manager in in-cluster mode installs on its own cluster, any other on
+	// the runtime.
 	// +optional
 	// +kubebuilder:default:=true
 	Remote *bool `json:"remote,omitempty"`
 
-	// resource is the custom resource that switches the module on. It is created if it is not there. Empty: there is none.
+	// resource is the custom resource that enables the module. It is created if it does not exist. Empty: there is
+	// none.
 	// +optional
 	// +nullable
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:EmbeddedResource
 	Resource *unstructured.Unstructured `json:"resource,omitempty"`
 
-	// crds is a layer with custom resource definitions, which are applied before all else. It has no effect while its type
-	// is empty.
+	// crds is a layer with CRDs, which are applied before all other objects. It has no effect while its type is empty.
 	// +optional
 	CRDs *v1beta2.ManifestConfig `json:"crds,omitempty"`
 
@@ -55,8 +56,8 @@ type ManifestSpec struct {
 	// +optional
 	Config *v1beta2.ManifestConfig `json:"config,omitempty"`
 
-	// installs are the sources of the module's objects, in the order in which they are installed, each named once. Empty:
-	// there is nothing to install but crds and resource. At most 32.
+	// installs are the sources of the module's objects, in the order in which they are installed, each named once.
+	// Empty: only crds and resource are installed. At most 32.
 	// +optional
 	// +listType=map
 	// +listMapKey=name

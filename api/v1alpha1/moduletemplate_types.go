@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ModuleTemplate is one version of one module. It is an early shape of the same object in v1beta2.
+// ModuleTemplate is one version of one module. It is an early version of the kind in v1beta2.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:unservedversion
@@ -24,8 +24,8 @@ type ModuleTemplate struct {
 	Spec ModuleTemplateSpec `json:"spec,omitzero"`
 }
 
-// ModuleTemplateSpec describes one version of a module. In v1beta2 it has the name of the module and the version too; they
-// are taken from the label operator.kyma-project.io/module-name, and from the annotation
+// ModuleTemplateSpec describes one version of a module. In v1beta2 it also has the name of the module and the version;
+// they are copied from the label operator.kyma-project.io/module-name, and from the annotation
 // operator.kyma-project.io/module-version or the descriptor.
 type ModuleTemplateSpec struct {
 	// channel is the release channel of the version. It has no effect: a ModuleReleaseMeta maps channels to versions.
@@ -44,21 +44,21 @@ type ModuleTemplateSpec struct {
 	// +optional
 	ConfigSelector []ConfigSelector `json:"configSelector,omitempty"`
 
-	// descriptor is kept for clients that show it. The OCM component descriptor that counts comes from the registry.
-	// Empty: {}.
+	// descriptor is kept for clients that display it. Lifecycle Manager reads the OCM component descriptor from the
+	// registry. Empty: {}.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:default:={}
 	Descriptor runtime.RawExtension `json:"descriptor"`
 
-	// target is kept so that old objects stay valid. It has no effect: where a module goes is decided by how the manager
-	// runs.
+	// target is kept so that old objects stay valid. It has no effect: the mode of the manager defines the target
+	// cluster.
 	// +optional
 	// +kubebuilder:default:=remote
 	Target Target `json:"target,omitempty"`
 }
 
-// Target said to which cluster a module goes.
+// Target is kept so that old objects stay valid: it defined the cluster on which a module is installed.
 // +kubebuilder:validation:Enum=control-plane;remote
 type Target string
 
@@ -69,7 +69,7 @@ const (
 	TargetRemote Target = "remote"
 )
 
-// ConfigSelector selected settings for one of the sources of a module.
+// ConfigSelector is kept so that old objects stay valid: it selected settings for one of the sources of a module.
 type ConfigSelector struct {
 	// name is the name of the source.
 	Name string `json:"name"`

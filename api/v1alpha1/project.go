@@ -10,10 +10,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// The functions here copy what means the same in both versions, and nothing else. up goes to v1beta2, down goes back. Where the
-// API server would put a default, up puts it too, so that it does not look like an edit.
+// The functions in this file copy only the fields with the same meaning in both versions. toStored… converts to
+// v1beta2, fromStored… converts back. toStored… sets the defaults that the API server would set, so that a default does
+// not look like an edit.
 
-func upKyma(k *Kyma) *v1beta2.Kyma {
+func toStoredKyma(k *Kyma) *v1beta2.Kyma {
 	out := &v1beta2.Kyma{}
 	out.Spec.Channel = cmp.Or(k.Spec.Channel, v1beta2.DefaultChannel)
 	named := map[string]bool{}
@@ -37,7 +38,7 @@ func upKyma(k *Kyma) *v1beta2.Kyma {
 	return out
 }
 
-func downKyma(k *v1beta2.Kyma) *Kyma {
+func fromStoredKyma(k *v1beta2.Kyma) *Kyma {
 	out := &Kyma{}
 	out.Spec.Channel = k.Spec.Channel
 	for _, m := range k.Spec.Modules {
@@ -48,7 +49,7 @@ func downKyma(k *v1beta2.Kyma) *Kyma {
 	k.Status.DeepCopyInto(&out.Status.KymaStatus)
 	for _, m := range k.Status.Modules {
 		if m.Manifest == nil {
-			continue // early clients take an entry for a Manifest
+			continue // early clients expect a Manifest for each entry
 		}
 		info := ModuleInfo{
 			Name: m.Manifest.Metadata.Name, Namespace: m.Manifest.Metadata.Namespace, ModuleName: m.Name, State: m.State,
@@ -65,7 +66,7 @@ func downKyma(k *v1beta2.Kyma) *Kyma {
 	return out
 }
 
-func upManifest(m *Manifest) *v1beta2.Manifest {
+func toStoredManifest(m *Manifest) *v1beta2.Manifest {
 	from := m.DeepCopy()
 	return &v1beta2.Manifest{
 		Spec: v1beta2.ManifestSpec{
@@ -76,7 +77,7 @@ func upManifest(m *Manifest) *v1beta2.Manifest {
 	}
 }
 
-func downManifest(m *v1beta2.Manifest) *Manifest {
+func fromStoredManifest(m *v1beta2.Manifest) *Manifest {
 	from := m.DeepCopy()
 	return &Manifest{
 		Spec: ManifestSpec{
@@ -87,7 +88,7 @@ func downManifest(m *v1beta2.Manifest) *Manifest {
 	}
 }
 
-func upModuleTemplate(t *ModuleTemplate) *v1beta2.ModuleTemplate {
+func toStoredModuleTemplate(t *ModuleTemplate) *v1beta2.ModuleTemplate {
 	from := t.DeepCopy()
 	return &v1beta2.ModuleTemplate{Spec: v1beta2.ModuleTemplateSpec{
 		Channel: from.Spec.Channel, Data: from.Spec.Data, Descriptor: from.Spec.Descriptor,
@@ -95,23 +96,23 @@ func upModuleTemplate(t *ModuleTemplate) *v1beta2.ModuleTemplate {
 	}}
 }
 
-func downModuleTemplate(t *v1beta2.ModuleTemplate) *ModuleTemplate {
+func fromStoredModuleTemplate(t *v1beta2.ModuleTemplate) *ModuleTemplate {
 	from := t.DeepCopy()
 	return &ModuleTemplate{Spec: ModuleTemplateSpec{
 		Channel: from.Spec.Channel, Data: from.Spec.Data, Descriptor: from.Spec.Descriptor, Target: TargetRemote,
 	}}
 }
 
-// annotationModuleVersion had the version of the module; today spec.version has.
+// annotationModuleVersion was the version of the module; spec.version of v1beta2 replaces it.
 const annotationModuleVersion = "operator.kyma-project.io/module-version"
 
-// What spec.moduleName and spec.version of v1beta2 accept, see there. Other values stay where they are.
+// The values that spec.moduleName and spec.version of v1beta2 accept. Other values are not copied.
 var (
 	validName    = regexp.MustCompile(`^[a-z]{3,}(-[a-z]{3,})*$`)
 	validVersion = regexp.MustCompile(`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-[a-zA-Z-][0-9a-zA-Z-]*)?$`)
 )
 
-// moduleName returns the name of the module by its label, "" if that is no name for v1beta2.
+// moduleName returns the name of the module from its label, "" if v1beta2 does not accept it.
 func moduleName(t *ModuleTemplate) string {
 	if name := t.Labels[v1beta2.LabelModuleName]; len(name) <= 64 && validName.MatchString(name) {
 		return name
@@ -119,8 +120,8 @@ func moduleName(t *ModuleTemplate) string {
 	return ""
 }
 
-// moduleVersion returns the version of the module by its annotation, else by its descriptor, "" if neither is a version for
-// v1beta2.
+// moduleVersion returns the version of the module from its annotation, else from its descriptor, "" if v1beta2 accepts
+// neither.
 func moduleVersion(t *ModuleTemplate) string {
 	var descriptor struct {
 		Component struct {
@@ -128,7 +129,7 @@ func moduleVersion(t *ModuleTemplate) string {
 		} `json:"component"`
 	}
 	if len(t.Spec.Descriptor.Raw) > 0 {
-		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor) // any object may be there: without a version there is none
+		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor) // the descriptor may be any object, with or without a version
 	}
 	for _, version := range []string{t.Annotations[annotationModuleVersion], descriptor.Component.Version} {
 		if len(version) <= 32 && validVersion.MatchString(version) {

@@ -2,57 +2,58 @@ package v1beta2
 
 // Types of the conditions of a Kyma.
 const (
-	// ConditionCRDsSync: the runtime has our CRDs.
+	// ConditionCRDsSync: the runtime has the CRDs of Lifecycle Manager.
 	ConditionCRDsSync = "CRDsSync"
 	// ConditionModules: every module is Ready or Unmanaged.
 	ConditionModules = "Modules"
-	// ConditionModuleCatalog: the runtime has its catalog copy.
+	// ConditionModuleCatalog: the catalog copy in the runtime is up to date.
 	ConditionModuleCatalog = "ModuleCatalog"
-	// ConditionMandatoryModules: every mandatory module is Ready. Present in the control plane only, and only if there are
-	// mandatory modules. It does not count for the state of the Kyma. Kyma's lifecycle-manager does not have it.
+	// ConditionMandatoryModules: every mandatory module is Ready. It exists in the control plane only, and only if
+	// there are mandatory modules; it does not affect the state of the Kyma. An addition of this project.
 	ConditionMandatoryModules = "MandatoryModules"
-	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed policy cannot be
-	// read. Otherwise it is absent. Kyma's lifecycle-manager does not have it.
+	// ConditionMaintenancePolicy is False while a module waits for a maintenance window and the changed policy cannot
+	// be parsed. Otherwise it does not exist. An addition of this project.
 	ConditionMaintenancePolicy = "MaintenancePolicy"
-	// ConditionReachable is False while a Kyma is being deleted and its runtime cannot be reached, if --deletion-deadline is
-	// set. The deadline counts from its last transition. Otherwise it is absent. Kyma's lifecycle-manager does not have it.
+	// ConditionReachable is False while a Kyma is being deleted and its runtime is unreachable, if --deletion-deadline
+	// is set; the deadline is counted from its last transition. Otherwise it does not exist. An addition of this
+	// project.
 	ConditionReachable = "Reachable"
-	// ConditionSKRWebhook: the agent in the runtime reports changes. Present if agents are enabled.
+	// ConditionSKRWebhook: the runtime reports changes. It exists if the watcher is enabled.
 	ConditionSKRWebhook = "SKRWebhook"
-	// ConditionSKRImagePullSecretSync: the runtime has the Secret to pull images with. Present if one is configured.
+	// ConditionSKRImagePullSecretSync: the runtime has the image pull Secret. It exists if such a Secret is configured.
 	ConditionSKRImagePullSecretSync = "SKRImagePullSecretSync"
 )
 
 // Types of the conditions of a Manifest.
 const (
-	// ConditionSignature: the artefacts of the module are signed by a key of the trust policy. Present if the policy
+	// ConditionSignature: the artefacts of the module are signed by a key of the trust policy. It exists if the policy
 	// requires a signature.
 	ConditionSignature = "Signature"
 	// ConditionResources: the objects of the module are fetched and parsed.
 	ConditionResources = "Resources"
 	// ConditionInstallation: the module is installed and its workload is ready.
 	ConditionInstallation = "Installation"
-	// ConditionModuleCR: the default custom resource was created. Present if there is one and the policy is
+	// ConditionModuleCR: the default custom resource was created. It exists if the module has one and the policy is
 	// CreateAndDelete.
 	ConditionModuleCR = "ModuleCR"
 )
 
-// ConditionReady is the summary of the other conditions of a Kyma, of a Manifest and of a Watcher. Its reason is the code
-// of the blocker, and its message names the blocker and what to do. Kyma's lifecycle-manager does not have it.
+// ConditionReady is the summary condition of a Kyma, a Manifest and a Watcher. If it is not True, its reason is the
+// code of the cause, and its message states the cause and what to do. An addition of this project.
 const ConditionReady = "Ready"
 
 // Types of the conditions of a Watcher.
 const (
-	// ConditionVirtualService: events arrive through Istio gateways. Present if the Watcher selects gateways. False is no
-	// error where Istio is not installed.
+	// ConditionVirtualService: events arrive through Istio gateways. It exists if the Watcher selects some. It is
+	// False, without further effect, where Istio is not installed.
 	ConditionVirtualService = "VirtualService"
-	// ConditionHTTPRoute: events arrive through Gateways of Gateway API. Present if the Watcher requests a route. False is no
-	// error where Gateway API is not installed. Kyma's lifecycle-manager does not have it.
+	// ConditionHTTPRoute: events arrive through Gateways of Gateway API. It exists if the Watcher requests a route. It
+	// is False, without further effect, where Gateway API is not installed. An addition of this project.
 	ConditionHTTPRoute = "HTTPRoute"
 )
 
-// Reasons of conditions whose status is True, or False without a known cause. Each blocker has a reason of its own, see
-// ReasonAccessSecretNotFound and those that follow it.
+// Reasons of conditions whose status is True, or False without a known cause. Known causes have their own reasons, see
+// ReasonAccessSecretNotFound and the following ones.
 const (
 	// ReasonReady is the reason of the conditions of Kyma and Watcher, and of ConditionInstallation.
 	ReasonReady = "Ready"
@@ -105,31 +106,31 @@ const (
 
 // Texts of status.lastOperation.operation of a Kyma.
 const (
-	// OperationStarted goes with the first StateProcessing.
+	// OperationStarted is set with the first StateProcessing.
 	OperationStarted = "started processing"
-	// OperationWaitingForModules goes with Processing, Warning and Error that come from modules.
+	// OperationWaitingForModules is set with Processing, Warning and Error that are caused by modules.
 	OperationWaitingForModules = "waiting for all modules to become ready"
-	// OperationReady goes with StateReady.
+	// OperationReady is set with StateReady.
 	OperationReady = "kyma is ready"
-	// OperationDeleting goes with StateDeleting.
+	// OperationDeleting is set with StateDeleting.
 	OperationDeleting = "waiting for modules to be deleted"
 )
 
 // Texts of status.lastOperation.operation of a Manifest.
 const (
-	// OperationManifestNew goes with the first StateProcessing.
+	// OperationManifestNew is set with the first StateProcessing.
 	OperationManifestNew = "object has an empty state"
-	// OperationManifestSyncing goes with StateProcessing while objects are applied.
+	// OperationManifestSyncing is set with StateProcessing while objects are applied.
 	OperationManifestSyncing = "resource syncTarget state diff detected"
-	// OperationManifestWaiting goes with StateProcessing while the workload is not ready.
+	// OperationManifestWaiting is set with StateProcessing while the workload is not ready.
 	OperationManifestWaiting = "waiting for resources to become ready"
-	// OperationManifestReady goes with StateReady.
+	// OperationManifestReady is set with StateReady.
 	OperationManifestReady = "resources are ready"
-	// OperationManifestDeletingCRs goes with StateDeleting while custom resources of the user block the deletion.
+	// OperationManifestDeletingCRs is set with StateDeleting while custom resources of the user block the deletion.
 	OperationManifestDeletingCRs = "waiting for module crs deletion"
-	// OperationManifestLayerFailed is a part of the message, with StateError, if the layer of the raw manifest could not be
-	// read.
+	// OperationManifestLayerFailed is part of the message, with StateError, if the layer of the raw manifest could not
+	// be pulled.
 	OperationManifestLayerFailed = "failed to extract raw manifest from layer digest"
-	// OperationManifestManagerError goes with StateError when the workload of the module failed.
+	// OperationManifestManagerError is set with StateError if the workload of the module failed.
 	OperationManifestManagerError = "manager is in error state"
 )

@@ -1,10 +1,12 @@
 package v1beta2
 
-// Reasons of events about a Kyma. When a module becomes blocked, one event has the reason of the blocker.
+// Reasons of events about a Kyma. The reason that a module is not Ready is also the reason of one event, which is
+// emitted when the reason occurs first.
 const (
 	// EventRemoteInstallation: the Kyma was created in the runtime.
 	EventRemoteInstallation = "RemoteInstallation"
-	// EventKymaRestored: the Kyma in the runtime was deleted, and created again with its last requested modules.
+	// EventKymaRestored: the Kyma in the runtime was deleted, and was created again with the modules that it requested
+	// last.
 	EventKymaRestored = "KymaRestored"
 	// EventMetadataSynchronization: labels or annotations of the Kyma in the runtime could not be written.
 	EventMetadataSynchronization = "MetadataSynchronization"
@@ -16,10 +18,11 @@ const (
 	EventUpdateSpecError = "UpdateSpecError"
 	// EventUpdateStatusError: the status of the Kyma could not be written.
 	EventUpdateStatusError = "UpdateStatusError"
-	// EventDeletionGivenUp: the runtime could not be reached until the end of --deletion-deadline, so it is left as it is. The
-	// message names the tombstone, which lists the objects that are left there.
+	// EventDeletionGivenUp: the runtime was unreachable until the end of --deletion-deadline, so the Kyma is deleted
+	// and the runtime keeps its objects. The tombstone in the message lists these objects.
 	EventDeletionGivenUp = "DeletionGivenUp"
-	// EventTombstoneDeleted, of a deleted Kyma: the objects left in its runtime are deleted, or the tombstone is obsolete.
+	// EventTombstoneDeleted, of a deleted Kyma: the objects left in its runtime are cleaned up, or the tombstone is not
+	// needed any more.
 	EventTombstoneDeleted = "TombstoneDeleted"
 	// EventKymaDeletionStuck: everything is removed, but a finalizer of another owner keeps the Kyma.
 	EventKymaDeletionStuck = "KymaDeletionStuck"

@@ -12,12 +12,11 @@ const DefaultChannel = "regular"
 // NoChannel is a reserved word that is no channel: the API server refuses it.
 const NoChannel = "none"
 
-// Kyma is the list of modules that one runtime shall have, and what became of them.
+// Kyma lists the modules that are requested for one runtime, and their status.
 //
-// In the control plane a Kyma stands for a runtime: a Secret that carries the label
-// operator.kyma-project.io/kyma-name with the name of the Kyma says how to reach it. In the runtime the Kyma
-// kyma-system/default is the one that people edit; its spec.channel and spec.modules are the wish, and its status is a
-// copy of the status in the control plane.
+// In the control plane a Kyma represents a runtime: a Secret with the label operator.kyma-project.io/kyma-name and the
+// name of the Kyma contains the kubeconfig. In the runtime, users edit the Kyma kyma-system/default; its spec.channel
+// and spec.modules are the request, and its status is a copy of the status in the control plane.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -33,16 +32,16 @@ type Kyma struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the wish. It is written by people and their tools, never by Lifecycle Manager.
+	// spec is the desired state. It is written by users and their tools, never by Lifecycle Manager.
 	// +optional
 	Spec KymaSpec `json:"spec,omitzero"`
 
-	// status is what was found. It is written by Lifecycle Manager only.
+	// status is the observed state. It is written by Lifecycle Manager only.
 	// +optional
 	Status KymaStatus `json:"status,omitzero"`
 }
 
-// KymaSpec is the wish of a Kyma.
+// KymaSpec is the desired state of a Kyma.
 type KymaSpec struct {
 	// channel is the release channel of all modules that do not name one themselves, for example regular or fast.
 	// +kubebuilder:validation:Pattern:=`^[a-z]+$`
@@ -56,7 +55,7 @@ type KymaSpec struct {
 	// +optional
 	SkipMaintenanceWindows bool `json:"skipMaintenanceWindows,omitempty"`
 
-	// modules are the modules to install, each named once. A module that is taken out of the list is uninstalled.
+	// modules are the modules to install, each named once. A module that is removed from the list is uninstalled.
 	// Empty: no modules. At most 250.
 	// +optional
 	// +listType=map
@@ -65,7 +64,7 @@ type KymaSpec struct {
 	Modules []Module `json:"modules,omitempty"`
 }
 
-// Module is the wish for one module.
+// Module is the request for one module.
 // +kubebuilder:validation:XValidation:rule="!(has(self.version) && has(self.channel))",fieldPath=".version",message="version and channel exclude each other: set version to pin the module, or channel to follow a release channel"
 type Module struct {
 	// name is the name of the module: that of its ModuleReleaseMeta, and spec.moduleName of its ModuleTemplates.
@@ -81,9 +80,9 @@ type Module struct {
 	// +kubebuilder:validation:XValidation:rule="self != 'none'",message="channel must name a release channel; \"none\" is reserved"
 	Channel string `json:"channel,omitempty"`
 
-	// version pins the module to this version (semantic versioning 2.0.0, without a leading v), whatever the channels
-	// say. Empty: the module follows its channel. It excludes channel. An addition of this project: clients that write
-	// the whole object from their own structs drop it.
+	// version pins the module to this version (semantic versioning 2.0.0, without a leading v), regardless of the
+	// channels. Empty: the module follows its channel. It excludes channel. An addition of this project: clients that
+	// write the whole object from their own structs drop it.
 	// +optional
 	// +kubebuilder:validation:Pattern:=`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`
 	// +kubebuilder:validation:MaxLength:=128
@@ -97,27 +96,27 @@ type Module struct {
 	// +optional
 	Controller string `json:"controller,omitempty"`
 
-	// customResourcePolicy says what happens to the default custom resource of the module. CreateAndDelete creates it with
-	// the module and deletes it before the module goes; Ignore leaves it to the user.
+	// customResourcePolicy defines the handling of the default custom resource of the module. CreateAndDelete creates
+	// it with the module and deletes it before the module is uninstalled; Ignore leaves it to the user.
 	// +optional
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
 
-	// managed says whether the module is looked after. False: what is installed stays as it is and is neither updated
-	// nor repaired nor removed, until managed is true again.
+	// managed defines whether the module is reconciled. False: the installed objects stay unchanged and are neither
+	// updated nor repaired nor removed until managed is true again.
 	// +optional
 	// +kubebuilder:default:=true
 	Managed *bool `json:"managed,omitempty"`
 }
 
-// KymaStatus is what was found about a Kyma and its modules.
+// KymaStatus is the observed state of a Kyma and its modules.
 type KymaStatus struct {
 	// observedGeneration is the metadata.generation of the Kyma that this status belongs to. Zero: not known. An addition
 	// of this project. In a runtime it is the generation of the Kyma in the runtime.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// state sums up all modules and conditions: the worst one counts. Empty: nobody has looked yet.
+	// state is the worst state of all modules and conditions. Empty: the Kyma was not reconciled yet.
 	// +optional
 	State State `json:"state,omitempty"`
 
@@ -126,98 +125,103 @@ type KymaStatus struct {
 	ActiveChannel string `json:"activeChannel,omitempty"`
 
 	// modulesReady is the number of modules that are Ready or Unmanaged, a slash, and the number of all modules, for
-	// example 3/4. It is for people who list Kymas. Empty: nobody has looked yet. An addition of this project.
+	// example 3/4. It is a column in lists of Kymas. Empty: the Kyma was not reconciled yet. An addition of this
+	// project.
 	// +optional
 	ModulesReady string `json:"modulesReady,omitempty"`
 
-	// conditions say what is done and what is not, one of each type.
+	// conditions report the result of each part of the reconciliation, one of each type.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// modules has an entry for each module that is wished or not yet gone, ordered by name.
+	// modules has an entry for each module that is requested or not yet uninstalled, ordered by name.
 	// +optional
 	// +listType=atomic
 	Modules []ModuleStatus `json:"modules,omitempty"`
 
-	// lastOperation says what was done or found last.
+	// lastOperation describes the last operation or finding.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 
-	// agent is what is known of the agent that tells what happens in the runtime. Absent: there is none, or none is wanted. An addition of
-	// this project, in the control plane only.
+	// agent is the status of the agent that reports changes in the runtime. Absent: no agent is installed, or the
+	// watcher is disabled. An addition of this project, in the control plane only.
 	// +optional
 	Agent *AgentStatus `json:"agent,omitempty"`
 }
 
-// AgentStatus is what is known of the agent in a runtime. The condition SKRWebhook says the same for people.
+// AgentStatus is the status of the agent in a runtime. The condition SKRWebhook contains the same information for
+// users.
 type AgentStatus struct {
-	// digest identifies what was delivered to the runtime, but for the certificate. Empty: not everything is there yet.
+	// digest identifies the delivered objects in the runtime, without the certificate. Empty: not all of them exist
+	// yet.
 	// +optional
 	Digest string `json:"digest,omitempty"`
 
-	// version is the version of the agent that speaks. Empty: it was never heard.
+	// version is the version of the connected agent. Empty: it was never connected.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// heard says whether the agent is heard, so that the runtime need not be looked at.
+	// heard is true while the agent is connected and sends heartbeats, so that the runtime need not be polled.
 	Connected bool `json:"heard"`
 
-	// since is when heard changed.
+	// since is the time of the last change of heard.
 	// +optional
 	Since metav1.Time `json:"since,omitzero"`
 
-	// lastHeartbeat is when the agent was last heard before it fell silent. Absent while it is heard: a metric has it then.
+	// lastHeartbeat is the time of the last heartbeat before the agent was disconnected. Absent while it is connected:
+	// a metric reports it then.
 	// +optional
 	LastHeartbeat metav1.Time `json:"lastHeartbeat,omitzero"`
 
-	// sequence is the number of the last event that was known when the agent fell silent. Zero while it is heard.
+	// sequence is the number of the last event that was received before the agent was disconnected. Zero while it is
+	// connected.
 	// +optional
 	Sequence int64 `json:"sequence,omitempty"`
 
-	// reason is the code of what is in the way, for programs, for example RuntimeSilent. Empty: nothing is.
+	// reason is the code of the problem, for programs, for example AgentSilent. Empty: there is no problem.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
-	// message says what is in the way and what to do, for people. Empty: nothing is.
+	// message describes the problem and what to do, for users. Empty: there is no problem.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// certificate is the one that was delivered last. Absent: none was.
+	// certificate is the certificate that was delivered last. Absent: none was delivered.
 	// +optional
 	Certificate *AgentCertificate `json:"certificate,omitempty"`
 
-	// synced are the objects that were delivered, ordered as they were. They are removed with the Kyma.
+	// synced are the delivered objects, in the order of their delivery. They are removed with the Kyma.
 	// +optional
 	// +listType=atomic
 	Synced []Resource `json:"synced,omitempty"`
 }
 
-// AgentCertificate describes the certificate by which a runtime is known. Its key is in the runtime only.
+// AgentCertificate describes the client certificate of a runtime. Its key exists in the runtime only.
 type AgentCertificate struct {
 	// serial is the serial number in hexadecimal digits.
 	Serial string `json:"serial"`
 
-	// issued is when the certificate was issued.
+	// issued is the time at which the certificate was issued.
 	Issued metav1.Time `json:"issued"`
 
-	// notAfter is when it ends. A new one is delivered well before.
+	// notAfter is the time at which it expires. A new one is delivered before that.
 	NotAfter metav1.Time `json:"notAfter"`
 
-	// root is the fingerprint of the root that signed it.
+	// root is the fingerprint of the root certificate that signed it.
 	Root string `json:"root"`
 
-	// bundle is the digest of the roots that the runtime was told to trust.
+	// bundle is the digest of the root certificates that the runtime was configured to trust.
 	Bundle string `json:"bundle"`
 
-	// seen is the root of the certificate that the agent used when it was last heard; it trusts the listener by roots up to this one.
-	// Empty: it was not heard.
+	// seen is the root of the certificate that the agent used for its last heartbeat; the agent trusts listeners by
+	// roots up to this one. Empty: it sent no heartbeat yet.
 	// +optional
 	RootInUse string `json:"seen,omitempty"`
 }
 
-// ModuleStatus is what was found about one module of a runtime. All its fields belong to the same moment.
+// ModuleStatus is the observed state of one module of a runtime. All its fields are from the same reconcile.
 type ModuleStatus struct {
 	// name is the name of the module.
 	Name string `json:"name"`
@@ -238,12 +242,12 @@ type ModuleStatus struct {
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// message says what is in the way and what to do, for people. Empty: nothing is in the way.
+	// message describes the problem and what to do, for users. Empty: there is no problem.
 	// +optional
 	Message string `json:"message,omitempty"`
 
-	// reason is the code of what is in the way, for programs, for example VersionNotFound. Empty: nothing is in the way.
-	// An addition of this project.
+	// reason is the code of the problem, for programs, for example VersionNotFound. Empty: there is no problem. An
+	// addition of this project.
 	// +optional
 	Reason string `json:"reason,omitempty"`
 
@@ -254,7 +258,7 @@ type ModuleStatus struct {
 	// +optional
 	Manifest *ObjectReference `json:"manifest,omitempty"`
 
-	// resource refers to the default custom resource in the runtime. Empty: there is none, or it is left to the user.
+	// resource refers to the default custom resource in the runtime. Empty: there is none, or the user maintains it.
 	// +optional
 	Resource *ObjectReference `json:"resource,omitempty"`
 
@@ -293,7 +297,7 @@ type ObjectReferenceMeta struct {
 	// +optional
 	Namespace string `json:"namespace,omitempty"`
 
-	// generation is the metadata.generation that was seen. Zero: not known.
+	// generation is the observed metadata.generation. Zero: not known.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
 }
@@ -307,8 +311,8 @@ type KymaList struct {
 	Items []Kyma `json:"items"`
 }
 
-// Module returns the wish for the module with this name, or nil if the Kyma does not ask for it.
-// The result points into the Kyma.
+// Module returns the entry of spec.modules with this name, or nil if the Kyma does not request the module. The result
+// points into the Kyma.
 func (k *Kyma) Module(name string) *Module {
 	if k == nil {
 		return nil
@@ -335,8 +339,8 @@ func (k *Kyma) ModuleStatus(name string) *ModuleStatus {
 	return nil
 }
 
-// ModuleChannel returns the release channel that the module with this name follows: its own, else that of the Kyma, else
-// DefaultChannel. It does not tell whether the Kyma asks for the module, or pins its version.
+// ModuleChannel returns the release channel that the module with this name follows: its own, else that of the Kyma,
+// else DefaultChannel. The result does not depend on whether the Kyma requests the module, or pins its version.
 func (k *Kyma) ModuleChannel(name string) string {
 	if module := k.Module(name); module != nil && module.Channel != "" {
 		return module.Channel
@@ -347,18 +351,19 @@ func (k *Kyma) ModuleChannel(name string) string {
 	return DefaultChannel
 }
 
-// IsBeta tells whether the Kyma may have modules that are marked as beta.
+// IsBeta reports whether the Kyma may have modules that are marked as beta.
 func (k *Kyma) IsBeta() bool { return k != nil && labelIsTrue(k.Labels, LabelBeta) }
 
-// IsInternal tells whether the Kyma may have modules that are marked as internal.
+// IsInternal reports whether the Kyma may have modules that are marked as internal.
 func (k *Kyma) IsInternal() bool { return k != nil && labelIsTrue(k.Labels, LabelInternal) }
 
-// SkipsReconciliation tells whether the Kyma carries the label that says to leave it alone. Case does not matter.
+// SkipsReconciliation reports whether the Kyma has the label that excludes it from reconciliation. The case of the
+// value is ignored.
 func (k *Kyma) SkipsReconciliation() bool {
 	return k != nil && labelIsTrue(k.Labels, LabelSkipReconciliation)
 }
 
-// IsManaged tells whether the module is looked after, which it is unless managed is false.
+// IsManaged reports whether the module is reconciled: it is, unless managed is false.
 func (m *Module) IsManaged() bool { return m == nil || m.Managed == nil || *m.Managed }
 
 // Policy returns the custom resource policy, CreateAndDelete if none is set.
@@ -369,7 +374,7 @@ func (m *Module) Policy() CustomResourcePolicy {
 	return m.CustomResourcePolicy
 }
 
-// IsSettled tells whether the module needs nothing: it is Ready, or left to the user.
+// IsSettled reports whether the module is Ready or Unmanaged.
 func (m *ModuleStatus) IsSettled() bool {
 	return m != nil && (m.State == StateReady || m.State == StateUnmanaged)
 }

@@ -1,14 +1,15 @@
 package v1beta2
 
-// ValueTrue is the value of labels and annotations that say yes.
+// ValueTrue is the value of boolean labels and annotations that are set.
 const ValueTrue = "true"
 
 // Labels of the group operator.kyma-project.io.
 const (
-	// LabelKymaName ties an access Secret (set by people) and a Manifest (set by us) to the Kyma it names.
+	// LabelKymaName is the name of the Kyma that an access Secret or a Manifest belongs to. Users set it on the Secret,
+	// Lifecycle Manager on the Manifest.
 	LabelKymaName = "operator.kyma-project.io/kyma-name"
-	// LabelManagedBy says who looks after an object: ManagedByLifecycleManager in the control plane, ManagedByKyma on all
-	// that we write to a runtime.
+	// LabelManagedBy names the manager of an object: ManagedByLifecycleManager in the control plane, ManagedByKyma on
+	// all objects that Lifecycle Manager writes to a runtime.
 	LabelManagedBy = "operator.kyma-project.io/managed-by"
 	// LabelWatchedBy marks objects of a runtime whose changes are reported. Its value is WatchedByKyma.
 	LabelWatchedBy = "operator.kyma-project.io/watched-by"
@@ -17,38 +18,39 @@ const (
 	LabelModuleName = "operator.kyma-project.io/module-name"
 	// LabelChannel is the release channel of a Manifest. Mandatory and pinned modules have none.
 	LabelChannel = "operator.kyma-project.io/channel"
-	// LabelControllerName is copied from a ModuleTemplate to its Manifests, for people.
+	// LabelControllerName is copied from a ModuleTemplate to its Manifests, for information.
 	LabelControllerName = "operator.kyma-project.io/controller-name"
 	// LabelMandatoryModule marks the Manifests of mandatory modules with ValueTrue.
 	LabelMandatoryModule = "operator.kyma-project.io/mandatory-module"
-	// LabelSkipReconciliation with ValueTrue says to leave a Kyma or Manifest alone. People set it.
+	// LabelSkipReconciliation with ValueTrue excludes a Kyma or Manifest from reconciliation. Users set it.
 	LabelSkipReconciliation = "operator.kyma-project.io/skip-reconciliation"
 	// LabelInternal with ValueTrue marks a ModuleTemplate as internal, or allows a Kyma to have internal modules.
 	LabelInternal = "operator.kyma-project.io/internal"
 	// LabelBeta with ValueTrue marks a ModuleTemplate as beta, or allows a Kyma to have beta modules.
 	LabelBeta = "operator.kyma-project.io/beta"
-	// LabelCatalogHash on ModuleTemplates and ModuleReleaseMetas in a runtime identifies the content that we wrote. Ours; the reference
-	// does not have it.
+	// LabelCatalogHash on ModuleTemplates and ModuleReleaseMetas in a runtime is a hash of the content that Lifecycle
+	// Manager wrote. An addition of this project.
 	LabelCatalogHash = "operator.kyma-project.io/catalog-hash"
-	// LabelTombstone with ValueTrue marks ConfigMaps in the control plane that say what a deletion that was given up has left in a runtime.
-	// Ours; the reference does not have it.
+	// LabelTombstone with ValueTrue marks ConfigMaps in the control plane that list the objects left in a runtime by a
+	// deletion that was given up. An addition of this project.
 	LabelTombstone = "operator.kyma-project.io/tombstone"
-	// LabelShard is the shard of the runtime that a Kyma or Manifest belongs to, 0 to 63, where several replicas of the manager share the
-	// work. Ours; the reference does not have it.
+	// LabelShard is the shard, 0 to 63, of the runtime of a Kyma or Manifest. It is set if several replicas of the
+	// manager share the work. An addition of this project.
 	LabelShard = "operator.kyma-project.io/shard"
-	// LabelLease says what a Lease of the manager is about: LeaseOfReplica or LeaseOfShard. Ours; the reference does not have it.
+	// LabelLease is the kind of a Lease of the manager: LeaseOfReplica or LeaseOfShard. An addition of this project.
 	LabelLease = "operator.kyma-project.io/lease"
-	// LabelPurpose says what a Secret is for. See PurposeWatcherCertificate.
+	// LabelPurpose is the purpose of a Secret. See PurposeWatcherCertificate.
 	LabelPurpose = "operator.kyma-project.io/purpose"
 	// LabelWatcherGateway is the label by which Watchers usually select Istio gateways. Its value is WatcherGatewayDefault.
 	LabelWatcherGateway = "operator.kyma-project.io/watcher-gateway"
-	// LabelPodRestartTrigger in a pod template changes with the certificate, so that pods are renewed.
+	// LabelPodRestartTrigger in a pod template changes with the certificate, so that the pods are restarted.
 	LabelPodRestartTrigger = "operator.kyma-project.io/pod-restart-trigger"
 )
 
 // Values of the labels above.
 const (
-	// ManagedByLifecycleManager is the value of LabelManagedBy in the control plane. Kymas without it are left alone.
+	// ManagedByLifecycleManager is the value of LabelManagedBy in the control plane. Kymas without it are not
+	// reconciled.
 	ManagedByLifecycleManager = "lifecycle-manager"
 	// ManagedByKyma is the value of LabelManagedBy in a runtime.
 	ManagedByKyma = "kyma"
@@ -63,7 +65,7 @@ const (
 	WatcherGatewayDefault = "default"
 )
 
-// Labels that tell about a runtime. Whoever creates Kymas sets them.
+// Labels that describe a runtime. The component that creates Kymas sets them.
 const (
 	// LabelRuntimeID is the ID of the runtime. It is the name in its certificate, and copied to the Kyma in the runtime.
 	LabelRuntimeID = "kyma-project.io/runtime-id"

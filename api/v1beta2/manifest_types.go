@@ -16,16 +16,17 @@ const RawManifest = "raw-manifest"
 
 // Names of other resources in the OCM component of a module.
 const (
-	// LayerConfig has settings for what is installed, see ManifestSpec.Config.
+	// LayerConfig contains settings for the installation, see ManifestSpec.Config.
 	LayerConfig = "config"
-	// LayerCRDs has custom resource definitions, see ManifestSpec.CRDs.
+	// LayerCRDs contains CRDs, see ManifestSpec.CRDs.
 	LayerCRDs = "crds"
-	// LayerDefaultCR is the default custom resource, for people; the one that counts is in the ModuleTemplate.
+	// LayerDefaultCR is the default custom resource, for information; Lifecycle Manager reads it from the
+	// ModuleTemplate.
 	LayerDefaultCR = "default-cr"
 )
 
-// Manifest is one version of one module on one runtime: what to install, what was installed, and how it is.
-// Lifecycle Manager creates it in the control plane; people read it.
+// Manifest is one version of one module on one runtime: its sources, its installed objects, and its state. Lifecycle
+// Manager creates it in the control plane; users read it.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -43,16 +44,17 @@ type Manifest struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is what to install. It is written by the part of Lifecycle Manager that resolves versions.
+	// spec is the version to install. It is written by the controller of Lifecycle Manager that resolves versions.
 	// +optional
 	Spec ManifestSpec `json:"spec,omitzero"`
 
-	// status is what is installed and how it is. It is written by the part of Lifecycle Manager that installs.
+	// status is the installed version and its state. It is written by the controller of Lifecycle Manager that installs
+	// modules.
 	// +optional
 	Status ManifestStatus `json:"status,omitzero"`
 }
 
-// ManifestSpec says what to install: either install or installs.
+// ManifestSpec defines what is installed: either install or installs.
 // +kubebuilder:validation:XValidation:rule="has(self.install) || has(self.installs)",fieldPath=".install",reason=FieldValueRequired,message="install is required unless installs is given"
 // +kubebuilder:validation:XValidation:rule="!(has(self.install) && has(self.installs))",fieldPath=".installs",message="install and installs exclude each other: move the source from install to installs"
 type ManifestSpec struct {
@@ -61,12 +63,12 @@ type ManifestSpec struct {
 	// +kubebuilder:default:=false
 	Remote bool `json:"remote"`
 
-	// version is the version of the module that shall be installed. Empty: not known.
+	// version is the version of the module to install. Empty: not known.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// customResourcePolicy says what happens to resource. CreateAndDelete creates it after everything else and deletes it
-	// first; Ignore leaves it to the user.
+	// customResourcePolicy defines the handling of resource. CreateAndDelete creates it after all other objects and
+	// deletes it first; Ignore leaves it to the user.
 	// +optional
 	// +kubebuilder:default:=CreateAndDelete
 	CustomResourcePolicy CustomResourcePolicy `json:"customResourcePolicy,omitempty"`
@@ -76,18 +78,18 @@ type ManifestSpec struct {
 	// +optional
 	Config *ManifestConfig `json:"config,omitempty"`
 
-	// crds is a layer with custom resource definitions, which are applied before all else. It has no effect while its type
-	// is empty. An addition of this project.
+	// crds is a layer with CRDs, which are applied before all other objects. It has no effect while its type is empty.
+	// An addition of this project.
 	// +optional
 	CRDs *ManifestConfig `json:"crds,omitempty"`
 
-	// install says where the objects of the module come from. It excludes installs.
+	// install is the source of the objects of the module. It excludes installs.
 	// +optional
 	Install InstallInfo `json:"install,omitzero"`
 
 	// installs are the sources of the module's objects, in the order in which they are installed, each named once. It
-	// excludes install. An empty list means that there is nothing to install but crds and resource. At most 32. An addition
-	// of this project.
+	// excludes install. An empty list means that only crds and resource are installed. At most 32. An addition of this
+	// project.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
@@ -101,20 +103,20 @@ type ManifestSpec struct {
 	// +kubebuilder:validation:EmbeddedResource
 	Resource *unstructured.Unstructured `json:"resource,omitempty"`
 
-	// customStateCheck says what values in resource mean, see ModuleTemplate. Empty: .status.state decides. An addition of
-	// this project.
+	// customStateCheck maps values in resource to states, see ModuleTemplate. Empty: .status.state is the state. An
+	// addition of this project.
 	// +optional
 	// +kubebuilder:validation:MaxItems:=64
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
 
-	// stateExpression gives the state of resource in CEL, see ModuleTemplate. It goes before customStateCheck. An addition
-	// of this project.
+	// stateExpression computes the state of resource in CEL, see ModuleTemplate. It takes precedence over
+	// customStateCheck. An addition of this project.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
 
-	// localizedImages are image references that replace those in the objects of the module which have the same last path
-	// segment and tag. Empty: the images stay as they are.
+	// localizedImages are image references that replace those in the objects of the module which have the same last
+	// path segment and tag. Empty: the images stay unchanged.
 	// +optional
 	LocalizedImages []string `json:"localizedImages,omitempty"`
 
@@ -123,20 +125,20 @@ type ManifestSpec struct {
 	Manager *Manager `json:"manager,omitempty"`
 }
 
-// InstallInfo says where the objects of a module come from.
+// InstallInfo is a source of the objects of a module.
 type InstallInfo struct {
 	// name is the name of the source: raw-manifest in install; in installs it is the name of the release of a chart, and what
 	// config refers to.
 	Name string `json:"name"`
 
-	// source says where to find the objects; its type says how. oci-ref and oci-dir have repo, name, ref and optionally
-	// credSecretSelector; in installs there are also helm-chart with url, chartName and optionally version and
-	// credSecretSelector, and kustomize with path or url.
+	// source is the location of the objects; its type defines the other fields. oci-ref and oci-dir have repo, name,
+	// ref and optionally credSecretSelector; in installs there are also helm-chart with url, chartName and optionally
+	// version and credSecretSelector, and kustomize with path or url.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	Source runtime.RawExtension `json:"source"`
 }
 
-// ManifestConfig is a layer in an OCI registry next to those that hold the objects.
+// ManifestConfig is a layer in an OCI registry next to the layers that contain the objects.
 type ManifestConfig struct {
 	// repo is the registry and the path before the component.
 	// +optional
@@ -160,40 +162,40 @@ type ManifestConfig struct {
 	CredSecretSelector *metav1.LabelSelector `json:"credSecretSelector,omitempty"`
 }
 
-// ManifestStatus says what is installed and how it is.
+// ManifestStatus is the installed version and its state.
 type ManifestStatus struct {
 	// observedGeneration is the metadata.generation of the Manifest that this status belongs to. Zero: not known. An
 	// addition of this project.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// state sums up the module on this runtime. Empty: nobody has looked yet.
+	// state is the state of the module on this runtime. Empty: the Manifest was not reconciled yet.
 	State State `json:"state"`
 
-	// version is the version of the module that is installed now. It differs from spec.version while an update is on its
-	// way. Empty: no version was installed completely yet. An addition of this project.
+	// version is the version of the module that is installed now. It differs from spec.version during an update. Empty:
+	// no version was installed completely yet. An addition of this project.
 	// +optional
 	Version string `json:"version,omitempty"`
 
-	// appliedDigest is a digest of all that was last applied completely: the objects, what was put over them for this
-	// runtime, and the default custom resource. While it is equal to the digest of the wish, there is nothing to apply.
-	// Empty: nothing was applied completely yet. An addition of this project.
+	// appliedDigest is a digest of everything that was last applied completely: the objects, their overlay for this
+	// runtime, and the default custom resource. While it equals the digest of the desired state, there is nothing to
+	// apply. Empty: nothing was applied completely yet. An addition of this project.
 	// +optional
 	AppliedDigest string `json:"appliedDigest,omitempty"`
 
-	// conditions say what is done and what is not, one of each type.
+	// conditions report the result of each part of the reconciliation, one of each type.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// synced is the inventory: the objects in the runtime that this Manifest created or is about to create, and that are
-	// not known to be gone. Only these are ever pruned or removed.
+	// synced is the inventory: the objects in the runtime that this Manifest created or is about to create, and that
+	// are not known to be deleted. Only these objects are ever pruned or removed.
 	// +optional
 	// +listType=atomic
 	Synced []Resource `json:"synced,omitempty"`
 
-	// lastOperation says what was done or found last.
+	// lastOperation describes the last operation or finding.
 	// +optional
 	LastOperation LastOperation `json:"lastOperation,omitzero"`
 }
@@ -215,8 +217,8 @@ type Resource struct {
 	// kind is the kind of the object.
 	Kind string `json:"kind"`
 
-	// keep says that the object stays when the module no longer brings it, or goes: its annotation
-	// operator.kyma-project.io/prune is keep. Ours; the reference does not have it.
+	// keep is true if the object stays when the module no longer contains it or is uninstalled: its annotation
+	// operator.kyma-project.io/prune is keep. An addition of this project.
 	// +optional
 	Keep bool `json:"keep,omitempty"`
 }
@@ -230,10 +232,11 @@ type ManifestList struct {
 	Items []Manifest `json:"items"`
 }
 
-// ManifestName returns the name of the Manifest of a module on a runtime: the name of the Kyma, the last path segment of
-// the OCM component name, and the FNV-1 hash (32 bit, decimal) of component and module, joined by dashes. A result of 63
-// characters or more is cut to 62; it then ends in neither a dash nor a dot. It is the name that a Manifest is created with: it keeps that when a
-// later version of the module comes from another component, so clients find it by status.modules[].manifest or by its labels.
+// ManifestName returns the name of the Manifest of a module on a runtime: the name of the Kyma, the last path segment
+// of the OCM component name, and the FNV-1 hash (32 bit, decimal) of component and module, joined by dashes. A result
+// of 63 characters or more is cut to 62; it then ends in neither a dash nor a dot. A Manifest is created with this name
+// and keeps it when a later version of the module comes from another component. So clients should find it by
+// status.modules[].manifest or by its labels.
 func ManifestName(kyma, component, module string) string {
 	hash := fnv.New32()
 	hash.Write([]byte(component + module)) // a hash never returns an error
@@ -254,13 +257,14 @@ func (m *Manifest) ModuleName() string { return m.label(LabelModuleName) }
 // Channel returns the release channel that the module follows, "" for mandatory and pinned modules.
 func (m *Manifest) Channel() string { return m.label(LabelChannel) }
 
-// IsMandatory tells whether the Manifest is one of a mandatory module.
+// IsMandatory reports whether the Manifest is one of a mandatory module.
 func (m *Manifest) IsMandatory() bool { return m.label(LabelMandatoryModule) == ValueTrue }
 
-// SkipsReconciliation tells whether the Manifest carries the label that says to leave it alone. Its value is exactly true.
+// SkipsReconciliation reports whether the Manifest has the label that excludes it from reconciliation. The value must
+// be exactly "true".
 func (m *Manifest) SkipsReconciliation() bool { return m.label(LabelSkipReconciliation) == ValueTrue }
 
-// IsUnmanaged tells whether the module was handed over to the user.
+// IsUnmanaged reports whether the module was handed over to the user.
 func (m *Manifest) IsUnmanaged() bool {
 	return m != nil && m.Annotations[AnnotationIsUnmanaged] == ValueTrue
 }

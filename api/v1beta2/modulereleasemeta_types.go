@@ -2,14 +2,14 @@ package v1beta2
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// ModuleReleaseMeta says which version of a module each release channel has, or that every runtime gets the module.
-// Its name is the name of the module, and it is found by this name.
+// ModuleReleaseMeta defines which version of a module each release channel has, or that the module is installed on
+// every runtime. Its name is the name of the module; Lifecycle Manager looks it up by this name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
 // +kubebuilder:resource:path=modulereleasemetas,singular=modulereleasemeta,scope=Namespaced,shortName=mrm,categories=klm
 // +kubebuilder:printcolumn:name="Module",type=string,JSONPath=`.spec.moduleName`
-// +kubebuilder:printcolumn:name="Mandatory",type=string,JSONPath=`.spec.mandatory.version`,description="Version that every runtime gets"
+// +kubebuilder:printcolumn:name="Mandatory",type=string,JSONPath=`.spec.mandatory.version`,description="Version that is installed on every runtime"
 // +kubebuilder:printcolumn:name="Channels",type=string,JSONPath=`.spec.channels`,description="Version of each release channel"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="oldSelf.hasValue() || has(self.spec)",optionalOldSelf=true,fieldPath=".spec",reason=FieldValueRequired,message="spec is required"
@@ -17,12 +17,13 @@ type ModuleReleaseMeta struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec maps channels to versions. It is written by whoever releases modules.
+	// spec maps channels to versions. It is written by the team that releases modules.
 	// +optional
 	Spec ModuleReleaseMetaSpec `json:"spec,omitzero"`
 }
 
-// ModuleReleaseMetaSpec maps the channels of a module to versions, or names the version that every runtime gets.
+// ModuleReleaseMetaSpec maps the channels of a module to versions, or names the version that is installed on every
+// runtime.
 // +kubebuilder:validation:XValidation:rule="has(self.mandatory) != has(self.channels)",message="exactly one of 'mandatory' or 'channels' must be specified"
 type ModuleReleaseMetaSpec struct {
 	// moduleName is the name of the module: parts of at least three lower-case letters, joined by dashes.
@@ -43,24 +44,24 @@ type ModuleReleaseMetaSpec struct {
 	// +listMapKey=channel
 	Channels []ChannelVersion `json:"channels,omitempty"`
 
-	// mandatory says that every runtime gets the module, in one version. It excludes channels.
+	// mandatory has the effect that the module is installed on every runtime, in one version. It excludes channels.
 	// +optional
 	Mandatory *MandatoryVersion `json:"mandatory,omitempty"`
 
 	// beta is kept so that old objects stay valid. Deprecated: it has no effect; the label
-	// operator.kyma-project.io/beta of the ModuleTemplate counts.
+	// operator.kyma-project.io/beta of the ModuleTemplate is used instead.
 	// +optional
 	// +kubebuilder:default:=false
 	Beta bool `json:"beta,omitempty"`
 
 	// internal is kept so that old objects stay valid. Deprecated: it has no effect; the label
-	// operator.kyma-project.io/internal of the ModuleTemplate counts.
+	// operator.kyma-project.io/internal of the ModuleTemplate is used instead.
 	// +optional
 	// +kubebuilder:default:=false
 	Internal bool `json:"internal,omitempty"`
 
-	// kymaSelector restricts the module to Kymas in the control plane whose labels match. It counts for modules that are
-	// restricted by configuration; for other modules a selector means that no runtime may have them. Empty: not
+	// kymaSelector restricts the module to Kymas in the control plane whose labels match. It applies to modules that
+	// are restricted by configuration; any other module with a selector is not allowed on any runtime. Empty: not
 	// restricted.
 	// +optional
 	KymaSelector *Selector `json:"kymaSelector,omitempty"`
@@ -80,7 +81,7 @@ type ChannelVersion struct {
 	Version string `json:"version"`
 }
 
-// MandatoryVersion is the version of a module that every runtime gets.
+// MandatoryVersion is the version of a module that is installed on every runtime.
 type MandatoryVersion struct {
 	// version is the version (semantic versioning 2.0.0, without a leading v).
 	// +kubebuilder:validation:Pattern:=`^(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)(-(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(\.(0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*)?(\+[0-9a-zA-Z-]+(\.[0-9a-zA-Z-]+)*)?$`
@@ -97,7 +98,7 @@ type ModuleReleaseMetaList struct {
 	Items []ModuleReleaseMeta `json:"items"`
 }
 
-// IsMandatory tells whether every runtime gets the module.
+// IsMandatory reports whether the module is installed on every runtime.
 func (m *ModuleReleaseMeta) IsMandatory() bool { return m != nil && m.Spec.Mandatory != nil }
 
 // ChannelVersion returns the version of the module in a release channel, and false if the module is not in the channel.

@@ -6,8 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// ModuleTemplate is one version of one module. Its name is the name of the module, a dash and the version, and it is
-// found by this name.
+// ModuleTemplate is one version of one module. Its name is the name of the module, a dash and the version; Lifecycle
+// Manager looks it up by this name.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -48,8 +48,8 @@ type ModuleTemplateSpec struct {
 	// +kubebuilder:validation:MaxLength:=64
 	ModuleName string `json:"moduleName,omitempty"`
 
-	// mandatory marks a version of a module that every runtime gets. Such a version is not shown in the catalog of a
-	// runtime, and users cannot ask for it. Empty: false.
+	// mandatory marks a version of a module that is installed on every runtime. Such a version is not part of the
+	// catalog copy of a runtime, and users cannot request it. Empty: false.
 	// +optional
 	Mandatory bool `json:"mandatory,omitempty"`
 
@@ -60,38 +60,38 @@ type ModuleTemplateSpec struct {
 	// +kubebuilder:validation:EmbeddedResource
 	Data *unstructured.Unstructured `json:"data,omitempty"`
 
-	// descriptor is kept for clients that show it. The OCM component descriptor that counts comes from the registry.
-	// Empty: {}.
+	// descriptor is kept for clients that display it. Lifecycle Manager reads the OCM component descriptor from the
+	// registry. Empty: {}.
 	// +optional
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:default:={}
 	Descriptor runtime.RawExtension `json:"descriptor"`
 
-	// customStateCheck says what values in the module's custom resource mean, for operators that do not report a state. The
-	// first that matches decides; if none does, the state is Processing. Empty: .status.state decides.
+	// customStateCheck maps values in the module's custom resource to states, for operators that do not report a state.
+	// The first match determines the state; without a match, it is Processing. Empty: .status.state is the state.
 	// +optional
 	// +kubebuilder:validation:MaxItems:=64
 	CustomStateCheck []CustomStateCheck `json:"customStateCheck,omitempty"`
 
-	// stateExpression gives the state of the module's custom resource, which is "self", in CEL: a bool (true is Ready,
-	// false Processing) or one of the words Ready, Processing, Warning and Error. It goes before customStateCheck. An
-	// addition of this project.
+	// stateExpression computes the state of the module's custom resource, which is "self", in CEL: a bool (true is
+	// Ready, false Processing) or one of the words Ready, Processing, Warning and Error. It takes precedence over
+	// customStateCheck. An addition of this project.
 	// +optional
 	// +kubebuilder:validation:MaxLength:=8192
 	StateExpression string `json:"stateExpression,omitempty"`
 
-	// resources are links to more about this version, each named once. The one named rawManifest is what the Kyma CLI
-	// installs.
+	// resources are links to further information about this version, each named once. The Kyma CLI installs the one
+	// named rawManifest.
 	// +optional
 	// +listType=map
 	// +listMapKey=name
 	Resources []ResourceLink `json:"resources,omitempty"`
 
-	// info is what people see of the module in a catalog.
+	// info is the description of the module for catalogs.
 	// +optional
 	Info *ModuleInfo `json:"info,omitempty"`
 
-	// associatedResources are the kinds that belong to the module. They are shown to people and have no effect.
+	// associatedResources are the kinds that belong to the module. They are for information and have no effect.
 	// +optional
 	AssociatedResources []AssociatedResource `json:"associatedResources,omitempty"`
 
@@ -99,7 +99,7 @@ type ModuleTemplateSpec struct {
 	// +optional
 	Manager *Manager `json:"manager,omitempty"`
 
-	// requiresDowntime says that an update to this version waits for a maintenance window. Empty: false.
+	// requiresDowntime has the effect that an update to this version waits for a maintenance window. Empty: false.
 	// +optional
 	RequiresDowntime bool `json:"requiresDowntime,omitempty"`
 }
@@ -118,19 +118,19 @@ type AssociatedResource struct {
 
 // CustomStateCheck maps a value in a custom resource to a state.
 type CustomStateCheck struct {
-	// jsonPath says where the value is, as kubectl understands it: status.health.
+	// jsonPath is the path of the value in the syntax of kubectl, for example status.health.
 	JSONPath string `json:"jsonPath"`
 
-	// value is compared with the value's text.
+	// value is compared with the text of that value.
 	Value string `json:"value"`
 
-	// mappedState is the state that the value stands for.
+	// mappedState is the state for this value.
 	MappedState State `json:"mappedState"`
 }
 
 // ResourceLink is a named link.
 type ResourceLink struct {
-	// name says what the link leads to.
+	// name identifies the target of the link.
 	Name string `json:"name"`
 
 	// link is a URI.
@@ -138,7 +138,7 @@ type ResourceLink struct {
 	Link string `json:"link"`
 }
 
-// ModuleInfo is what people see of a module in a catalog.
+// ModuleInfo is the description of a module for catalogs.
 type ModuleInfo struct {
 	// repository is the address of the source code.
 	Repository string `json:"repository"`
@@ -174,13 +174,13 @@ type ModuleTemplateList struct {
 // ModuleTemplateName returns the name of the ModuleTemplate of a version: module, dash, version.
 func ModuleTemplateName(module, version string) string { return module + "-" + version }
 
-// IsBeta tells whether only Kymas that are marked as beta may have this version.
+// IsBeta reports whether only Kymas that are marked as beta may have this version.
 func (t *ModuleTemplate) IsBeta() bool { return t != nil && labelIsTrue(t.Labels, LabelBeta) }
 
-// IsInternal tells whether only Kymas that are marked as internal may have this version.
+// IsInternal reports whether only Kymas that are marked as internal may have this version.
 func (t *ModuleTemplate) IsInternal() bool { return t != nil && labelIsTrue(t.Labels, LabelInternal) }
 
-// IsClusterScoped tells whether the default custom resource is cluster-scoped, by the word of the module's author.
+// IsClusterScoped reports whether the author of the module marked the default custom resource as cluster-scoped.
 func (t *ModuleTemplate) IsClusterScoped() bool {
 	return t != nil && t.Annotations[AnnotationIsClusterScoped] == ValueTrue
 }

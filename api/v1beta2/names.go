@@ -1,6 +1,6 @@
 package v1beta2
 
-// Well-known objects and places.
+// Well-known names and namespaces.
 const (
 	// ControlPlaneNamespace holds the objects of this group, and the access Secrets, in the control plane.
 	ControlPlaneNamespace = "kcp-system"
@@ -14,25 +14,27 @@ const (
 	IstioNamespace = "istio-system"
 )
 
-// Finalizers. What each one guards is gone before it is removed.
+// Finalizers.
 const (
-	// FinalizerKyma keeps a Kyma in the control plane until its modules and all else in the runtime are gone.
+	// FinalizerKyma keeps a Kyma in the control plane until its modules and all other delivered objects are removed
+	// from the runtime.
 	FinalizerKyma = "operator.kyma-project.io/Kyma"
-	// FinalizerManifest keeps a Manifest until the objects of its inventory are gone.
+	// FinalizerManifest keeps a Manifest until the objects of its inventory are deleted.
 	FinalizerManifest = "declarative.kyma-project.io/finalizer"
-	// FinalizerLabelRemoval keeps a Manifest until a module that is handed over to the user has lost our labels.
+	// FinalizerLabelRemoval keeps a Manifest until the labels of Lifecycle Manager are removed from the objects of a
+	// module that is handed over to the user.
 	FinalizerLabelRemoval = "label-removal-finalizer"
-	// FinalizerCustomResource keeps a Manifest until its default custom resource is gone.
+	// FinalizerCustomResource keeps a Manifest until its default custom resource is deleted.
 	FinalizerCustomResource = "resource.kyma-project.io/finalizer"
-	// FinalizerMandatoryModule keeps a ModuleReleaseMeta until no runtime has the mandatory module.
+	// FinalizerMandatoryModule keeps a ModuleReleaseMeta until the mandatory module is uninstalled from all runtimes.
 	FinalizerMandatoryModule = "operator.kyma-project.io/mandatory-module"
-	// FinalizerWatcher keeps a Watcher until its route is gone.
+	// FinalizerWatcher keeps a Watcher until its route is deleted.
 	FinalizerWatcher = "operator.kyma-project.io/watcher"
-	// FinalizerPurge was set on Kymas by releases of the reference before 1.21. It is only ever removed.
+	// FinalizerPurge was set on Kymas by the reference implementation before 1.21. Lifecycle Manager only removes it.
 	FinalizerPurge = "operator.kyma-project.io/purge-finalizer"
 )
 
-// Field owners: the names under which we write to API servers.
+// Field managers: the names under which Lifecycle Manager writes to API servers.
 const (
 	// FieldOwner owns the status of Kyma and Watcher, Manifests, and the CRDs and watcher objects in a runtime.
 	FieldOwner = "lifecycle-manager"
@@ -42,7 +44,7 @@ const (
 	FieldOwnerApplier = "declarative.kyma-project.io/applier"
 	// FieldOwnerCustomResource owns the default custom resources of modules in a runtime.
 	FieldOwnerCustomResource = "resource.kyma-project.io/finalizer"
-	// FieldOwnerCatalog owns the catalog in a runtime. Only what it owns is removed from there.
+	// FieldOwnerCatalog owns the catalog in a runtime. Only objects that it owns are removed from there.
 	FieldOwnerCatalog = "catalog-sync"
 	// FieldOwnerRuntimeContext owns the namespace, and the labels and annotations of the Kyma, in a runtime.
 	FieldOwnerRuntimeContext = "kyma-sync-context"

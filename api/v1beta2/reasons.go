@@ -1,29 +1,30 @@
 package v1beta2
 
-// Reasons say why something does not move on. They are stable: programs may branch on them. They are the reason of a
-// condition that is not True and of status.modules[].reason, and what Reason() of an error returns. The message next to
-// a reason names the object and says what to do.
+// Reasons state why an object is not Ready, or not yet. They are stable: programs may branch on them. A reason is the
+// reason of a condition that is not True, the value of status.modules[].reason, and the result of Reason() of an error.
+// The message next to a reason names the object and states what to do.
 
 // Reasons about reaching a runtime.
 const (
-	// ReasonAccessSecretNotFound: no Secret carries the label operator.kyma-project.io/kyma-name with the name of the Kyma.
+	// ReasonAccessSecretNotFound: no Secret has the label operator.kyma-project.io/kyma-name with the name of the Kyma.
 	// Create it, with the kubeconfig under the key config.
 	ReasonAccessSecretNotFound = "AccessSecretNotFound"
-	// ReasonAccessSecretAmbiguous: more than one Secret names the Kyma. Remove the label from all but one.
+	// ReasonAccessSecretAmbiguous: more than one Secret has the label with the name of the Kyma. Remove the label from
+	// all but one.
 	ReasonAccessSecretAmbiguous = "AccessSecretAmbiguous"
-	// ReasonKubeconfigInvalid: the access Secret holds no kubeconfig that can be used. Write a valid one.
+	// ReasonKubeconfigInvalid: the access Secret contains no usable kubeconfig. Write a valid one.
 	ReasonKubeconfigInvalid = "KubeconfigInvalid"
-	// ReasonKubeconfigRefused: the kubeconfig wants to run a command, use an auth provider or read a file. Put token or
-	// certificates into the kubeconfig itself.
+	// ReasonKubeconfigRefused: the kubeconfig would run a command, use an auth provider or read a file, which is not
+	// allowed. Put a token or certificates into the kubeconfig itself.
 	ReasonKubeconfigRefused = "KubeconfigRefused"
-	// ReasonRuntimeUnreachable: the API server of the runtime does not answer. Check its address, its network and whether it
-	// runs. If the cluster is gone for good, delete the access Secret.
+	// ReasonRuntimeUnreachable: the API server of the runtime does not answer. Check its address, its network, and that
+	// it is running. If the cluster no longer exists, delete the access Secret.
 	ReasonRuntimeUnreachable = "RuntimeUnreachable"
-	// ReasonRuntimeUnauthorized: the runtime does not accept the credentials. Renew the kubeconfig in the access Secret.
+	// ReasonRuntimeUnauthorized: the runtime rejects the credentials. Renew the kubeconfig in the access Secret.
 	ReasonRuntimeUnauthorized = "RuntimeUnauthorized"
-	// ReasonPullSecretNotFound: the Secret that runtimes shall pull images with is not in the control plane. Create it.
+	// ReasonPullSecretNotFound: the image pull Secret for runtimes does not exist in the control plane. Create it.
 	ReasonPullSecretNotFound = "PullSecretNotFound"
-	// ReasonRuntimeForbidden: the credentials lack a permission in the runtime. Grant the one that the message names.
+	// ReasonRuntimeForbidden: the credentials lack a permission in the runtime. Grant the permission in the message.
 	ReasonRuntimeForbidden = "RuntimeForbidden"
 )
 
@@ -31,91 +32,97 @@ const (
 const (
 	// ReasonRegistryUnreachable: the registry does not answer. Check its address and its network.
 	ReasonRegistryUnreachable = "RegistryUnreachable"
-	// ReasonRegistryUnauthorized: the registry does not accept the credentials, or wants some. Check the Secret with the
+	// ReasonRegistryUnauthorized: the registry rejects the credentials, or requires some. Check the Secret with the
 	// credentials.
 	ReasonRegistryUnauthorized = "RegistryUnauthorized"
 	// ReasonArtifactNotFound: the registry has no such component version or layer. Push it, or correct the version.
 	ReasonArtifactNotFound = "ArtifactNotFound"
-	// ReasonDigestMismatch: what the registry delivers is not what its digest says. Do not trust it: push the artifact anew.
+	// ReasonDigestMismatch: the content from the registry does not match its digest. Do not trust it: push the artifact
+	// again.
 	ReasonDigestMismatch = "DigestMismatch"
 	// ReasonArtifactTooLarge: the descriptor or layer is larger than allowed. Make it smaller, or raise the limit.
 	ReasonArtifactTooLarge = "ArtifactTooLarge"
-	// ReasonUnsafeArchive: an archive has an entry that leaves its folder. Pack it without links and parent paths.
+	// ReasonUnsafeArchive: an archive has an entry outside its folder. Pack it without links and parent paths.
 	ReasonUnsafeArchive = "UnsafeArchive"
-	// ReasonArchiveTooLarge: an archive is larger, or has more files, than allowed when unpacked. Make it smaller, or raise
-	// the limit.
+	// ReasonArchiveTooLarge: an archive is larger, or has more files, than allowed when unpacked. Make it smaller, or
+	// raise the limit.
 	ReasonArchiveTooLarge = "ArchiveTooLarge"
-	// ReasonInvalidDescriptor: the OCM component descriptor is not valid, or names another component. Push a valid one.
+	// ReasonInvalidDescriptor: the OCM component descriptor is not valid, or belongs to another component. Push a valid
+	// one.
 	ReasonInvalidDescriptor = "InvalidDescriptor"
-	// ReasonAccessTypeNotSupported: the descriptor refers to a resource in a way that is not supported. Push the resource as
-	// a local blob of the component.
+	// ReasonAccessTypeNotSupported: the descriptor refers to a resource with an access type that is not supported. Push
+	// the resource as a local blob of the component.
 	ReasonAccessTypeNotSupported = "AccessTypeNotSupported"
 	// ReasonInvalidReference: a repository, tag or digest is not a valid reference. Correct it.
 	ReasonInvalidReference = "InvalidReference"
-	// ReasonLoginNotFound: credSecretSelector selects no Secret with a login. Create one, or correct the labels.
+	// ReasonLoginNotFound: credSecretSelector selects no Secret with registry credentials. Create one, or correct the
+	// labels.
 	ReasonLoginNotFound = "LoginNotFound"
-	// ReasonRefusedFeature: the source or the artefact wants something that is not done here. The message names a way around.
+	// ReasonRefusedFeature: the source or the artefact uses a feature that is not supported. The message names an
+	// alternative.
 	ReasonRefusedFeature = "RefusedFeature"
 )
 
 // Reasons about signatures.
 const (
-	// ReasonSignatureMissing: the trust policy wants a signature, and there is none that could be verified. Sign the component
-	// version with a key of the policy, or change the policy.
+	// ReasonSignatureMissing: the trust policy requires a signature, and there is none that can be verified. Sign the
+	// component version with a key of the policy, or change the policy.
 	ReasonSignatureMissing = "SignatureMissing"
-	// ReasonSignatureInvalid: there are signatures, but none is by a key of the trust policy, or the artifact was changed after
-	// signing. Find out who pushed it; then sign it anew.
+	// ReasonSignatureInvalid: there are signatures, but none by a key of the trust policy, or the artifact was changed
+	// after signing. Find out who pushed it, then sign it again.
 	ReasonSignatureInvalid = "SignatureInvalid"
-	// ReasonTrustPolicyInvalid: the file with the trust policy cannot be read or understood. Correct it; until then the former one
-	// stays in force, and the manager does not start.
+	// ReasonTrustPolicyInvalid: the file with the trust policy cannot be read or parsed. Correct it. Until then the
+	// previous policy stays in force; a manager that starts without a valid policy exits.
 	ReasonTrustPolicyInvalid = "TrustPolicyInvalid"
 )
 
 // Reasons about the content of a module.
 const (
-	// ReasonInvalidYAML: the manifest of the module is no valid YAML. Correct the document that the message names.
+	// ReasonInvalidYAML: the manifest of the module is not valid YAML. Correct the document in the message.
 	ReasonInvalidYAML = "InvalidYAML"
-	// ReasonInvalidObject: a document is no Kubernetes object, for example for lack of a kind or name. Correct it.
+	// ReasonInvalidObject: a document is not a Kubernetes object, for example because the kind or the name is missing.
+	// Correct it.
 	ReasonInvalidObject = "InvalidObject"
-	// ReasonDuplicateObject: the same object is there twice with different content. Remove one.
+	// ReasonDuplicateObject: the manifest contains the same object twice with different content. Remove one.
 	ReasonDuplicateObject = "DuplicateObject"
-	// ReasonInvalidImage: an image is no valid image reference. Correct it in the module.
+	// ReasonInvalidImage: an image is not a valid image reference. Correct it in the module.
 	ReasonInvalidImage = "InvalidImage"
 )
 
-// Reasons about the wish: which version of which module.
+// Reasons about requested modules: which version of which module.
 const (
-	// ReasonInvalidModuleRequest: an entry of spec.modules contradicts itself. Correct it.
+	// ReasonInvalidModuleRequest: the fields of an entry of spec.modules contradict each other. Correct the entry.
 	ReasonInvalidModuleRequest = "InvalidModuleRequest"
-	// ReasonModuleNotFound: there is no ModuleReleaseMeta of this name. Correct the name of the module.
+	// ReasonModuleNotFound: no ModuleReleaseMeta has this name. Correct the name of the module.
 	ReasonModuleNotFound = "ModuleNotFound"
-	// ReasonChannelNotFound: the module has no such release channel. Choose one that the message lists.
+	// ReasonChannelNotFound: the module has no such release channel. Choose a channel from the message.
 	ReasonChannelNotFound = "ChannelNotFound"
-	// ReasonVersionNotFound: the module has no such version. Choose one that the message lists.
+	// ReasonVersionNotFound: the module has no such version. Choose a version from the message.
 	ReasonVersionNotFound = "VersionNotFound"
-	// ReasonInvalidRelease: a ModuleReleaseMeta lacks what is needed to find a version. Complete it.
+	// ReasonInvalidRelease: a ModuleReleaseMeta lacks a field that is needed to resolve a version. Complete it.
 	ReasonInvalidRelease = "InvalidRelease"
-	// ReasonTemplateAmbiguous: the module has no ModuleReleaseMeta, and more than one ModuleTemplate fits. Remove all but one
-	// of those that the message names, or create a ModuleReleaseMeta.
+	// ReasonTemplateAmbiguous: the module has no ModuleReleaseMeta, and more than one ModuleTemplate matches. Remove
+	// all but one of the templates in the message, or create a ModuleReleaseMeta.
 	ReasonTemplateAmbiguous = "TemplateAmbiguous"
-	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module; the older one counts. Delete one.
+	// ReasonModuleConflict: two ModuleReleaseMetas define the same mandatory module; the older one applies. Delete one.
 	ReasonModuleConflict = "ModuleConflict"
-	// ReasonTemplateNotFound: the ModuleTemplate of the version is missing. Create it, or let the channel point elsewhere.
+	// ReasonTemplateNotFound: the ModuleTemplate of the version does not exist. Create it, or assign another version to
+	// the channel.
 	ReasonTemplateNotFound = "TemplateNotFound"
-	// ReasonModuleNotAllowed: the module is beta, internal, mandatory or restricted, and this Kyma may not have it. Set the
-	// label on the Kyma, or remove the module.
+	// ReasonModuleNotAllowed: the module is beta, internal, mandatory or restricted, and this Kyma may not have it. Set
+	// the label on the Kyma, or remove the module.
 	ReasonModuleNotAllowed = "ModuleNotAllowed"
-	// ReasonDowngradeRefused: a higher version is installed. Wait until the channel has caught up, or allow it with the
-	// annotation operator.kyma-project.io/allow-downgrade on the Kyma.
+	// ReasonDowngradeRefused: a higher version is installed. Wait until the version of the channel is higher, or allow
+	// the downgrade with the annotation operator.kyma-project.io/allow-downgrade on the Kyma.
 	ReasonDowngradeRefused = "DowngradeRefused"
 	// ReasonWaitingForWindow: the update needs a downtime and starts in the next maintenance window. Wait, or set
 	// spec.skipMaintenanceWindows.
 	ReasonWaitingForWindow = "WaitingForWindow"
-	// ReasonWindowUnknown: the update needs a downtime and no maintenance window can be determined. Configure a maintenance
-	// policy.
+	// ReasonWindowUnknown: the update needs a downtime and no maintenance window can be determined. Configure a
+	// maintenance policy.
 	ReasonWindowUnknown = "WindowUnknown"
-	// ReasonInvalidPolicy: the maintenance policy cannot be read; the one before stays in force. Correct what the message
-	// names.
+	// ReasonInvalidPolicy: the maintenance policy cannot be parsed; the previous one stays in force. Correct the field
+	// in the message.
 	ReasonInvalidPolicy = "InvalidPolicy"
 )
 
@@ -123,76 +130,82 @@ const (
 const (
 	// ReasonApplying: objects are being applied. Wait.
 	ReasonApplying = "Applying"
-	// ReasonObjectRefused: the API server does not accept an object. Correct it in the module.
+	// ReasonObjectRefused: the API server rejects an object. Correct it in the module.
 	ReasonObjectRefused = "ObjectRefused"
-	// ReasonObjectConflict: an object exists that belongs to somebody else, or a field cannot be changed. Remove the
+	// ReasonObjectConflict: an object already exists and belongs to another owner, or a field is immutable. Remove the
 	// object, or rename it in the module.
 	ReasonObjectConflict = "ObjectConflict"
-	// ReasonDriftDetected: somebody changed objects of the module, and the Manifest says to leave them so. Undo the change, or
-	// remove the annotation operator.kyma-project.io/drift.
+	// ReasonDriftDetected: objects of the module were changed in the runtime, and the Manifest says to keep such
+	// changes. Revert the change, or remove the annotation operator.kyma-project.io/drift.
 	ReasonDriftDetected = "DriftDetected"
-	// ReasonTakenOver, of an event: fields of an object that belonged to others are ours now.
+	// ReasonTakenOver, of an event: Lifecycle Manager took over fields of an object from other field managers.
 	ReasonTakenOver = "TakenOver"
-	// ReasonLeftOut, of an event: the artefact holds what is not applied, such as hooks.
+	// ReasonLeftOut, of an event: the artefact contains documents that are not applied, such as hooks.
 	ReasonLeftOut = "LeftOut"
-	// ReasonCRDNotEstablished: a custom resource definition of the module is not served yet. Wait; if it stays, look at its
-	// conditions.
+	// ReasonCRDNotEstablished: a CRD of the module is not served yet. Wait; if the reason persists, check the
+	// conditions of the CRD.
 	ReasonCRDNotEstablished = "CRDNotEstablished"
-	// ReasonKindUnknown: the runtime does not know the kind of an object. Install what brings the kind, or correct it.
+	// ReasonKindUnknown: the runtime does not serve the kind of an object. Install the CRD of the kind, or correct the
+	// object.
 	ReasonKindUnknown = "KindUnknown"
 )
 
 // Reasons about readiness.
 const (
-	// ReasonWorkloadNotReady: a workload of the module is not ready yet. Wait; if it stays, look at its pods.
+	// ReasonWorkloadNotReady: a workload of the module is not ready yet. Wait; if the reason persists, check its pods.
 	ReasonWorkloadNotReady = "WorkloadNotReady"
-	// ReasonWorkloadFailed: a workload of the module cannot become ready. Look at its pods.
+	// ReasonWorkloadFailed: a workload of the module cannot become ready. Check its pods.
 	ReasonWorkloadFailed = "WorkloadFailed"
-	// ReasonCustomResourceNotReady: the custom resource of the module is not Ready. Look at its status.
+	// ReasonCustomResourceNotReady: the custom resource of the module is not Ready. Check its status.
 	ReasonCustomResourceNotReady = "CustomResourceNotReady"
-	// ReasonModulesNotReady: at least one module is neither Ready nor Unmanaged. Look at its entry in status.modules.
+	// ReasonModulesNotReady: at least one module is neither Ready nor Unmanaged. Check its entry in status.modules.
 	ReasonModulesNotReady = "ModulesNotReady"
 )
 
-// Reasons about removing.
+// Reasons about deletion.
 const (
-	// ReasonCustomResourceBlocksDeletion: custom resources of the module exist. Delete those that the message names.
+	// ReasonCustomResourceBlocksDeletion: custom resources of the module still exist. Delete the custom resources in
+	// the message.
 	ReasonCustomResourceBlocksDeletion = "CustomResourceBlocksDeletion"
-	// ReasonObjectsRemaining: objects of the module are being deleted but not gone. Wait; if it stays, look at their
-	// finalizers.
+	// ReasonObjectsRemaining: objects of the module are being deleted but still exist. Wait; if the reason persists,
+	// check their finalizers.
 	ReasonObjectsRemaining = "ObjectsRemaining"
-	// ReasonDeletionQueued: many Kymas are being deleted, and the modules of a few are removed at a time. Wait.
+	// ReasonDeletionQueued: many Kymas are being deleted, and only a limited number of them remove their modules at the
+	// same time. Wait.
 	ReasonDeletionQueued = "DeletionQueued"
-	// ReasonManifestsRemaining: Manifests of the Kyma are not gone yet. Wait; if it stays, look at their status.
+	// ReasonManifestsRemaining: Manifests of the Kyma still exist. Wait; if the reason persists, check their status.
 	ReasonManifestsRemaining = "ManifestsRemaining"
-	// ReasonPurged, of an event: the deletion of the Kyma took longer than the grace period, so these objects were deleted.
+	// ReasonPurged, of an event: the deletion of the Kyma exceeded the grace period, so these objects were deleted.
 	ReasonPurged = "Purged"
-	// ReasonFinalizersRemoved, of an event: nobody let these custom resources go within the grace period, so their finalizers
-	// were removed. What their operator would have cleaned up may be left; look after it.
+	// ReasonFinalizersRemoved, of an event: the finalizers of these custom resources still existed after the grace
+	// period, so they were removed. Objects that their operator would have cleaned up may remain; check for them.
 	ReasonFinalizersRemoved = "FinalizersRemoved"
-	// ReasonPurgeBlocked, of an event: this stays in the runtime although the grace period is over. Remove it by hand.
+	// ReasonPurgeBlocked, of an event: this object remains in the runtime although the grace period is over. Remove it
+	// manually.
 	ReasonPurgeBlocked = "PurgeBlocked"
-	// ReasonFinalizersRemaining: all is removed, but a finalizer of somebody else keeps the object. Find its owner.
+	// ReasonFinalizersRemaining: everything is removed, but a finalizer of another owner keeps the object. Find the
+	// owner of the finalizer.
 	ReasonFinalizersRemaining = "FinalizersRemaining"
 )
 
 // Reasons about certificates.
 const (
-	// ReasonAuthorityBroken: the Secret with the roots of the certificate authority cannot be understood, so the former roots stay in
-	// force, and none after a start. Restore it from a backup, or delete it: a manager that knows the roots writes them again.
+	// ReasonAuthorityBroken: the Secret with the root certificates of the certificate authority cannot be parsed. The
+	// previous roots stay in force; after a restart there are none. Restore the Secret from a backup, or delete it: a
+	// manager that still has the roots writes them again.
 	ReasonAuthorityBroken = "AuthorityBroken"
-	// ReasonAuthorityNotReady: the roots of the certificate authority are not known yet. Wait; if it stays, look at the Secret that the
-	// message names.
+	// ReasonAuthorityNotReady: the root certificates of the certificate authority are not loaded yet. Wait; if the
+	// reason persists, check the Secret in the message.
 	ReasonAuthorityNotReady = "AuthorityNotReady"
-	// ReasonCertificateNotReady: cert-manager has not issued a certificate yet, or not yet renewed it. Wait; if it stays, look at the
-	// Certificate that the message names.
+	// ReasonCertificateNotReady: cert-manager has not issued or renewed a certificate yet. Wait; if the reason
+	// persists, check the Certificate in the message.
 	ReasonCertificateNotReady = "CertificateNotReady"
-	// ReasonCertificateRefused: nobody may have a certificate with these names. Correct the runtime ID, or the annotation skr-domain, of
-	// the Kyma.
+	// ReasonCertificateRefused: no certificate may be issued for these names. Correct the runtime ID, or the annotation
+	// skr-domain, of the Kyma.
 	ReasonCertificateRefused = "CertificateRefused"
 )
 
-// Reasons about being told not to act.
+// Reasons about pausing and about unmanaged or orphaned objects.
 const (
 	// ReasonKymaPaused: the annotation operator.kyma-project.io/paused is set on the Kyma. Remove it.
 	ReasonKymaPaused = "KymaPaused"
@@ -200,49 +213,54 @@ const (
 	ReasonModulePaused = "ModulePaused"
 	// ReasonSkipReconciliation: the label operator.kyma-project.io/skip-reconciliation is set. Remove it.
 	ReasonSkipReconciliation = "SkipReconciliation"
-	// ReasonUnmanaged: the module is left to the user. Set managed to true to have it looked after.
+	// ReasonUnmanaged: the module is unmanaged: the user maintains it. Set managed to true to have it reconciled.
 	ReasonUnmanaged = "Unmanaged"
-	// ReasonOrphaned: the Kyma of the Manifest is gone, or does not know it. Delete the Manifest if the module shall go.
+	// ReasonOrphaned: the Kyma of the Manifest does not exist, or does not list the Manifest. Delete the Manifest to
+	// uninstall the module.
 	ReasonOrphaned = "Orphaned"
-	// ReasonOrphanDeleted, of an event: this belonged to nobody and was deleted, as --orphan-cleanup says.
+	// ReasonOrphanDeleted, of an event: this object had no owner and was deleted, as configured by --orphan-cleanup.
 	ReasonOrphanDeleted = "OrphanDeleted"
 )
 
 // Reasons about the agent of a runtime.
 const (
-	// ReasonAgentNotDelivered: the agent cannot be put into the runtime. The message says why.
+	// ReasonAgentNotDelivered: the agent cannot be installed in the runtime. The message states the cause.
 	ReasonAgentNotDelivered = "AgentNotDelivered"
-	// ReasonAgentSilent: the agent is not heard, so the runtime is looked at instead. Check that its Deployment is available, and that the
-	// listener can be reached from the runtime.
+	// ReasonAgentSilent: the agent sends no heartbeat, so the runtime is polled instead. Check that the Deployment of
+	// the agent is available, and that the runtime can connect to the listener.
 	ReasonAgentSilent = "AgentSilent"
-	// ReasonAgentImpaired: the agent is heard and cannot watch all that it should. The message says what.
+	// ReasonAgentImpaired: the agent is connected but cannot watch all configured resources. The message states the
+	// cause.
 	ReasonAgentImpaired = "AgentImpaired"
 )
 
-// Reasons about the way in for events of a Watcher.
+// Reasons about the route on which events of a Watcher arrive.
 const (
-	// ReasonInvalidWatcher: a value of the Watcher is missing or cannot be used. Correct what the message names.
+	// ReasonInvalidWatcher: a field of the Watcher is missing or not valid. Correct the field in the message.
 	ReasonInvalidWatcher = "InvalidWatcher"
-	// ReasonIstioNotInstalled: the Watcher selects Istio gateways, and the API server does not serve Istio's kinds. That is no fault:
-	// events come in by another way.
+	// ReasonIstioNotInstalled: the Watcher selects Istio gateways, and the API server does not serve the kinds of
+	// Istio. No action is needed: events arrive on another route.
 	ReasonIstioNotInstalled = "IstioNotInstalled"
-	// ReasonGatewayAPINotInstalled: the Watcher asks for a route, and the API server does not serve HTTPRoutes. That is no fault: events
-	// come in by another way.
+	// ReasonGatewayAPINotInstalled: the Watcher requests a route, and the API server does not serve HTTPRoutes. No
+	// action is needed: events arrive on another route.
 	ReasonGatewayAPINotInstalled = "GatewayAPINotInstalled"
 	// ReasonGatewayNotFound: spec.gateway.selector selects no Istio Gateway. Label one, or correct the selector.
 	ReasonGatewayNotFound = "GatewayNotFound"
-	// ReasonGatewayWithoutHosts: an Istio Gateway that is selected has no hosts. Add some to its servers, or select another.
+	// ReasonGatewayWithoutHosts: a selected Istio Gateway has no hosts. Add hosts to its servers, or select another
+	// Gateway.
 	ReasonGatewayWithoutHosts = "GatewayWithoutHosts"
-	// ReasonRouteNotAccepted: a Gateway has not accepted the HTTPRoute. The message has what it says.
+	// ReasonRouteNotAccepted: a Gateway has not accepted the HTTPRoute. The message contains its answer.
 	ReasonRouteNotAccepted = "RouteNotAccepted"
-	// ReasonRouteConflict: a VirtualService or HTTPRoute of the name of the Watcher is there that is not ours. Delete or rename it.
+	// ReasonRouteConflict: a VirtualService or HTTPRoute with the name of the Watcher exists and was not created by
+	// Lifecycle Manager. Delete or rename it.
 	ReasonRouteConflict = "RouteConflict"
-	// ReasonRouteRefused: the API server does not accept the VirtualService or HTTPRoute. The message says why.
+	// ReasonRouteRefused: the API server rejects the VirtualService or HTTPRoute. The message states the cause.
 	ReasonRouteRefused = "RouteRefused"
-	// ReasonControlPlaneForbidden: Lifecycle Manager lacks a permission in the control plane. Grant the one that the message names.
+	// ReasonControlPlaneForbidden: Lifecycle Manager lacks a permission in the control plane. Grant the permission in
+	// the message.
 	ReasonControlPlaneForbidden = "ControlPlaneForbidden"
 )
 
-// ReasonInternalError says that something failed that has no reason of its own. The message has the whole error; it is tried
-// again.
+// ReasonInternalError is the reason of every failure without a reason of its own. The message contains the complete
+// error; the operation is retried.
 const ReasonInternalError = "InternalError"

@@ -5,9 +5,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Selector selects objects by their labels. In JSON it is the label selector of Kubernetes; it is a type of its own so
-// that the API server refuses an expression that could never be evaluated.
-// +structType=atomic
+// Selector selects objects by their labels. In JSON it is the label selector of Kubernetes; it is a separate type so
+// that the API server rejects an expression that can never be evaluated. +structType=atomic
 type Selector struct {
 	// matchLabels are labels that an object must have, with these values. Empty: no condition.
 	// +optional
@@ -26,8 +25,8 @@ type SelectorRequirement struct {
 	// key is the key of the label.
 	Key string `json:"key"`
 
-	// operator says how the label and the values are compared: the label has one of the values (In), has none of them
-	// (NotIn), is there (Exists), or is not there (DoesNotExist).
+	// operator defines how the label and the values are compared: the label has one of the values (In), has none of
+	// them (NotIn), exists (Exists), or does not exist (DoesNotExist).
 	// +kubebuilder:validation:Enum=In;NotIn;Exists;DoesNotExist
 	Operator metav1.LabelSelectorOperator `json:"operator"`
 
@@ -37,13 +36,13 @@ type SelectorRequirement struct {
 	Values []string `json:"values,omitempty"`
 }
 
-// IsEmpty tells whether the selector has no condition. A nil selector is empty.
+// IsEmpty reports whether the selector has no condition. A nil selector is empty.
 func (s *Selector) IsEmpty() bool {
 	return s == nil || len(s.MatchLabels) == 0 && len(s.MatchExpressions) == 0
 }
 
-// Compile returns the selector in the form that can be matched and listed with. A nil selector selects nothing, an
-// empty one everything. The error names the label key or value that is not valid.
+// Compile converts the selector for matching and listing. A nil selector selects nothing, an empty one everything. The
+// error names the invalid label key or value.
 func (s *Selector) Compile() (labels.Selector, error) {
 	if s == nil {
 		return labels.Nothing(), nil

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// SourceType says in which form the objects of a source are, and where.
+// SourceType is the kind and format of a source of objects.
 type SourceType string
 
 const (
@@ -26,7 +26,7 @@ const (
 	SourceKustomize SourceType = "kustomize"
 )
 
-// ImageSpec says where in an OCI registry the objects of a module are.
+// ImageSpec is the location of a layer with the objects of a module in an OCI registry.
 // +kubebuilder:object:generate=false
 type ImageSpec struct {
 	// Repo is the registry and the path before the component, for example registry.example.com/modules. A leading http://
@@ -38,27 +38,28 @@ type ImageSpec struct {
 	Ref string `json:"ref,omitempty"`
 	// Type is the form of the layer: SourceOCIRef or SourceOCIDir.
 	Type SourceType `json:"type,omitempty"`
-	// CredSecretSelector selects the Secret of type kubernetes.io/dockerconfigjson with the login. Nil: the manager's own.
+	// CredSecretSelector selects the Secret of type kubernetes.io/dockerconfigjson with the credentials. Nil: the
+	// credentials of the manager.
 	CredSecretSelector *metav1.LabelSelector `json:"credSecretSelector,omitempty"`
 }
 
-// HelmChartSpec says where a chart is.
+// HelmChartSpec is the location of a Helm chart.
 // +kubebuilder:object:generate=false
 type HelmChartSpec struct {
-	// URL is the address of the chart repository, https:// or http://, or with oci:// of the registry and path that hold the
-	// chart.
+	// URL is the address of the chart repository, https:// or http://, or with oci:// that of the registry and path
+	// that contain the chart.
 	URL string `json:"url,omitempty"`
 	// ChartName is the name of the chart.
 	ChartName string `json:"chartName,omitempty"`
-	// Version is a version, or a range such as ^1.2. Empty: the newest that is no pre-release.
+	// Version is a version, or a range such as ^1.2. Empty: the highest version that is not a pre-release.
 	Version string `json:"version,omitempty"`
 	// Type is SourceHelmChart.
 	Type SourceType `json:"type,omitempty"`
-	// CredSecretSelector selects the Secret with the login. Nil: the manager's own.
+	// CredSecretSelector selects the Secret with the credentials. Nil: the credentials of the manager.
 	CredSecretSelector *metav1.LabelSelector `json:"credSecretSelector,omitempty"`
 }
 
-// KustomizeSpec says where a kustomization is. At least one of URL and Path is given; Path counts if both are.
+// KustomizeSpec is the location of a kustomization. At least one of URL and Path is set; Path takes precedence.
 // +kubebuilder:object:generate=false
 type KustomizeSpec struct {
 	// URL is a remote target of Kustomize.
@@ -69,7 +70,7 @@ type KustomizeSpec struct {
 	Type SourceType `json:"type,omitempty"`
 }
 
-// Source is where the objects of one entry of spec.installs of a Manifest come from. Exactly one field is set.
+// Source is the source of the objects of one entry of spec.installs of a Manifest. Exactly one field is set.
 // +kubebuilder:object:generate=false
 type Source struct {
 	// Image is a layer in an OCI registry: oci-ref or oci-dir.
@@ -80,8 +81,8 @@ type Source struct {
 	Kustomize *KustomizeSpec
 }
 
-// Sources returns where the objects of the module come from, in the order in which they are installed: install if it is
-// given, else installs.
+// Sources returns the sources of the module's objects in the order of installation: install if it is set, else
+// installs.
 func (m *Manifest) Sources() []InstallInfo {
 	switch {
 	case m == nil:
@@ -92,7 +93,7 @@ func (m *Manifest) Sources() []InstallInfo {
 	return m.Spec.Installs
 }
 
-// Decode reads the source. It fails like DecodeSource; the error names the entry of spec.installs.
+// Decode parses the source. Its errors are those of DecodeSource, with the entry of spec.installs.
 func (i InstallInfo) Decode() (Source, error) {
 	s, err := DecodeSource(i.Source)
 	if e, ok := err.(*SourceError); ok { //nolint:errorlint // it comes from the line above, unwrapped
@@ -101,9 +102,9 @@ func (i InstallInfo) Decode() (Source, error) {
 	return s, err
 }
 
-// DecodeSource reads the source of an entry of spec.installs of a Manifest. It returns a *SourceError if the source is no
-// JSON object, is of no type that we know, has a field that its type does not have or one of a wrong type, or lacks a
-// field that its type needs. Names of fields are exact, also in case.
+// DecodeSource parses the source of an entry of spec.installs of a Manifest. It returns a *SourceError if the source is
+// not a JSON object, its type is unknown, it has a field that its type does not define or a field of a wrong type, or a
+// required field is missing. Field names are case-sensitive.
 func DecodeSource(source runtime.RawExtension) (Source, error) {
 	raw := source.Raw
 	if len(raw) == 0 {
@@ -122,19 +123,19 @@ func DecodeSource(source runtime.RawExtension) (Source, error) {
 	switch head.Type {
 	case SourceOCIRef, SourceOCIDir:
 		s := &ImageSpec{}
-		return finish(Source{Image: s}, decodeStrict(raw, fields, s, "repo", "name", "ref", "type", "credSecretSelector"))
+		return validated(Source{Image: s}, decodeStrict(raw, fields, s, "repo", "name", "ref", "type", "credSecretSelector"))
 	case SourceHelmChart:
 		s := &HelmChartSpec{}
-		return finish(Source{HelmChart: s}, decodeStrict(raw, fields, s, "url", "chartName", "version", "type", "credSecretSelector"))
+		return validated(Source{HelmChart: s}, decodeStrict(raw, fields, s, "url", "chartName", "version", "type", "credSecretSelector"))
 	case SourceKustomize:
 		s := &KustomizeSpec{}
-		return finish(Source{Kustomize: s}, decodeStrict(raw, fields, s, "url", "path", "type"))
+		return validated(Source{Kustomize: s}, decodeStrict(raw, fields, s, "url", "path", "type"))
 	}
 	return Source{}, unknownType(head.Type)
 }
 
-// finish validates what was decoded without error.
-func finish(s Source, err error) (Source, error) {
+// validated validates a source that was decoded without error.
+func validated(s Source, err error) (Source, error) {
 	if err == nil {
 		err = s.validate()
 	}
@@ -144,11 +145,11 @@ func finish(s Source, err error) (Source, error) {
 	return s, nil
 }
 
-// decodeStrict reads raw into the struct, unless it has fields that are not known.
+// decodeStrict decodes raw into the struct, and fails if it has unknown fields.
 func decodeStrict(raw []byte, fields map[string]json.RawMessage, into any, known ...string) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if !slices.Contains(known, name) {
-			return &SourceError{Field: name, Message: fmt.Sprintf("there is no such field; use %s", list(known))}
+			return &SourceError{Field: name, Message: fmt.Sprintf("there is no such field; use %s", enumerate(known))}
 		}
 	}
 	err := json.Unmarshal(raw, into)
@@ -161,7 +162,7 @@ func decodeStrict(raw []byte, fields map[string]json.RawMessage, into any, known
 	return nil
 }
 
-// Encode returns the source in the form of an entry of spec.installs. It fails like DecodeSource.
+// Encode returns the source in the form of an entry of spec.installs. Its errors are those of DecodeSource.
 func (s Source) Encode() (runtime.RawExtension, error) {
 	if err := s.validate(); err != nil {
 		return runtime.RawExtension{}, err
@@ -229,11 +230,11 @@ func (s *KustomizeSpec) validate() error {
 
 func unknownType(t SourceType) *SourceError {
 	return &SourceError{Field: "type", Message: fmt.Sprintf("%q is not a type; use %s", t,
-		list([]string{string(SourceOCIRef), string(SourceOCIDir), string(SourceHelmChart), string(SourceKustomize)}))}
+		enumerate([]string{string(SourceOCIRef), string(SourceOCIDir), string(SourceHelmChart), string(SourceKustomize)}))}
 }
 
-// list returns the words for a sentence: "a", "b" or "c".
-func list(words []string) string {
+// enumerate joins quoted words for a sentence: "a", "b" or "c".
+func enumerate(words []string) string {
 	var b []byte
 	for i, w := range words {
 		switch {
@@ -247,7 +248,7 @@ func list(words []string) string {
 	return string(b)
 }
 
-// Encode returns the source in the form of spec.install.source. It fails like DecodeImageSpec.
+// Encode returns the source in the form of spec.install.source. Its errors are those of DecodeImageSpec.
 func (s ImageSpec) Encode() (runtime.RawExtension, error) {
 	if err := s.validate(pathInstall); err != nil {
 		return runtime.RawExtension{}, err
@@ -259,9 +260,9 @@ func (s ImageSpec) Encode() (runtime.RawExtension, error) {
 	return runtime.RawExtension{Raw: raw}, nil
 }
 
-// DecodeImageSpec reads spec.install.source of a Manifest. Fields it does not know are ignored, as they always were
-// there. It returns a *SourceError if the source is no JSON object, has a field of a wrong type, lacks repo, name or ref,
-// or is of a type other than oci-ref and oci-dir.
+// DecodeImageSpec parses spec.install.source of a Manifest. Unknown fields are ignored, for compatibility. It returns a
+// *SourceError if the source is not a JSON object, a field has a wrong type, repo, name or ref is missing, or the type
+// is neither oci-ref nor oci-dir.
 func DecodeImageSpec(source runtime.RawExtension) (ImageSpec, error) {
 	var s ImageSpec
 	if len(source.Raw) == 0 {
@@ -276,7 +277,7 @@ func DecodeImageSpec(source runtime.RawExtension) (ImageSpec, error) {
 	return s, nil
 }
 
-// pathInstall is where a Manifest has its only source, if it has but one.
+// pathInstall is the path of the source of a Manifest with spec.install.
 const pathInstall = "spec.install.source"
 
 func (s ImageSpec) validate(path string) error {
@@ -293,18 +294,18 @@ func (s ImageSpec) validate(path string) error {
 	return nil
 }
 
-// SourceError says what is wrong with a source of a Manifest.
+// SourceError reports an invalid source of a Manifest.
 // +kubebuilder:object:generate=false
 type SourceError struct {
-	// Field is the field of the source that is wrong, "" for the source as a whole.
+	// Field is the invalid field of the source, "" for the source as a whole.
 	Field string
-	// Message says what is wrong with it and what to do.
+	// Message describes the problem and what to do.
 	Message string
 
 	path string // of the source in the Manifest, "" if it was decoded on its own
 }
 
-// Error names the field and says what is wrong with it.
+// Error returns the field and the problem.
 func (e *SourceError) Error() string {
 	path := e.path
 	if path == "" {

@@ -2,46 +2,48 @@ package v1beta2
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// State sums up in one word how an object or a module is. The empty string means that nobody has looked yet.
+// State is the state of an object or a module in one word. The empty string means that it was not reconciled yet.
 // +kubebuilder:validation:Enum=Processing;Deleting;Ready;Error;"";Warning;Unmanaged
 type State string
 
 const (
-	// StateProcessing means that work is in progress or waits, and no problem is known.
+	// StateProcessing means that an operation is in progress or pending, and no failure is known.
 	StateProcessing State = "Processing"
 	// StateDeleting means that the object is being deleted, together with the objects that it installed.
 	StateDeleting State = "Deleting"
-	// StateReady means that the actual state equals the desired state.
+	// StateReady means that the desired state is reached.
 	StateReady State = "Ready"
-	// StateError means that an operation failed. It is retried, and the message has an instruction.
+	// StateError means that an operation failed; it is retried, and the message states what to do.
 	StateError State = "Error"
-	// StateWarning means that the module runs, but a person has to act before the desired state can be reached.
+	// StateWarning means that the module is running, but a user must act before the desired state can be reached.
 	StateWarning State = "Warning"
-	// StateUnmanaged means that the user manages the module: nothing is installed, updated or removed.
+	// StateUnmanaged means that the user maintains the module: Lifecycle Manager installs, updates and removes nothing.
 	StateUnmanaged State = "Unmanaged"
-	// StateUnknown means that the object has not been reconciled yet.
+	// StateUnknown means that the object was not reconciled yet.
 	StateUnknown State = ""
 )
 
-// LastOperation says in a sentence what was done or found last, and when this became true.
+// LastOperation describes the last operation or finding in one sentence, with the time of its last change.
 type LastOperation struct {
-	// operation is one sentence for people: what was done, or what is in the way. Its text is no contract; branch on
-	// conditions instead.
+	// operation is one sentence for users: the last operation, or the current problem. Its text may change; programs
+	// should branch on conditions.
 	Operation string `json:"operation"`
 
-	// lastUpdateTime is when operation last changed. It does not change while operation stays the same.
+	// lastUpdateTime is the time of the last change of operation.
 	// +optional
 	LastUpdateTime metav1.Time `json:"lastUpdateTime,omitzero"`
 }
 
-// CustomResourcePolicy says what happens to the default custom resource of a module.
+// CustomResourcePolicy defines the handling of the default custom resource of a module.
 // +kubebuilder:validation:Enum=CreateAndDelete;Ignore
 type CustomResourcePolicy string
 
 const (
-	// CreateAndDelete creates the default custom resource with the module and deletes it before the module goes.
+	// CreateAndDelete creates the default custom resource with the module and deletes it before the module is
+	// uninstalled.
 	CreateAndDelete CustomResourcePolicy = "CreateAndDelete"
-	// Ignore leaves all custom resources of the module to the user. A module that is removed waits until they are gone.
+	// Ignore leaves all custom resources of the module to the user. The removal of the module waits until they are
+	// deleted.
 	Ignore CustomResourcePolicy = "Ignore"
 )
 

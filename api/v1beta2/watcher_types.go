@@ -7,7 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// Watcher says which objects of the runtimes are watched, and who in the control plane is told about changes.
+// Watcher defines which objects of the runtimes are watched, and which component in the control plane is notified about
+// changes.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:storageversion
@@ -22,22 +23,22 @@ type Watcher struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec is the wish. It is written by whoever runs the component that wants to be told.
+	// spec is the desired state. It is written by the operator of the component that is notified.
 	// +optional
 	Spec WatcherSpec `json:"spec,omitzero"`
 
-	// status is what was found. It is written by Lifecycle Manager only.
+	// status is the observed state. It is written by Lifecycle Manager only.
 	// +optional
 	Status WatcherStatus `json:"status,omitzero"`
 }
 
-// WatcherSpec says what is watched and who is told.
+// WatcherSpec defines the watched resource and the notified component.
 type WatcherSpec struct {
-	// serviceInfo names the Service in the control plane that is told about changes.
+	// serviceInfo names the Service in the control plane that is notified about changes.
 	ServiceInfo Service `json:"serviceInfo"`
 
-	// manager is the name of the component that is told; it is part of the path of its events. Empty: the value of the
-	// label operator.kyma-project.io/managed-by counts.
+	// manager is the name of the notified component; it is part of the path of its events. Empty: the value of the
+	// label operator.kyma-project.io/managed-by.
 	// +optional
 	Manager string `json:"manager,omitempty"`
 
@@ -48,37 +49,39 @@ type WatcherSpec struct {
 	// resourceToWatch names the resource that is watched.
 	ResourceToWatch WatchableGVR `json:"resourceToWatch"`
 
-	// field says which part of the object is watched: its spec, or its status subresource.
+	// field is the watched part of the object: its spec, or its status subresource.
 	Field FieldName `json:"field"`
 
-	// gateway says through which Istio gateways events come in. Empty: none. Where Istio is not installed it is of no effect.
-	// Without gateway and route, events come in at the listener's own address.
+	// gateway selects the Istio gateways through which events arrive. Empty: none. It has no effect where Istio is not
+	// installed. Without gateway and route, events arrive at the address of the listener.
 	// +optional
 	Gateway *Gateway `json:"gateway,omitempty"`
 
-	// mode says how the agent in a runtime learns of changes: by a watch, or by an admission webhook of the runtime. Empty: watch.
-	// Ours; the reference does not have it and always uses a webhook.
+	// mode defines how the agent in a runtime detects changes: by a watch, or by an admission webhook of the runtime.
+	// Empty: watch. An addition of this project; the reference implementation always uses a webhook.
 	// +optional
 	Mode WatcherMode `json:"mode,omitempty"`
 
-	// route asks for an HTTPRoute of Gateway API through which events come in. Empty: none. Where Gateway API is not installed it is
-	// of no effect. Ours; the reference does not have it.
+	// route requests an HTTPRoute of Gateway API through which events arrive. Empty: none. It has no effect where
+	// Gateway API is not installed. An addition of this project.
 	// +optional
 	Route *Route `json:"route,omitempty"`
 }
 
-// WatcherMode is how the agent in a runtime learns of changes.
+// WatcherMode defines how the agent in a runtime detects changes.
 // +kubebuilder:validation:Enum=watch;webhook
 type WatcherMode string
 
 const (
-	// WatcherModeWatch says that the agent watches the resource. It stands in nobody's way, and sees what has changed while it was away.
+	// WatcherModeWatch: the agent watches the resource. It does not block requests, and it detects changes that
+	// happened while it was not running.
 	WatcherModeWatch WatcherMode = "watch"
-	// WatcherModeWebhook says that the API server of the runtime asks the agent about every change, as an admission webhook that allows all.
+	// WatcherModeWebhook: the API server of the runtime calls the agent for every change, as an admission webhook that
+	// allows every request.
 	WatcherModeWebhook WatcherMode = "webhook"
 )
 
-// Route asks for an HTTPRoute of Gateway API.
+// Route describes an HTTPRoute of Gateway API.
 type Route struct {
 	// parentRefs are the Gateways of Gateway API that the route is attached to, 1 to 16. A Gateway that is named twice needs a different
 	// sectionName each time.
@@ -88,7 +91,8 @@ type Route struct {
 	// +kubebuilder:validation:XValidation:rule="self.all(a, self.exists_one(b, a.name == b.name && (has(a.__namespace__) ? a.__namespace__ : '') == (has(b.__namespace__) ? b.__namespace__ : '') && (!has(a.sectionName) || !has(b.sectionName) || a.sectionName == b.sectionName)))",message="a Gateway that is named twice needs a different sectionName each time"
 	ParentRefs []RouteParent `json:"parentRefs"`
 
-	// hostnames are the names that runtimes call, at most 16; the first label may be *. Empty: all names that the Gateways listen to.
+	// hostnames are the host names that runtimes connect to, at most 16; the first label may be *. Empty: all host
+	// names of the Gateways.
 	// +optional
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems:=16
@@ -164,16 +168,16 @@ type Gateway struct {
 	LabelSelector Selector `json:"selector"`
 }
 
-// WatcherStatus is what was found about a Watcher.
+// WatcherStatus is the observed state of a Watcher.
 type WatcherStatus struct {
 	// observedGeneration is the metadata.generation of the Watcher that this status belongs to. Zero: not known.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
 
-	// state sums up the Watcher. Empty: nobody has looked yet.
+	// state is the state of the Watcher. Empty: it was not reconciled yet.
 	State State `json:"state"`
 
-	// conditions say what is done and what is not, one of each type.
+	// conditions report the result of each part of the reconciliation, one of each type.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -189,8 +193,8 @@ type WatcherList struct {
 	Items []Watcher `json:"items"`
 }
 
-// ManagerName returns the name of the component that is told about changes: spec.manager, else the value of the label
-// operator.kyma-project.io/managed-by, else "".
+// ManagerName returns the name of the component that is notified about changes: spec.manager, else the value of the
+// label operator.kyma-project.io/managed-by, else "".
 func (w *Watcher) ManagerName() string {
 	if w == nil {
 		return ""
@@ -201,7 +205,7 @@ func (w *Watcher) ManagerName() string {
 	return w.Labels[LabelManagedBy]
 }
 
-// Mode returns how the agent in a runtime learns of changes: spec.mode, WatcherModeWatch if that is empty.
+// Mode returns how the agent in a runtime detects changes: spec.mode, WatcherModeWatch if that is empty.
 func (w *Watcher) Mode() WatcherMode {
 	if w == nil || w.Spec.Mode == "" {
 		return WatcherModeWatch
@@ -209,8 +213,8 @@ func (w *Watcher) Mode() WatcherMode {
 	return w.Spec.Mode
 }
 
-// LabelSelector returns spec.labelsToWatch as a label selector in text form, with the labels in the order of their keys; "" selects everything.
-// The error names the label that is not valid.
+// LabelSelector returns spec.labelsToWatch as a label selector in text form, with the labels in the order of their
+// keys; "" selects everything. The error names the invalid label.
 func (w *Watcher) LabelSelector() (string, error) {
 	if w == nil {
 		return "", nil
