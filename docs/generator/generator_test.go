@@ -42,7 +42,7 @@ func TestUpToDate(t *testing.T) {
 func registeredMetrics(t *testing.T) map[string][]string {
 	t.Helper()
 	seen := &describer{}
-	metrics.Register(seen)
+	metrics.Register(seen, metrics.Sources{})
 	form := regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: ".*", constLabels: \{([^}]*)\}, variableLabels: \{([^}]*)\}\}$`)
 	names := regexp.MustCompile(`(\w+)=`)
 	all := map[string][]string{}

@@ -9,46 +9,41 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// catchUp is how long a read waits for the cache to have seen our own writes.
-const catchUp = 5 * time.Second
+// ownWriteTimeout is how long a read waits until the cache has our own writes.
+const ownWriteTimeout = 5 * time.Second
 
-// patientClient reads from the cache and sees its own writes of the object that it gets, but does not wait for them for ever.
+// boundedClient reads from the cache. Get waits until the cache has our own writes of that object, but only for a limited time.
 //
-// A write is seen when the cache gets an event with its resource version or a later one. If the write was the last of an object, and the connection
-// broke before the event came, there is none: the next list of the API server just does not have the object. In a quiet control plane,
-// whatever gets that object would wait until somebody changes one.
+// The cache has a write when it has received an event with the resource version of the write or a later one. If the write was the last one of an object,
+// and the connection broke before the event was sent, there is no such event: the next list of the API server just does not have the object. In an idle
+// control plane, each Get of that object would wait until somebody changes another object of the kind.
 //
-// Lists see what the cache has. Else each would wait for all writes of its kind that are under way, of which there are hundreds in a roll-out: an agent
-// that asks who it is, and a person's pass that looks for its Manifests, would stand behind all of them. Who needs a list with its own writes gets
-// what is on it.
-type patientClient struct {
+// List does not wait. It would have to wait for all writes of the kind that are under way, of which there are hundreds in a rollout: an agent that is
+// identified, and a reconcile for a person that lists its Manifests, would wait for all of them. A caller that needs its own writes in a list has to use
+// the answers of these writes.
+type boundedClient struct {
 	client.Client
-	wait time.Duration
+	timeout time.Duration
 }
 
-func newClient(config *rest.Config, o client.Options) (client.Client, error) {
-	c, err := client.New(config, o)
-	return patientClient{c, catchUp}, err
+func newClient(cfg *rest.Config, o client.Options) (client.Client, error) {
+	c, err := client.New(cfg, o)
+	return boundedClient{c, ownWriteTimeout}, err
 }
 
-func (c patientClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	return c.patiently(ctx, func(ctx context.Context) error { return c.Client.Get(ctx, key, o, opts...) },
-		func() error {
-			return c.Client.Get(ctx, key, o, append(slices.Clip(opts), client.DisableReadYourWritesConsistency)...)
-		})
-}
-
-func (c patientClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	return c.Client.List(ctx, list, append(slices.Clip(opts), client.DisableReadYourWritesConsistency)...)
-}
-
-// patiently reads, and if that takes too long, reads what there is. A pass that sees too little is mended by the next.
-func (c patientClient) patiently(ctx context.Context, read func(context.Context) error, anyhow func() error) error {
-	limited, cancel := context.WithTimeout(ctx, c.wait)
+// Get implements [client.Reader].
+func (c boundedClient) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	limited, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	err := read(limited)
-	if err != nil && limited.Err() != nil && ctx.Err() == nil {
-		return anyhow()
+	err := c.Client.Get(limited, key, o, opts...)
+	if err == nil || limited.Err() == nil || ctx.Err() != nil {
+		return err
 	}
-	return err
+	// The timeout has passed. If the cache is behind, another reconcile follows when it gets the event.
+	return c.Client.Get(ctx, key, o, append(slices.Clip(opts), client.DisableReadYourWritesConsistency)...)
+}
+
+// List implements [client.Reader].
+func (c boundedClient) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
+	return c.Client.List(ctx, list, append(slices.Clip(opts), client.DisableReadYourWritesConsistency)...)
 }

@@ -37,14 +37,14 @@ func (stuckClient) List(ctx context.Context, list client.ObjectList, opts ...cli
 // TestReadsDoNotWaitForEver: a write whose event never comes delays who gets its object, and does not end it. Lists do not wait for writes at all.
 func TestReadsDoNotWaitForEver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := patientClient{stuckClient{}, catchUp}
+		c := boundedClient{stuckClient{}, ownWriteTimeout}
 		start := time.Now()
 		var kyma v1beta2.Kyma
 		if err := c.Get(t.Context(), client.ObjectKey{Name: "a"}, &kyma); err != nil || kyma.Name != "seen" {
 			t.Errorf("getting: %v, name %q", err, kyma.Name)
 		}
-		if waited := time.Since(start); waited != catchUp {
-			t.Errorf("waited %s, want %s", waited, catchUp)
+		if waited := time.Since(start); waited != ownWriteTimeout {
+			t.Errorf("waited %s, want %s", waited, ownWriteTimeout)
 		}
 		start = time.Now()
 		var list v1beta2.KymaList

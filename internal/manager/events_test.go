@@ -19,11 +19,11 @@ func (a *actions) Eventf(_, _ runtime.Object, _, _, action, note string, args ..
 	a.said[action] = fmt.Sprintf(note, args...)
 }
 
-// TestTellerTellsApart: what two events say decides whether they are one.
-func TestTellerTellsApart(t *testing.T) {
+// TestRecorder: what two events say decides whether they are one.
+func TestRecorder(t *testing.T) {
 	under := &actions{said: map[string]string{}}
 	for _, n := range []int{3, 4, 4} {
-		teller{under}.Eventf(&corev1.Secret{}, nil, corev1.EventTypeWarning, "Orphaned", "Sweep", "%d objects: 100%%", n)
+		recorder{under}.Eventf(&corev1.Secret{}, nil, corev1.EventTypeWarning, "Orphaned", "Sweep", "%d objects: 100%%", n)
 	}
 	if len(under.said) != 2 {
 		t.Errorf("three events, of which two say the same, are %d: %q", len(under.said), under.said)

@@ -7,25 +7,25 @@ import (
 	"sync/atomic"
 )
 
-// killed is the exit code of a program that got SIGKILL, as shells and Kubernetes tell it.
-const killed = 137
+// killedExitCode is the exit code that shells and Kubernetes report for a process that got SIGKILL.
+const killedExitCode = 137
 
-// exitAfter returns what a controller calls after each of its steps, so that the process ends after the one that a test of faults asks for, as
-// CONTROLLER/STEP[:N]. Nothing is cleaned up. It returns nil if no step of this controller is asked for.
-func exitAfter(asked, controller string) func(step string) {
-	name, times, counted := strings.Cut(asked, ":")
-	last, ours := strings.CutPrefix(name, controller+"/")
-	if !ours {
+// exitAfter returns the function that a controller calls after each of its steps for tests of faults: it ends the process, without cleaning up,
+// after the N-th run of the step that is set as CONTROLLER/STEP[:N]. It returns nil if no step of this controller is set.
+func exitAfter(setting, controller string) func(step string) {
+	name, times, counted := strings.Cut(setting, ":")
+	last, isOurs := strings.CutPrefix(name, controller+"/")
+	if !isOurs {
 		return nil
 	}
 	left := new(atomic.Int64)
 	left.Store(1)
-	if n, err := strconv.ParseInt(times, 10, 64); counted && err == nil { // config has seen that it is a number
+	if n, err := strconv.ParseInt(times, 10, 64); counted && err == nil { // config has checked that it is a number
 		left.Store(n)
 	}
 	return func(step string) {
 		if step == last && left.Add(-1) == 0 {
-			os.Exit(killed)
+			os.Exit(killedExitCode)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// newRegistry opens the registry of modules, named by a flag or by the credential Secret.
+// newRegistry opens the registry of modules, which a flag or the credential Secret names.
 func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (*registry.Registry, error) {
 	o := registry.Options{Host: c.OCIRegistryHost, Subpath: c.ModulesRepositorySubpath, CacheBytes: c.RegistryCacheBytes}
 	if c.OCIRegistryCredSecret != "" {
@@ -33,7 +33,7 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 		logger := log.FromContext(ctx).WithName("trust-policy")
 		trust, err := trust.Load(c.TrustPolicy, func(version string, err error) {
 			if err != nil {
-				logger.Error(err, "the former trust policy stays in force", "version", version)
+				logger.Error(err, "the new trust policy cannot be used; the former one stays in force", "version", version)
 				return
 			}
 			logger.Info("trust policy changed", "version", version)
@@ -51,8 +51,7 @@ func newRegistry(ctx context.Context, c *config.Manager, reader client.Reader) (
 	return r, nil
 }
 
-// keychain logs in with the Secret as it is at that moment, so that a rotated login is used at once. Pulls are rare: what was
-// pulled is cached.
+// keychain reads the Secret for each login, so that a rotated login is used at once. There are few logins, because artefacts are cached.
 type keychain struct {
 	reader client.Reader
 	key    client.ObjectKey
@@ -70,12 +69,12 @@ func (k keychain) ResolveContext(ctx context.Context, r authn.Resource) (authn.A
 		return nil, err
 	}
 	if registry, _, _ := strings.Cut(strings.TrimPrefix(host, "http://"), "/"); registry != r.RegistryStr() {
-		return authn.Anonymous, nil // never send the login to another registry
+		return authn.Anonymous, nil // the login must not be sent to another registry
 	}
 	return authn.FromConfig(login), nil
 }
 
-// read returns registry and login of the Secret.
+// read returns the registry and the login in the Secret.
 func (k keychain) read(ctx context.Context) (host string, login authn.AuthConfig, err error) {
 	var s corev1.Secret
 	if err := k.reader.Get(ctx, k.key, &s); err != nil {

@@ -168,12 +168,6 @@ var (
 		Help: "1 if the maintenance policy that was read last is in force.",
 	})
 
-	// MandatoryModules is the number of mandatory modules.
-	MandatoryModules = prometheus.NewGauge(prometheus.GaugeOpts{
-		Name: "lifecycle_mgr_mandatory_modules",
-		Help: "Number of mandatory modules.",
-	})
-
 	// CatalogWrites counts the objects of the catalog that were written to, or deleted from, runtimes. It does not move while nothing changes.
 	CatalogWrites = prometheus.NewCounter(prometheus.CounterOpts{
 		Name: "lifecycle_mgr_catalog_writes_total",
@@ -352,16 +346,30 @@ var (
 	}, []string{"module_name", "kyma_name", "state", "shoot", "instance_id"})
 )
 
+// Sources are the functions from which metrics are read at each scrape.
+type Sources struct {
+	// MandatoryModules returns the number of mandatory modules, NaN if it is not known.
+	MandatoryModules func() float64
+}
+
+// newMandatoryModules returns the gauge of the number of mandatory modules.
+func newMandatoryModules(count func() float64) prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "lifecycle_mgr_mandatory_modules",
+		Help: "Number of mandatory modules.",
+	}, count)
+}
+
 // Register adds every metric of this package to the registry r. It panics when called twice with the same registry, as
 // [prometheus.Registerer.MustRegister] does.
-func Register(r prometheus.Registerer) {
+func Register(r prometheus.Registerer, s Sources) {
 	if fips140.Enabled() {
 		FIPSMode.Set(1)
 	}
 	if fips140.Enforced() {
 		FIPSMode.Set(2)
 	}
-	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, Objects, Purged, Orphans, GivenUp, Tombstones, TombstonesEnded, Blocked, PolicyRead, MandatoryModules, CatalogWrites,
+	r.MustRegister(Steps, Requeues, FIPSMode, StatusWrites, Objects, Purged, Orphans, GivenUp, Tombstones, TombstonesEnded, Blocked, PolicyRead, newMandatoryModules(s.MandatoryModules), CatalogWrites,
 		Ready, Runtimes, AgentTroubles, CertificateOverdue, KymaState, MandatoryModuleState, ModuleState,
 		AuthorityRoots, AuthorityRootExpiry, AuthorityStragglers, AuthorityBroken, CertificatesIssued,
 		ListenerDuration, ListenerRequests, ListenerErrors, ListenerInFlight, ListenerTooLarge, ListenerUnverified,

@@ -71,7 +71,7 @@ func (d *described) Register(c prometheus.Collector) error {
 // known returns the labels of every metric that there is, by name.
 func known() map[string][]string {
 	d := &described{labels: map[string][]string{}}
-	Register(d)
+	Register(d, Sources{})
 	maps.Copy(d.labels, foreign)
 	return d.labels
 }

@@ -96,6 +96,11 @@ type Options struct {
 	Live client.Writer
 	// Urgent is the set of runtimes that a person waits for, the same for all controllers. Needed.
 	Urgent *queueing.Urgent
+	// Trigger adds Kymas to the queue of the controller, for parts of the manager that are made before it. Default one of its own.
+	Trigger *queueing.Trigger
+	// Reviews has the names of Kymas whose agent is reviewed, see Review. Parts of the manager that are made before the controller add to it. Default
+	// one of its own.
+	Reviews workqueue.TypedDelayingInterface[string]
 	// Concurrency is the number of Kymas worked on at the same time.
 	Concurrency int
 	// RateLimiter spaces the tries after an error.
@@ -165,12 +170,18 @@ func New(o Options) (*Reconciler, error) {
 	if o.Base != nil {
 		o.Runtimes.RegisterKinds(o.Base)
 	}
+	if o.Trigger == nil {
+		o.Trigger = &queueing.Trigger{}
+	}
+	if o.Reviews == nil {
+		o.Reviews = workqueue.NewTypedDelayingQueue[string]()
+	}
 	r := &Reconciler{
 		Options: o, policies: maintenance.New(maintenance.Options{
 			Client: o.Client, Namespace: o.Namespace, ConfigMap: o.PolicyConfigMap, File: o.PolicyFile, MinWindow: o.LeastWindow, Events: o.Events,
 		}),
 		known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)},
-		reviews: workqueue.NewTypedDelayingQueue[string](),
+		reviews: o.Reviews,
 	}
 	r.begin = turns{most: o.MaxNewRuntimes, next: r.Wake}
 	r.end = turns{most: o.MaxNewRuntimes, next: r.Wake}
@@ -199,6 +210,7 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 			r.queue.Store(&q)
 			return nil
 		})).
+		WatchesRawSource(r.Trigger.Source()).
 		Named("kyma").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
 	if !r.InCluster {

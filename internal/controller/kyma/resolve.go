@@ -13,7 +13,6 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/channel"
-	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
@@ -64,7 +63,6 @@ func (n *run) resolve(ctx context.Context) error {
 		m := module{wish: v1beta2.Module{Name: w.Module}, mandatory: true, manifest: n.manifestOf(w.Module, true)}
 		mandatory = append(mandatory, decide(m, w))
 	}
-	metrics.MandatoryModules.Set(float64(len(mandatory)))
 	wished := map[string]bool{}
 	for _, wish := range n.remote.Spec.Modules {
 		wished[wish.Name] = true

@@ -100,9 +100,9 @@ func TestEventsThatAreNone(t *testing.T) {
 		`{"type":"RENAMED","object":` + manifestText + `}`: `type "RENAMED"`,
 		`{}`:     "has no object",
 		`<html>`: "invalid character",
-		`{"type":"ADDED","object":{"metadata":[]}}`:                                      "cannot unmarshal",
-		`{"type":"ERROR","object":[]}`:                                                   "decoding the error of a watch",
-		`{"type":"ADDED","object":{"metadata":{"name":"` + strings.Repeat("x", maxEvent): "more than",
+		`{"type":"ADDED","object":{"metadata":[]}}`:                                           "cannot unmarshal",
+		`{"type":"ERROR","object":[]}`:                                                        "decoding the error of a watch",
+		`{"type":"ADDED","object":{"metadata":{"name":"` + strings.Repeat("x", maxEventBytes): "more than",
 	} {
 		kind, o, err := newEventReader(io.NopCloser(strings.NewReader(text)), emptyManifest).Decode()
 		if err == nil || !strings.Contains(err.Error(), want) {

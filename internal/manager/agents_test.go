@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -21,8 +20,8 @@ func TestPaceOfHeartbeats(t *testing.T) {
 		"Huge":      {"no agent waits for longer", 1_000_000, 33, protocol.MaxHeartbeatInterval},
 	}
 	for name, c := range cases {
-		b := &backChannel{config: &config.Manager{HeartbeatInterval: 30 * time.Second, HeartbeatBudget: c.budget}, fleet: fleetSize{kymas: c.kymas, at: time.Now()}}
-		if got := b.pace(); got != c.want {
+		h := &heartbeats{interval: 30 * time.Second, budget: c.budget, kymas: c.kymas, countedAt: time.Now()}
+		if got := h.next(); got != c.want {
 			t.Errorf("%s: %s: %v, want %v", name, c.reason, got, c.want)
 		}
 	}

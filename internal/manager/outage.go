@@ -9,29 +9,28 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 )
 
-// While the control plane cannot be reached, caches would ask again after a time that doubles up to a minute, which is then how long the manager is
-// deaf after a short outage. They ask every few seconds instead; their requests wait here meanwhile.
+// retryBackoff is the delay between two tries of a request for a cache: 250 ms at first, 4 s at most, and up to a quarter more.
+var retryBackoff = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.25, Cap: 4 * time.Second, Steps: 5}
 
-// again is the time between two tries: 250 ms at first, 4 s in the end, and up to a quarter more.
-var again = wait.Backoff{Duration: 250 * time.Millisecond, Factor: 2, Jitter: 0.25, Cap: 4 * time.Second, Steps: 5}
-
-// outage is what is known of whether the control plane can be reached.
+// outage retries the lists and watches of caches while the control plane cannot be reached. Without it, client-go would retry after a delay that doubles
+// up to a minute, so that a short outage would keep events from the manager for up to a minute more.
 type outage struct {
 	log logr.Logger
 
 	mu    sync.Mutex
-	since time.Time // guarded by mu: zero if it can
+	since time.Time // guarded by mu: zero if the control plane can be reached
 }
 
-// wrap returns a transport whose lists and watches for caches outlast an outage. All other requests fail, so that who sent them can say so.
+// wrap returns a transport that retries the lists and watches of caches until their context ends. All other requests fail at once, so that their
+// callers can report it.
 func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 	return roundTripper(func(r *http.Request) (*http.Response, error) {
 		if !isForCache(r) {
 			return next.RoundTrip(r)
 		}
-		for pause := again; ; {
+		for backoff := retryBackoff; ; {
 			resp, err := next.RoundTrip(r)
-			if !isAway(resp, err) {
+			if !isUnreachable(resp, err) {
 				o.end()
 				return resp, err
 			}
@@ -42,7 +41,7 @@ func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 			if err == nil {
 				_ = resp.Body.Close()
 			}
-			timer := time.NewTimer(pause.Step())
+			timer := time.NewTimer(backoff.Step())
 			select {
 			case <-timer.C:
 			case <-r.Context().Done():
@@ -53,14 +52,14 @@ func (o *outage) wrap(next http.RoundTripper) http.RoundTripper {
 	})
 }
 
-// isForCache tells whether a request is a watch, or a list that says how old its answer may be, as only caches send them.
+// isForCache reports whether a request is a watch, or a list with a resource version, which only caches send.
 func isForCache(r *http.Request) bool {
 	q := r.URL.Query()
 	return r.Method == http.MethodGet && (q.Has("watch") || q.Has("resourceVersion"))
 }
 
-// isAway tells whether nobody answered, or a load balancer that stands before the control plane did.
-func isAway(resp *http.Response, err error) bool {
+// isUnreachable reports whether there was no response, or only that of a load balancer in front of the control plane.
+func isUnreachable(resp *http.Response, err error) bool {
 	if err != nil {
 		return true
 	}
@@ -68,12 +67,12 @@ func isAway(resp *http.Response, err error) bool {
 	case http.StatusBadGateway, http.StatusGatewayTimeout:
 		return true
 	case http.StatusServiceUnavailable:
-		return resp.Header.Get("Retry-After") == "" // the client itself waits then
+		return resp.Header.Get("Retry-After") == "" // with the header, client-go retries
 	}
 	return false
 }
 
-// begin notes that the control plane cannot be reached.
+// begin records and logs that the control plane cannot be reached.
 func (o *outage) begin(resp *http.Response, err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,15 +86,15 @@ func (o *outage) begin(resp *http.Response, err error) {
 	} else {
 		problem = resp.Status
 	}
-	o.log.Info("nothing is heard of the control plane; asking again every few seconds", "problem", problem)
+	o.log.Info("the control plane cannot be reached; retrying every few seconds", "problem", problem)
 }
 
-// end notes that it can.
+// end records and logs that the control plane can be reached.
 func (o *outage) end() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.since.IsZero() {
-		o.log.Info("the control plane is heard again", "after", time.Since(o.since).Round(time.Second).String())
+		o.log.Info("the control plane can be reached again", "after", time.Since(o.since).Round(time.Second).String())
 		o.since = time.Time{}
 	}
 }

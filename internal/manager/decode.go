@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -27,11 +28,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// What a manager does first is to read all Kymas and Manifests. The decoders of client-go go over each of them nine times, for the frame, the event,
-// what kind of object it is, and the object, each time to see whether it is valid JSON and then to read it: with ten thousand runtimes, that was most
-// of the time until work began again after a restart. Here an event is one line, which is read as what it is expected to be.
+// A manager that starts reads all Kymas and Manifests first. The decoders of client-go parse each of them nine times: for the frame, the event, the kind
+// of the object, and the object, each time once to validate and once to decode. With ten thousand runtimes, that was most of the time until the first
+// reconcile after a restart. Here an event is one line that is decoded once, into the type that the watch is for.
 
-// newCache makes a cache of which the watches of Kymas and Manifests are read like that. They are those of the default namespace and selector of o.
+// newCache makes a cache that decodes the watches of Kymas and Manifests like that. These watches have the default namespace and label selector of o.
 func newCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 	watches, err := apiutil.RESTClientForGVK(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest), true, false, cfg, serializer.NewCodecFactory(o.Scheme), o.HTTPClient)
 	if err != nil {
@@ -56,7 +57,7 @@ func newCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 	return c, nil
 }
 
-// stream lists as another does, and watches a kind of ours.
+// stream lists with another ListerWatcher, and watches one of our kinds with a fast decoder.
 type stream struct {
 	toolscache.ListerWatcher
 	client   rest.Interface
@@ -77,26 +78,26 @@ func (s stream) WatchWithContext(ctx context.Context, o metav1.ListOptions) (wat
 		o.LabelSelector = selector.String()
 	}
 	request := s.client.Get().Resource(s.resource).VersionedParams(&o, metav1.ParameterCodec)
-	for namespace := range s.options.DefaultNamespaces { // there is one
+	for namespace := range s.options.DefaultNamespaces { // exactly one
 		request = request.Namespace(namespace)
 	}
 	body, err := request.Stream(ctx)
 	if err != nil {
-		return nil, err // as it is: the reflector looks what it is
+		return nil, err // not wrapped: the reflector checks its type
 	}
 	reporter := apierrors.NewClientErrorReporter(http.StatusInternalServerError, http.MethodGet, "ClientWatchDecoding")
 	return watch.NewStreamWatcherWithLogger(klog.FromContext(ctx), newEventReader(body, s.empty), reporter), nil
 }
 
-// maxEvent bounds the bytes of an event, as client-go does. etcd takes a tenth of it.
-const maxEvent = 16 << 20
+// maxEventBytes limits the size of an event, as client-go does. Objects in etcd are limited to a tenth of it.
+const maxEventBytes = 16 << 20
 
-// eventReader reads the events of a watch.
+// eventReader decodes the events of a watch.
 type eventReader struct {
 	body  io.ReadCloser
 	lines *bufio.Reader
 	empty func() client.Object
-	text  []byte // of the event that is being read
+	text  []byte // of the current event
 }
 
 func newEventReader(body io.ReadCloser, empty func() client.Object) *eventReader {
@@ -106,21 +107,21 @@ func newEventReader(body io.ReadCloser, empty func() client.Object) *eventReader
 // Close implements [watch.Decoder].
 func (e *eventReader) Close() { _ = e.body.Close() } // nothing was written
 
-// Decode implements [watch.Decoder]: it returns the next event. The API server ends each with the only line feed in it; should somebody on the way
-// have put more of them there, an event is what is valid JSON.
+// Decode implements [watch.Decoder]: it returns the next event. The API server ends each event with a line feed and has no other ones in it. If a
+// proxy has added some, an event ends where the JSON is complete.
 func (e *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	e.text = e.text[:0]
 	for {
 		line, err := e.lines.ReadSlice('\n')
-		if e.text = append(e.text, line...); len(e.text) > maxEvent {
-			return "", nil, fmt.Errorf("an event of a watch has more than %d bytes", maxEvent)
+		if e.text = append(e.text, line...); len(e.text) > maxEventBytes {
+			return "", nil, fmt.Errorf("an event of a watch has more than %d bytes", maxEventBytes)
 		}
 		ended := errors.Is(err, io.EOF)
 		switch {
 		case errors.Is(err, bufio.ErrBufferFull):
 			continue
 		case err != nil && !ended:
-			return "", nil, err // as it is: it is looked at what it is
+			return "", nil, err // not wrapped: the caller checks its type
 		case len(bytes.TrimSpace(e.text)) == 0:
 			if ended {
 				return "", nil, io.EOF
@@ -129,7 +130,7 @@ func (e *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 		}
 		kind, o, err := decodeEvent(e.text, e.empty())
 		switch {
-		case !isIncomplete(err):
+		case err == nil || !isIncomplete(e.text):
 			return kind, o, err
 		case ended:
 			return "", nil, io.ErrUnexpectedEOF
@@ -137,7 +138,7 @@ func (e *eventReader) Decode() (watch.EventType, runtime.Object, error) {
 	}
 }
 
-// decodeEvent decodes an event into the empty object, or, if it is an error, into a Status.
+// decodeEvent decodes an event into the empty object, or an event of type ERROR into a Status.
 func decodeEvent(text []byte, into client.Object) (watch.EventType, runtime.Object, error) {
 	event := struct {
 		Type   watch.EventType `json:"type"`
@@ -160,13 +161,14 @@ func decodeEvent(text []byte, into client.Object) (watch.EventType, runtime.Obje
 	}
 	switch event.Type {
 	case watch.Added, watch.Modified, watch.Deleted, watch.Bookmark:
-		into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // it says what it is by its type
+		into.GetObjectKind().SetGroupVersionKind(schema.GroupVersionKind{}) // as client-go does for typed objects
 		return event.Type, into, nil
 	}
 	return "", nil, fmt.Errorf("an event of a watch has the type %q", event.Type)
 }
 
-// isIncomplete tells whether JSON is valid as far as it goes.
-func isIncomplete(err error) bool {
-	return err != nil && err.Error() == "unexpected end of JSON input" // the type of the error is internal
+// isIncomplete reports whether a text is the beginning of a JSON value that is valid so far. The decoder of events has no error of its own for
+// that, so the text is scanned once more; complete events are not.
+func isIncomplete(text []byte) bool {
+	return errors.Is(json.NewDecoder(bytes.NewReader(text)).Decode(&json.RawMessage{}), io.ErrUnexpectedEOF)
 }

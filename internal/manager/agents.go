@@ -1,0 +1,287 @@
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrlmanager "sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// agents are the parts for runtimes with agents: the authority issues their certificates, the listener receives their reports, and the
+// delivery brings them to the runtimes.
+type agents struct {
+	issuer     issuer
+	listener   *backchannel.Listener
+	delivery   *delivery.Delivery
+	heartbeats *heartbeats
+}
+
+// issuer issues certificates: the authority in the manager, or cert-manager.
+type issuer interface {
+	authority.Issuer
+	ctrlmanager.Runnable
+	Roots() []*x509.Certificate
+	Serving() (*tls.Certificate, error)
+	Changed() <-chan struct{}
+}
+
+// newAgents makes the parts for --watch-mode=agent and adds them to the manager.
+func newAgents(ctx context.Context, f foundation, pool *runtimes.Pool) (*agents, error) {
+	c, mgr := f.config, f.manager
+	identities, err := newIdentities(ctx, f)
+	if err != nil {
+		return nil, err
+	}
+	host, _, err := net.SplitHostPort(c.ListenerAddress)
+	if err != nil {
+		return nil, fmt.Errorf("reading --listener-address: %w", err)
+	}
+	a := &agents{heartbeats: newHeartbeats(ctx, f)}
+	if a.issuer, err = newIssuer(ctx, f, host); err != nil {
+		return nil, err
+	}
+	if a.listener, err = backchannel.New(listenerOptions(ctx, f, pool, a.issuer, identities, a.heartbeats)); err != nil {
+		return nil, err
+	}
+	if a.delivery, err = delivery.New(deliveryOptions(c, a.issuer)); err != nil {
+		return nil, err
+	}
+	if err := mgr.AddReadyzCheck("listener", a.listener.Ready); err != nil {
+		return nil, fmt.Errorf("adding the readiness check of the listener: %w", err)
+	}
+	tasks := []ctrlmanager.Runnable{a.issuer, a.listener}
+	if c.LeaderElect && f.keeper == nil { // with shards, the Lease of each replica has its address
+		tasks = append(tasks, ctrlmanager.RunnableFunc(announceListener(c, f.live)))
+	}
+	if own, is := a.issuer.(*authority.Authority); is && c.KymaSkrListenerBindAddress != "0" { // with cert-manager, its users make the Secret
+		tasks = append(tasks, ctrlmanager.RunnableFunc(ingressSecret{own, f.live, c.Namespace, mgr.GetLogger().WithName("authority")}.keep))
+	}
+	return a, add(mgr, "the listener", tasks...)
+}
+
+// newIssuer makes the issuer of certificates for a listener with this host.
+func newIssuer(ctx context.Context, f foundation, host string) (issuer, error) {
+	c, log := f.config, f.manager.GetLogger().WithName("authority")
+	if c.CertManagement == config.CertManager {
+		return authority.NewCertManager(authority.CertManagerOptions{
+			Client: f.live, Namespace: c.Namespace, Issuer: c.SelfSignedCertIssuerName, Hosts: []string{host}, Reserved: c.ListenerPeers,
+			Lifetime: c.SelfSignedCertDuration, Log: log,
+		})
+	}
+	return authority.New(authority.Options{
+		Client: f.live, Namespace: c.Namespace, Hosts: []string{host}, Reserved: c.ListenerPeers,
+		Lifetime: c.SelfSignedCertDuration, RuntimesByRoot: func() (map[string][]string, bool) { return runtimesByRoot(ctx, f) }, Log: log,
+	})
+}
+
+// runtimesByRoot returns the names of the Kymas whose agents use a certificate of each root, by the fingerprint of the root; false if that
+// is not known, because this replica is not the leader or the Kymas cannot be read.
+func runtimesByRoot(ctx context.Context, f foundation) (map[string][]string, bool) {
+	select {
+	case <-f.manager.Elected():
+	default:
+		return nil, false
+	}
+	from, opts := client.Reader(f.manager.GetClient()), []client.ListOption{client.InNamespace(f.config.Namespace), client.UnsafeDisableDeepCopy}
+	if f.keeper != nil { // the cache has the shards of this replica only
+		from, opts = f.manager.GetAPIReader(), append(opts, client.Limit(500))
+	}
+	byRoot := map[string][]string{}
+	for next := ""; ; {
+		var list v1beta2.KymaList
+		if err := from.List(ctx, &list, append(opts, client.Continue(next))...); err != nil {
+			return nil, false
+		}
+		for i := range list.Items {
+			if s := list.Items[i].Status.Agent; s != nil && s.Certificate != nil {
+				byRoot[s.Certificate.RootInUse] = append(byRoot[s.Certificate.RootInUse], list.Items[i].Name)
+			}
+		}
+		if next = list.Continue; next == "" || f.keeper == nil {
+			return byRoot, true
+		}
+	}
+}
+
+func listenerOptions(ctx context.Context, f foundation, pool *runtimes.Pool, from issuer, identities *identities, beats *heartbeats) backchannel.Options {
+	c := f.config
+	leader := newLeaderAddress(ctx, f)
+	off := func(address string) string {
+		if address == "0" {
+			return ""
+		}
+		return address
+	}
+	return backchannel.Options{
+		Address: off(c.ListenerBindAddress), ForwardedAddress: off(c.KymaSkrListenerBindAddress), ForwardedFrom: c.ListenerForwardedFrom,
+		Peers: append([]string{protocol.ManagerName}, c.ListenerPeers...), Roots: from.Roots, Certificate: from.Serving,
+		Lookup:  identities.lookup,
+		Deliver: func(kyma string, e protocol.Event) { publish(pool, f.queues, kyma, e) },
+		Missed:  func(kyma string) { pool.Publish(kyma, runtimes.Event{Missed: true}) },
+		Changed: f.queues.review,
+		Route:   func(manager string) (string, bool) { return routeTo(ctx, f.manager.GetClient(), c.Namespace, manager) },
+		Leader: func(kyma string) (address string, me bool) {
+			if f.keeper != nil {
+				return f.keeper.HolderAddress(kyma)
+			}
+			return leader.find()
+		},
+		HeartbeatTimeout: beats.timeout(), NextHeartbeat: beats.next,
+		RuntimeMetrics: c.RuntimeMetrics, Log: f.manager.GetLogger().WithName("listener"),
+	}
+}
+
+func deliveryOptions(c *config.Manager, from issuer) delivery.Options {
+	return delivery.Options{
+		Issuer: from, Roots: from.Roots, Image: agentImage(c), Address: c.ListenerAddress,
+		MemoryLimit: c.SkrWebhookMemoryLimits, CPULimit: c.SkrWebhookCPULimits, DNSNames: c.AdditionalDNSNames,
+		PullSecret: c.SKRImagePullSecret, AuditInterval: c.WatchedAuditInterval,
+	}
+}
+
+// agentImage returns the reference of the agent's image.
+func agentImage(c *config.Manager) string {
+	name := c.SkrWatcherImageName + ":" + c.SkrWatcherImageTag
+	if c.SkrWatcherImageRegistry == "" {
+		return name
+	}
+	return c.SkrWatcherImageRegistry + "/" + name
+}
+
+// forKymas returns what the Kyma controller needs of the agents.
+func (a *agents) forKymas() kyma.Agents {
+	return kyma.Agents{
+		Delivery: a.delivery, Voices: a.listener, Heartbeat: a.heartbeats.interval,
+		Silence: func() time.Duration { return a.heartbeats.timeout() + a.heartbeats.next() }, Release: a.issuer.Release,
+	}
+}
+
+// reissueOnNewRoots returns a task that calls enqueueAll when the trusted roots change: every runtime then gets a new certificate.
+func (a *agents) reissueOnNewRoots(enqueueAll func(context.Context)) func(context.Context) error {
+	return func(ctx context.Context) error {
+		for {
+			changed := a.issuer.Changed()
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-changed:
+				enqueueAll(ctx)
+			}
+		}
+	}
+}
+
+// publish publishes an event of an agent to the subscribers of its runtime.
+func publish(pool *runtimes.Pool, queues kymaQueues, kyma string, e protocol.Event) {
+	i := runtimes.Interest{Kind: e.WatchedGVK.Kind}
+	i.Resource.Group, i.Resource.Version, i.Resource.Resource = e.WatchedGVK.Group, e.WatchedGVK.Version, e.Resource
+	switch {
+	case e.Resource != "" && e.WatchStarted:
+		pool.Publish(kyma, watchStarted(i, e))
+	case e.Resource != "" && e.Object != nil:
+		o := &metav1.PartialObjectMetadata{ObjectMeta: *e.Object}
+		o.Namespace, o.Name = e.Watched.Namespace, e.Watched.Name
+		pool.Publish(kyma, runtimes.Event{Interest: i, Object: o, Deleted: e.Deleted})
+	case e.WatchedGVK.Kind == v1beta2.KindKyma: // an event of the Kyma project's agent, or of an object that did not fit
+		queues.reconcile(kyma)
+	default:
+		pool.Publish(kyma, runtimes.Event{Missed: true, Interest: i})
+	}
+}
+
+// watchStarted returns the event for the start of a watch: all objects, if the agent has sent them, else that any may have changed.
+func watchStarted(i runtimes.Interest, e protocol.Event) runtimes.Event {
+	if !e.ObjectsComplete {
+		return runtimes.Event{Missed: true, Interest: i}
+	}
+	s := runtimes.Event{Listed: true, Interest: i, Objects: make([]metav1.PartialObjectMetadata, len(e.Objects))}
+	for k := range e.Objects {
+		s.Objects[k].ObjectMeta = e.Objects[k]
+	}
+	return s
+}
+
+// routeTo returns the URL of another manager: the Service of the Watcher that names the manager.
+func routeTo(ctx context.Context, from client.Reader, namespace, manager string) (string, bool) {
+	var list v1beta2.WatcherList
+	if err := from.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return "", false
+	}
+	for i := range list.Items {
+		if w := &list.Items[i]; w.ManagerName() == manager {
+			s := w.Spec.ServiceInfo
+			return fmt.Sprintf("http://%s.%s.svc:%d", s.Name, s.Namespace, s.Port), true
+		}
+	}
+	return "", false
+}
+
+// heartbeats decides how often agents send heartbeats.
+type heartbeats struct {
+	base      context.Context // of the process: callers have no context
+	reader    client.Reader
+	namespace string
+	interval  time.Duration
+	budget    int // heartbeats per second; 0 is no limit
+
+	mu        sync.Mutex
+	kymas     int       // guarded by mu
+	countedAt time.Time // guarded by mu
+}
+
+func newHeartbeats(ctx context.Context, f foundation) *heartbeats {
+	return &heartbeats{
+		base: ctx, reader: f.manager.GetClient(), namespace: f.config.Namespace,
+		interval: f.config.HeartbeatInterval, budget: f.config.HeartbeatBudget,
+	}
+}
+
+// timeout returns how long after a heartbeat an agent counts as connected: two heartbeats may be lost.
+func (h *heartbeats) timeout() time.Duration { return 3*h.interval + 10*time.Second }
+
+// next returns the delay until the next heartbeat of an agent in whose runtime nothing happens. It is so long that the runtimes of this replica stay within
+// the budget; 0 if the interval is long enough for that.
+func (h *heartbeats) next() time.Duration {
+	if h.budget == 0 {
+		return 0
+	}
+	needed := time.Duration(h.count()) * time.Second / time.Duration(h.budget)
+	if needed <= h.interval {
+		return 0
+	}
+	return min(needed, protocol.MaxHeartbeatInterval)
+}
+
+// countValidPeriod is how long the number of Kymas is used before they are counted again.
+const countValidPeriod = time.Minute
+
+// count returns the number of Kymas in the cache, or the former number if they cannot be counted.
+func (h *heartbeats) count() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if time.Since(h.countedAt) < countValidPeriod {
+		return h.kymas
+	}
+	h.countedAt = time.Now() // also after a failure: each heartbeat and each reconcile asks for the number
+	var list v1beta2.KymaList
+	if err := h.reader.List(h.base, &list, client.InNamespace(h.namespace), client.UnsafeDisableDeepCopy); err == nil {
+		h.kymas = len(list.Items)
+	}
+	return h.kymas
+}

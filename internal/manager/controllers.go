@@ -1,0 +1,273 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/crds"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/orphan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/purge"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/watcher"
+	"github.com/kyma-fleet/lifecycle-manager/internal/conversion"
+	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// controllers are the reconcilers of the manager. Those that the configuration does not need are nil.
+type controllers struct {
+	kyma       *kyma.Reconciler
+	manifest   *manifest.Reconciler
+	purge      *purge.Reconciler
+	tombstones *purge.Tombstones
+	watcher    *watcher.Reconciler
+	orphan     *orphan.Reconciler
+	conversion *conversion.Webhook
+}
+
+// newControllers makes all controllers and the conversion webhook, and adds them to the manager.
+func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, artefacts *registry.Registry, agents kyma.Agents) (controllers, error) {
+	c, mgr := f.config, f.manager
+	var all controllers
+	base, err := Base()
+	if err != nil {
+		return all, err
+	}
+	var pullSecrets, tombstones cache.Cache
+	if c.SKRImagePullSecret != "" && c.Mode != config.ModeInCluster {
+		// The cache of the manager cannot have the pull Secret: it has one filter for Secrets, that of access Secrets, and only their metadata.
+		pullSecrets, err = newOwnCache(mgr, c.Namespace, "the pull Secret", cache.Options{
+			DefaultFieldSelector: fields.OneTermEqualSelector("metadata.name", c.SKRImagePullSecret), DefaultTransform: cache.TransformStripManagedFields(),
+		})
+		if err != nil {
+			return all, err
+		}
+	}
+	if c.Mode != config.ModeInCluster {
+		// Also without --deletion-deadline: there may be tombstones of a time when it was set.
+		tombstones, err = newOwnCache(mgr, c.Namespace, "tombstones", cache.Options{
+			DefaultLabelSelector: labels.SelectorFromSet(labels.Set{v1beta2.LabelTombstone: v1beta2.ValueTrue}), DefaultTransform: cache.TransformStripManagedFields(),
+		})
+		if err != nil {
+			return all, err
+		}
+	}
+	if all.kyma, err = kyma.New(kymaOptions(f, pool, artefacts, agents, base, pullSecrets)); err != nil {
+		return all, err
+	}
+	if all.manifest, err = manifest.New(manifestOptions(f, pool, artefacts)); err != nil {
+		return all, err
+	}
+	if all.purge, err = purge.New(purgeOptions(f, pool)); err != nil {
+		return all, err
+	}
+	if tombstones != nil {
+		all.tombstones, err = purge.NewTombstones(purge.TombstoneOptions{Options: purgeOptions(f, pool), Held: tombstones, Live: f.live, Namespace: c.Namespace})
+		if err != nil {
+			return all, err
+		}
+	}
+	if all.watcher, err = watcher.New(watcherOptions(f)); err != nil {
+		return all, err
+	}
+	if c.OrphanSweepInterval > 0 {
+		if all.orphan, err = orphan.New(orphanOptions(f, pool)); err != nil {
+			return all, err
+		}
+	}
+	if c.EnableWebhooks {
+		if all.conversion, err = conversion.New(conversionOptions(f)); err != nil {
+			return all, err
+		}
+	}
+	return all, all.register(ctx, mgr)
+}
+
+// register adds the controllers to the manager.
+func (all controllers) register(ctx context.Context, mgr ctrl.Manager) error {
+	for _, c := range []struct {
+		name     string
+		exists   bool
+		register func() error
+	}{
+		{"Kyma", true, func() error { return all.kyma.Register(ctx, mgr) }},
+		{"Manifest", true, func() error { return all.manifest.Register(mgr) }},
+		{"purge", true, func() error { return all.purge.Register(ctx, mgr) }},
+		{"tombstone", all.tombstones != nil, func() error { return all.tombstones.Register(mgr) }},
+		{"Watcher", true, func() error { return all.watcher.Register(ctx, mgr) }},
+		{"orphan", all.orphan != nil, func() error { return all.orphan.Register(mgr) }},
+	} {
+		if !c.exists {
+			continue
+		}
+		if err := c.register(); err != nil {
+			return fmt.Errorf("registering the %s controller: %w", c.name, err)
+		}
+	}
+	if all.conversion == nil {
+		return nil
+	}
+	if err := mgr.AddReadyzCheck("conversion", all.conversion.Ready); err != nil {
+		return fmt.Errorf("adding the readiness check of the conversion webhook: %w", err)
+	}
+	return add(mgr, "the conversion webhook", all.conversion)
+}
+
+// newRateLimiter returns the delays after errors of one controller.
+func newRateLimiter(c *config.Manager) workqueue.TypedRateLimiter[reconcile.Request] {
+	return workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](c.FailureBaseDelay, c.FailureMaxDelay)
+}
+
+func poolOptions(f foundation, r replica) runtimes.Options {
+	c := f.config
+	o := runtimes.Options{
+		Wrap: r.fence, UserAgent: r.cfg.UserAgent, Urgent: f.urgent,
+		Namespace: c.Namespace, Watch: c.WatchMode == config.WatchHub,
+		Timeout: c.RuntimeTimeout, Concurrency: c.RuntimeConcurrency,
+		PollIntervals: runtimes.PollIntervals{Watched: c.WatchedPollInterval, Unwatched: c.PollInterval, Budget: c.PollBudget},
+	}
+	if c.WatchMode == config.WatchAgent {
+		o.Agents, o.InterestsChanged = true, f.queues.review
+	}
+	if c.Mode == config.ModeInCluster {
+		o.Self = r.cfg
+	} else {
+		o.Cache, o.Live = f.manager.GetClient(), f.manager.GetAPIReader()
+	}
+	return o
+}
+
+// poolIndexes returns the kinds that have to be found by the Kyma that they belong to.
+func poolIndexes(c *config.Manager) []client.Object {
+	if c.Mode == config.ModeInCluster {
+		return []client.Object{&v1beta2.Manifest{}}
+	}
+	return []client.Object{&v1beta2.Manifest{}, runtimes.NewSecretMetadata()}
+}
+
+func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry, agents kyma.Agents, base *render.Bundle, pullSecrets cache.Cache) kyma.Options {
+	c := f.config
+	return kyma.Options{
+		Client: f.manager.GetClient(), Certain: f.manager.GetAPIReader(), Live: f.live, Events: newRecorder(f.manager),
+		Runtimes: pool, Registry: artefacts, Agents: agents, Base: base, Shards: f.keeper,
+		Urgent: f.urgent, Trigger: f.queues.trigger, Reviews: f.queues.reviews,
+		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster, PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
+		Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread, AuditInterval: c.AuditInterval,
+		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, LeastWindow: c.MinMaintenanceWindowSize,
+		DeletionDeadline: c.DeletionDeadline, RuntimeMetrics: c.RuntimeMetrics,
+		Concurrency: c.MaxConcurrentKymaReconciles, MaxNewRuntimes: c.MaxNewRuntimes, RateLimiter: newRateLimiter(c),
+		After: exitAfter(c.ExitAfterStep, "kyma"),
+	}
+}
+
+func manifestOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry) manifest.Options {
+	c := f.config
+	return manifest.Options{
+		Client: f.manager.GetClient(), Secrets: f.manager.GetAPIReader(), Events: newRecorder(f.manager),
+		Runtimes: pool, Registry: artefacts, Shards: f.keeper, Urgent: f.urgent,
+		AuditInterval: c.AuditInterval, WatchedAuditInterval: c.WatchedAuditInterval,
+		LocalSources: c.LocalSources, PullSecret: c.SKRImagePullSecret, CustomStateCheck: c.CustomStateCheck, BundleBytes: int(min(c.BundleCacheBytes, math.MaxInt)),
+		Concurrency: c.MaxConcurrentManifestReconciles, RateLimiter: newRateLimiter(c),
+		After: exitAfter(c.ExitAfterStep, "manifest"),
+	}
+}
+
+func purgeOptions(f foundation, pool *runtimes.Pool) purge.Options {
+	c := f.config
+	return purge.Options{
+		Client: f.manager.GetClient(), Runtimes: pool, Events: newRecorder(f.manager),
+		Grace: c.PurgeGracePeriod, Skip: c.SkipFinalizerPurgingFor, Shards: f.keeper, RateLimiter: newRateLimiter(c),
+	}
+}
+
+func watcherOptions(f foundation) watcher.Options {
+	c := f.config
+	return watcher.Options{
+		Client: f.manager.GetClient(), Events: newRecorder(f.manager), Namespace: c.Namespace, RateLimiter: newRateLimiter(c),
+		GatewayNamespace: c.IstioGatewayNamespace, Concurrency: c.MaxConcurrentWatcherReconciles,
+	}
+}
+
+func orphanOptions(f foundation, pool *runtimes.Pool) orphan.Options {
+	c := f.config
+	return orphan.Options{
+		Client: f.manager.GetClient(), Live: f.manager.GetAPIReader(), Runtimes: pool, Events: newRecorder(f.manager),
+		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster,
+		Interval: c.OrphanSweepInterval, Cleanup: c.OrphanCleanup, Shards: f.keeper, RateLimiter: newRateLimiter(c),
+	}
+}
+
+func conversionOptions(f foundation) conversion.Options {
+	c := f.config
+	o := conversion.Options{
+		Client: f.live, Namespace: c.Namespace,
+		BindAddress: c.WebhookBindAddress, URL: c.WebhookURL, Log: f.manager.GetLogger().WithName("conversion"),
+	}
+	if o.URL == "" {
+		o.Service = c.WebhookService
+	}
+	return o
+}
+
+// countTimeout limits how long a scrape of metrics waits for the cache.
+const countTimeout = time.Second
+
+// mandatoryModules returns a function that counts the mandatory modules in the cache; NaN as long as the cache is not filled.
+func mandatoryModules(ctx context.Context, from client.Reader, namespace string) func() float64 {
+	return func() float64 {
+		ctx, cancel := context.WithTimeout(ctx, countTimeout)
+		defer cancel()
+		var releases v1beta2.ModuleReleaseMetaList
+		if err := from.List(ctx, &releases, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
+			return math.NaN()
+		}
+		n := 0
+		for i := range releases.Items {
+			if r := &releases.Items[i]; r.IsMandatory() && r.DeletionTimestamp.IsZero() {
+				n++
+			}
+		}
+		return float64(n)
+	}
+}
+
+// Base returns the objects that every runtime gets before its first module: the namespace, and the CRDs of the kinds that the admin of a
+// runtime reads, in the stored version only, because a runtime has no conversion webhook.
+func Base() (*render.Bundle, error) {
+	objects := []*unstructured.Unstructured{{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Namespace",
+		"metadata": map[string]any{"name": v1beta2.RuntimeNamespace, "labels": map[string]any{
+			v1beta2.LabelIstioInjection: v1beta2.IstioInjectionEnabled, v1beta2.LabelWardenValidate: v1beta2.WardenValidateEnabled,
+		}},
+	}}}
+	for _, crd := range crds.All() {
+		switch crd.Spec.Names.Kind {
+		case v1beta2.KindKyma, v1beta2.KindModuleTemplate, v1beta2.KindModuleReleaseMeta:
+			crd.Spec.Versions = slices.DeleteFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return !v.Served })
+			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(crd)
+			if err != nil {
+				return nil, fmt.Errorf("encoding CRD %s: %w", crd.Name, err)
+			}
+			objects = append(objects, &unstructured.Unstructured{Object: object})
+		}
+	}
+	return render.Build(objects, render.Options{Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma}})
+}

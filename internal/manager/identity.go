@@ -1,0 +1,99 @@
+package manager
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+)
+
+// identityIndex finds Kymas by the common name in the certificate of their agent.
+const identityIndex = "backchannel.identity"
+
+// identities finds the Kyma that a client certificate was issued for.
+type identities struct {
+	base      context.Context // of the process: callers have no context
+	namespace string
+	reader    client.Reader // has all Kymas, indexed
+	metadata  bool          // the reader has only their metadata
+}
+
+// newIdentities returns the identities of all Kymas, from the cache of the manager. With shards, where that has only some Kymas, they are in a
+// cache of its own with the metadata of all.
+func newIdentities(ctx context.Context, f foundation) (*identities, error) {
+	commonNames := func(o client.Object) []string { return []string{commonName(o)} }
+	if err := f.manager.GetFieldIndexer().IndexField(ctx, &v1beta2.Kyma{}, identityIndex, commonNames); err != nil {
+		return nil, fmt.Errorf("indexing Kymas by the name in their certificate: %w", err)
+	}
+	i := &identities{base: ctx, namespace: f.config.Namespace, reader: f.manager.GetClient()}
+	if f.keeper == nil {
+		return i, nil
+	}
+	all, err := newOwnCache(f.manager, f.config.Namespace, "the metadata of Kymas", cache.Options{DefaultTransform: stripMetadata})
+	if err != nil {
+		return nil, err
+	}
+	if err := all.IndexField(ctx, kymaMetadata(), identityIndex, commonNames); err != nil {
+		return nil, fmt.Errorf("indexing Kymas by the name in their certificate: %w", err)
+	}
+	i.reader, i.metadata = all, true
+	return i, nil
+}
+
+// commonName returns the common name in the certificate of a Kyma's agent.
+func commonName(o client.Object) string {
+	return delivery.CommonName(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: o.GetName(), Labels: o.GetLabels()}})
+}
+
+// lookup returns the runtime of an identity. A certificate of a Kyma that does not exist any more is refused, even if there is another Kyma of
+// the same name.
+func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
+	found, err := i.find(id.CommonName)
+	switch {
+	case err != nil:
+		return backchannel.Runtime{}, fmt.Errorf("looking for the Kyma of %q: %w", id.CommonName, err)
+	case len(found) == 0:
+		return backchannel.Runtime{}, fmt.Errorf("no Kyma has the runtime ID or name %q", id.CommonName)
+	case len(found) > 1:
+		return backchannel.Runtime{}, fmt.Errorf("%d Kymas have the runtime ID or name %q: give each its own", len(found), id.CommonName)
+	}
+	k := found[0]
+	if id.UID != "" && id.UID != string(k.GetUID()) {
+		return backchannel.Runtime{}, fmt.Errorf("the certificate was issued for a former Kyma %s, which was deleted", k.GetName())
+	}
+	notBefore := kyma.NotBefore(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: k.GetAnnotations()}})
+	return backchannel.Runtime{Kyma: k.GetName(), NotBefore: notBefore}, nil
+}
+
+// find returns the Kymas with this common name.
+func (i *identities) find(commonName string) ([]client.Object, error) {
+	opts := []client.ListOption{client.InNamespace(i.namespace), client.MatchingFields{identityIndex: commonName}, client.UnsafeDisableDeepCopy}
+	var found []client.Object
+	if i.metadata {
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindKyma + "List"))
+		if err := i.reader.List(i.base, list, opts...); err != nil {
+			return nil, err
+		}
+		for k := range list.Items {
+			found = append(found, &list.Items[k])
+		}
+		return found, nil
+	}
+	var list v1beta2.KymaList
+	if err := i.reader.List(i.base, &list, opts...); err != nil {
+		return nil, err
+	}
+	for k := range list.Items {
+		found = append(found, &list.Items[k])
+	}
+	return found, nil
+}

@@ -1,0 +1,82 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"sync"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+)
+
+// addressAnnotation on the Lease of leader election is the address of the leader's listener.
+const addressAnnotation = "operator.kyma-project.io/listener-address"
+
+// announceListener returns a task of the leader that writes the address of its listener on the Lease, for the other replicas.
+func announceListener(c *config.Manager, live client.Client) func(context.Context) error {
+	return func(ctx context.Context) error {
+		address, err := listenerAddress(c)
+		if err != nil || address == "" {
+			return err
+		}
+		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{addressAnnotation: address}}})
+		if err != nil {
+			return fmt.Errorf("encoding the address of the listener: %w", err)
+		}
+		lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: leaderElectionID}}
+		if err := live.Patch(ctx, lease, client.RawPatch(types.MergePatchType, body)); err != nil {
+			return fmt.Errorf("writing the address of the listener on Lease %s: %w", leaderElectionID, err)
+		}
+		return nil
+	}
+}
+
+// leaderAddress finds the address of the leader's listener.
+type leaderAddress struct {
+	base    context.Context // of the process: callers have no context
+	reader  client.Reader
+	key     types.NamespacedName
+	elected <-chan struct{} // closed when this replica is the leader
+
+	mu      sync.Mutex
+	address string    // guarded by mu
+	readAt  time.Time // guarded by mu
+}
+
+func newLeaderAddress(ctx context.Context, f foundation) *leaderAddress {
+	return &leaderAddress{
+		base: ctx, reader: f.manager.GetAPIReader(), key: types.NamespacedName{Namespace: f.config.Namespace, Name: leaderElectionID},
+		elected: f.manager.Elected(),
+	}
+}
+
+// leaseValidPeriod is how long the address is used before the Lease is read again, and how long that may take.
+const leaseValidPeriod = 2 * time.Second
+
+// find returns the address of the leader's listener, "" if it is not known, and whether this replica is the leader.
+func (l *leaderAddress) find() (address string, me bool) {
+	select {
+	case <-l.elected:
+		return "", true
+	default:
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if time.Since(l.readAt) < leaseValidPeriod {
+		return l.address, false
+	}
+	ctx, cancel := context.WithTimeout(l.base, leaseValidPeriod)
+	defer cancel()
+	lease := &coordinationv1.Lease{}
+	l.readAt = time.Now()
+	if err := l.reader.Get(ctx, l.key, lease); err == nil && lease.Spec.HolderIdentity != nil && *lease.Spec.HolderIdentity != "" {
+		l.address = lease.Annotations[addressAnnotation]
+	}
+	return l.address, false
+}

@@ -1,0 +1,139 @@
+package manager
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/selection"
+	"k8s.io/client-go/kubernetes/scheme"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
+)
+
+// leaderElectionID is the Lease of leader election. The reference uses the same one, so that both never reconcile at the same time.
+const leaderElectionID = "893110f7.kyma-project.io"
+
+// shutdownTimeout is how long the end of the process waits for reconciles to end.
+const shutdownTimeout = 10 * time.Second
+
+// managerOptions returns the options of the manager of controller-runtime, but for those that depend on the replica.
+func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctrl.Options, error) {
+	kinds, err := newScheme()
+	if err != nil {
+		return ctrl.Options{}, err
+	}
+	cached, err := cacheOptions(c)
+	if err != nil {
+		return ctrl.Options{}, err
+	}
+	stop := shutdownTimeout
+	options := ctrl.Options{
+		Scheme: kinds, MapperProvider: newMapper,
+		Cache:     cached,
+		NewCache:  newCache,
+		Client:    client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: new(true)}},
+		NewClient: newClient,
+		Metrics: server.Options{
+			BindAddress: c.MetricsBindAddress, SecureServing: c.MetricsSecure,
+			TLSOpts: []func(*tls.Config){func(t *tls.Config) { t.MinVersion = tls.VersionTLS12 }},
+			// Only this format has exemplars. Clients that do not ask for it get the other one.
+			HandlerOpts: []func(*promhttp.HandlerOpts){func(o *promhttp.HandlerOpts) { o.EnableOpenMetrics = true }},
+		},
+		HealthProbeBindAddress:        c.HealthProbeBindAddress,
+		PprofBindAddress:              c.PprofBindAddress,
+		LeaderElection:                c.LeaderElect,
+		LeaderElectionID:              leaderElectionID,
+		LeaderElectionNamespace:       c.Namespace,
+		LeaderElectionReleaseOnCancel: true,
+		LeaseDuration:                 &c.LeaderElectionLeaseDuration,
+		RenewDeadline:                 &c.LeaderElectionRenewDeadline,
+		RetryPeriod:                   &c.LeaderElectionRetryPeriod,
+		GracefulShutdownTimeout:       &stop,
+		// Reconciles find the tracer in their context. The manager decides when they end, not ctx.
+		BaseContext: func() context.Context { return context.WithoutCancel(ctx) },
+	}
+	options.Controller.SkipNameValidation = new(manyNames)
+	if c.MetricsSecure {
+		options.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	return options, nil
+}
+
+// newScheme returns the kinds of Kubernetes, those of this project, and CRDs.
+func newScheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	if err := scheme.AddToScheme(s); err != nil {
+		return nil, fmt.Errorf("registering the kinds of Kubernetes: %w", err)
+	}
+	if err := v1beta2.AddToScheme(s); err != nil {
+		return nil, fmt.Errorf("registering our kinds: %w", err)
+	}
+	if err := apiextensionsv1.AddToScheme(s); err != nil {
+		return nil, fmt.Errorf("registering CRDs: %w", err)
+	}
+	return s, nil
+}
+
+// cacheOptions returns what the cache of the manager has: one namespace; of Secrets, the metadata of access Secrets.
+func cacheOptions(c *config.Manager) (cache.Options, error) {
+	labelled, err := labels.NewRequirement(v1beta2.LabelKymaName, selection.Exists, nil)
+	if err != nil {
+		return cache.Options{}, fmt.Errorf("selecting access Secrets: %w", err)
+	}
+	o := cache.Options{
+		DefaultNamespaces: map[string]cache.Config{c.Namespace: {}},
+		DefaultTransform:  dedup.Transform(),
+		ByObject:          map[client.Object]cache.ByObject{secretMetadata(): {Label: labels.NewSelector().Add(*labelled)}},
+	}
+	if c.MaintenancePolicyConfigmap != "" {
+		o.ByObject[&corev1.ConfigMap{}] = cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", c.MaintenancePolicyConfigmap)}
+	}
+	return o, nil
+}
+
+// secretMetadata returns an empty Secret of which only metadata is read.
+func secretMetadata() *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	return m
+}
+
+// kymaMetadata returns an empty Kyma of which only metadata is read.
+func kymaMetadata() *metav1.PartialObjectMetadata {
+	m := &metav1.PartialObjectMetadata{}
+	m.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindKyma))
+	return m
+}
+
+// startedCache is a cache next to that of the manager, which starts it before the controllers.
+type startedCache struct{ cache.Cache }
+
+// GetCache marks it as a cache for the manager.
+func (s startedCache) GetCache() cache.Cache { return s.Cache }
+
+// newOwnCache makes a cache of the manager's namespace with options of its own, and adds it to the manager.
+func newOwnCache(mgr ctrl.Manager, namespace, what string, o cache.Options) (cache.Cache, error) {
+	o.HTTPClient, o.Scheme, o.Mapper = mgr.GetHTTPClient(), mgr.GetScheme(), mgr.GetRESTMapper()
+	o.DefaultNamespaces = map[string]cache.Config{namespace: {}}
+	own, err := cache.New(mgr.GetConfig(), o)
+	if err != nil {
+		return nil, fmt.Errorf("building the cache of %s: %w", what, err)
+	}
+	return own, add(mgr, "the cache of "+what, startedCache{own})
+}

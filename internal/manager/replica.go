@@ -1,0 +1,253 @@
+package manager
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net"
+	"net/http"
+	"os"
+	"strings"
+	"sync/atomic"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	coordinationv1client "k8s.io/client-go/kubernetes/typed/coordination/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
+)
+
+// replica is how this replica shares the work with others: all of it is done by the leader, or each has some shards.
+type replica struct {
+	cfg     *rest.Config
+	options ctrl.Options
+	leading *leadingEvents // nil without leader election
+	cache   *shard.Cache   // nil without shards
+	keeper  *shard.Keeper  // nil without shards
+	// fence refuses requests of reconciles whose shard is not held any more. nil without shards.
+	fence func(http.RoundTripper) http.RoundTripper
+}
+
+// newReplica returns the configuration and the options of the manager, completed for one of:
+//
+//	no leader election   one replica, or in-cluster
+//	leader election      the leader reconciles all runtimes
+//	shards               all replicas reconcile, each the runtimes of its shards; the leader does the rest
+func newReplica(c *config.Manager, cfg *rest.Config, o ctrl.Options) (replica, error) {
+	if !c.LeaderElect || c.Mode == config.ModeInCluster {
+		return replica{cfg: cfg, options: o}, nil
+	}
+	name := c.PodName
+	if name == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			return replica{}, fmt.Errorf("finding a name for this replica (--pod-name): %w", err)
+		}
+		name = host
+	}
+	identity := name + "_" + strings.ToLower(rand.Text())
+	leading := &leadingEvents{}
+	if c.Shards == 0 {
+		if c.PodName != "" {
+			identity = name // a leader that is restarted in the same pod need not wait for its own Lease to expire
+		}
+		leases, lock, err := newLock(c, cfg, leading, identity)
+		if err != nil {
+			return replica{}, err
+		}
+		o.LeaderElectionResourceLockInterface = shard.UnshardedLeaderLock(lock, leases)
+		return replica{cfg: cfg, options: o, leading: leading}, nil
+	}
+	cfg.UserAgent += "/" + name
+	leases, lock, err := newLock(c, cfg, leading, shard.LeaderIdentity(identity))
+	if err != nil {
+		return replica{}, err
+	}
+	o.LeaderElectionResourceLockInterface = lock
+	o.Controller.NeedLeaderElection = new(false)
+	cfg.Wrap(shard.FencedTransport)
+	sharded, err := newShardedCache(cfg, &o)
+	if err != nil {
+		return replica{}, err
+	}
+	keeper, err := newKeeper(c, name, leases, lock, sharded)
+	return replica{cfg: cfg, options: o, leading: leading, cache: sharded, keeper: keeper, fence: shard.FencedTransport}, err
+}
+
+// newKeeper makes the keeper of the shards of this replica.
+func newKeeper(c *config.Manager, name string, leases shard.Leases, lock *resourcelock.LeaseLock, sharded *shard.Cache) (*shard.Keeper, error) {
+	address, err := listenerAddress(c)
+	if err != nil {
+		return nil, err
+	}
+	// A lock of its own for reading: a lock remembers the record that it has read last, to update it.
+	reading := &resourcelock.LeaseLock{LeaseMeta: lock.LeaseMeta, Client: lock.Client}
+	return shard.New(shard.Options{
+		Leases: leases, Name: name, Address: address, Duration: c.ShardLeaseDuration, Gate: shard.ShardedLeaderGate(reading),
+		Open: sharded.Open, Opened: sharded.Opened, Close: sharded.Close, Log: ctrl.Log.WithName("shards"),
+	})
+}
+
+// newLock returns the Leases of the manager's namespace, and the lock of leader election.
+func newLock(c *config.Manager, cfg *rest.Config, recorder resourcelock.EventRecorder, identity string) (coordinationv1client.LeaseInterface, *resourcelock.LeaseLock, error) {
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, nil, fmt.Errorf("building a client for Leases: %w", err)
+	}
+	short := rest.CopyConfig(cfg)
+	short.Timeout = c.LeaderElectionRenewDeadline / 2 // so that one request without an answer does not lose the Lease
+	leader, err := coordinationv1client.NewForConfig(short)
+	if err != nil {
+		return nil, nil, fmt.Errorf("building a client for leader election: %w", err)
+	}
+	return clients.CoordinationV1().Leases(c.Namespace), &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: c.Namespace, Name: leaderElectionID},
+		Client:     leader,
+		LockConfig: resourcelock.ResourceLockConfig{Identity: identity, EventRecorder: recorder},
+	}, nil
+}
+
+// leadingEvents records the events of leader election. It is the only part that gets something later: controller-runtime takes the
+// lock before it makes recorders of events. Events before that are dropped; there are none before the manager starts.
+type leadingEvents struct {
+	recorder atomic.Pointer[events.EventRecorder]
+}
+
+// Eventf implements [resourcelock.EventRecorder].
+func (l *leadingEvents) Eventf(of runtime.Object, kind, reason, message string, args ...any) {
+	if recorder := l.recorder.Load(); recorder != nil {
+		(*recorder).Eventf(of, nil, kind, reason, "Lead", message, args...)
+	}
+}
+
+// newShardedCache makes the cache of a replica with shards, and sets the options so that the manager uses it. Of Kymas and Manifests it has
+// those of the shards that are held. Access Secrets are known to every replica: a missing one means that a cluster does not exist any more,
+// and that must not depend on a label that somebody can remove.
+func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shard.Cache, error) {
+	over, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("building the HTTP client of the cache: %w", err)
+	}
+	mapper, err := newMapper(cfg, over)
+	if err != nil {
+		return nil, fmt.Errorf("building the mapper of kinds: %w", err)
+	}
+	base := o.Cache
+	base.HTTPClient, base.Mapper, base.Scheme = over, mapper, o.Scheme
+	all, err := newCache(cfg, base)
+	if err != nil {
+		return nil, err
+	}
+	sharded, err := shard.NewCache(shard.CacheOptions{
+		Base: all, Scheme: o.Scheme,
+		NewShardCache: func(n int) (cache.Cache, error) {
+			of := base
+			of.ByObject, of.DefaultLabelSelector = nil, shard.Selector(n)
+			return newCache(cfg, of)
+		},
+		NewShardClient: func(from cache.Cache) (client.Client, error) {
+			return newClient(cfg, client.Options{
+				HTTPClient: over, Scheme: o.Scheme, Mapper: mapper,
+				Cache: &client.CacheOptions{Reader: from, EnableReadYourWritesConsistency: new(true)},
+			})
+		},
+		ShardedKinds:  []client.Object{&v1beta2.Kyma{}, &v1beta2.Manifest{}},
+		ReplayedKinds: []client.Object{secretMetadata()},
+	})
+	if err != nil {
+		return nil, err
+	}
+	o.MapperProvider = func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return mapper, nil }
+	o.NewCache = func(*rest.Config, cache.Options) (cache.Cache, error) { return sharded, nil }
+	o.NewClient = func(cfg *rest.Config, of client.Options) (client.Client, error) {
+		return newShardedClient(cfg, of, sharded)
+	}
+	return sharded, nil
+}
+
+// newShardedClient makes the client of a replica with shards.
+func newShardedClient(cfg *rest.Config, o client.Options, sharded *shard.Cache) (client.Client, error) {
+	others, err := newClient(cfg, o)
+	if err != nil {
+		return nil, fmt.Errorf("building the client: %w", err)
+	}
+	o.Cache = nil
+	live, err := client.New(cfg, o)
+	if err != nil {
+		return nil, fmt.Errorf("building the client without cache: %w", err)
+	}
+	return shard.NewClient(sharded, others, live), nil
+}
+
+// addTo gives leader election its events, and adds to the manager what keeps and labels shards.
+func (r replica) addTo(ctx context.Context, c *config.Manager, mgr ctrl.Manager, live client.Client) error {
+	if r.leading != nil {
+		var recorder events.EventRecorder = mgr.GetEventRecorder("lifecycle-manager")
+		r.leading.recorder.Store(&recorder)
+	}
+	if r.keeper == nil {
+		return nil
+	}
+	selector, err := shard.UnassignedSelector()
+	if err != nil {
+		return err
+	}
+	unassigned, err := newOwnCache(mgr, c.Namespace, "objects without shard", cache.Options{DefaultLabelSelector: selector, DefaultTransform: stripMetadata})
+	if err != nil {
+		return err
+	}
+	labeler, err := shard.NewLabeler(ctx, shard.LabelerOptions{
+		Keeper: r.keeper, Cache: r.cache, Unassigned: unassigned, Client: live, Log: mgr.GetLogger().WithName("shards"),
+	})
+	if err != nil {
+		return err
+	}
+	return add(mgr, "the keeper of shards", labeler, r.keeper)
+}
+
+// stripMetadata leaves of the metadata of an object only what identifies it and its runtime.
+func stripMetadata(raw any) (any, error) {
+	o, is := raw.(*metav1.PartialObjectMetadata)
+	if !is {
+		return raw, nil
+	}
+	stripped := metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion, Labels: map[string]string{}, Annotations: map[string]string{},
+	}
+	for _, key := range []string{v1beta2.LabelKymaName, v1beta2.LabelShard, v1beta2.LabelRuntimeID} {
+		if value, exists := o.Labels[key]; exists {
+			stripped.Labels[key] = value
+		}
+	}
+	if value, exists := o.Annotations[v1beta2.AnnotationCertificatesNotBefore]; exists {
+		stripped.Annotations[v1beta2.AnnotationCertificatesNotBefore] = value
+	}
+	o.ObjectMeta = stripped
+	return raw, nil
+}
+
+// listenerAddress returns the address at which other replicas reach the listener of this one, "" if there is none.
+func listenerAddress(c *config.Manager) (string, error) {
+	if c.WatchMode != config.WatchAgent || c.ListenerBindAddress == "0" {
+		return "", nil
+	}
+	host, port, err := net.SplitHostPort(c.ListenerBindAddress)
+	if err != nil {
+		return "", fmt.Errorf("reading --listener-bind-address: %w", err)
+	}
+	if host = cmp.Or(host, c.PodIP); host == "" {
+		return "", nil // outside of a cluster there is one replica
+	}
+	return net.JoinHostPort(host, port), nil
+}
