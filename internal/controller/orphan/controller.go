@@ -1,5 +1,5 @@
-// Package orphan looks, slowly, for what belongs to nobody: Manifests and access Secrets without a Kyma, objects in a runtime that
-// say they are of a Manifest that does not exist, and entries of a runtime's catalog without a source.
+// Package orphan searches, slowly, for orphans: Manifests and access Secrets without a Kyma, objects in a runtime whose Manifest does not
+// exist, and entries of the catalog in a runtime without a source.
 //
 // # Use
 //
@@ -8,40 +8,38 @@
 //
 // # How it works
 //
-// None of this comes about while all goes well: a Kyma outlives its Manifests, and a Manifest its objects. It is left by finalizers that were
-// removed by hand, by control planes that were restored from a backup, by runtimes that were given up and came back.
+// Normally there are no orphans, because a Kyma is deleted after its Manifests, and a Manifest after its objects. Orphans come from
+// finalizers that were removed by hand, from control planes that were restored from a backup, and from runtimes that were given up and can
+// be reached again.
 //
-// What is looked at is named by a Kyma, whether or not that exists. A Kyma has a slot in each interval, the same ones after a restart,
-// spread over the fleet by its name. In its slot its runtime is asked, by a fixed list of kinds, for objects with our label:
-// about 25 requests, each bounded. What is named by a Kyma that does not exist is looked at when that has been so for a while
-// (see patience), and then in each interval.
+// The controller works by the name of the Kyma that an object names, whether or not that Kyma exists. Each Kyma has one slot in each
+// interval. The slot depends on its name only, so slots are spread over the interval and a restart does not move them. In its slot, the
+// runtime is asked for objects with our label, for a fixed list of kinds: about 25 requests, each with a limit. Objects that name a missing
+// Kyma are handled once it has been missing for missingGracePeriod, and then once in each interval.
 //
-// What is found is told in events and counted in lifecycle_mgr_orphans. It is deleted only if Options.Cleanup says so, and only where
-// it is certain:
+// Orphans are reported by events and counted in lifecycle_mgr_orphans. They are deleted only if Options.Cleanup is set:
 //
-//	what                          told as an event of    deleted with Cleanup
-//	Manifest without Kyma         the Manifest           yes, unless it has an owner of another kind; it takes its objects with it
-//	access Secret without Kyma    the Secret             never: somebody may be about to create the Kyma
-//	object without Manifest       the Kyma               yes, but no namespace, no definition, and nothing that its module says to keep
-//	catalog entry without source  the Kyma               yes
+//	orphan                        event of        deleted with Cleanup
+//	Manifest without Kyma         the Manifest    yes, unless it has an owner of another kind; its objects are deleted with it
+//	access Secret without Kyma    the Secret      never: the Kyma may be created soon
+//	object without Manifest       the Kyma        yes, except for Namespaces, CRDs, and objects that the module keeps
+//	catalog entry without source  the Kyma        yes
 //
-// It is certain when the control plane's API server, not our cache, says that the Kyma, Manifest or source does not exist.
+// A Kyma, Manifest or source counts as missing only if the API server of the control plane returns NotFound, not only the cache.
 //
 // # What it does not do
 //
-// It does not look at custom resources: they end with their definition. It compares no inventory with a runtime: the Manifest
-// controller does. It never touches an object without our label, one that another control plane, with another namespace, made, or an
-// entry of the catalog that the catalog's field manager has not written.
+// It does not search for custom resources: they are deleted with their CRD. It does not compare inventories with a runtime: the Manifest
+// controller does. It never touches an object without our label, an object of another control plane (with another namespace), or an entry
+// of the catalog that the field manager of the catalog has not written.
 package orphan
 
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -54,54 +52,53 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
-// Options are what the controller works with.
+// Options configure the controller.
 type Options struct {
 	// Client reads from the cache.
 	Client client.Client
-	// Live reads from the API server: what is deleted has to be certain.
+	// Live reads from the API server, before anything is deleted.
 	Live client.Reader
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
-	// Events tells people what was found.
+	// Events records what was found.
 	Events events.EventRecorder
-	// Namespace holds Kymas, Manifests, templates, releases and access Secrets.
+	// Namespace has the Kymas, Manifests, templates, releases and access Secrets.
 	Namespace string
-	// InCluster says that the runtime is the control plane itself: there are no access Secrets, and no second catalog.
+	// InCluster is set if the runtime is the control plane itself, without access Secrets and without a copy of the catalog.
 	InCluster bool
-	// Interval is how often is looked. It has to be positive.
+	// Interval is the time between two searches in one runtime. It has to be positive.
 	Interval time.Duration
-	// Cleanup deletes what certainly belongs to nobody.
+	// Cleanup deletes orphans; see the package comment for which.
 	Cleanup bool
-	// Concurrency is the number of runtimes looked at at the same time. Default 2.
+	// Concurrency is the number of runtimes that are searched at the same time. Default 2.
 	Concurrency int
-	// Shards say which runtimes are worked on here. nil: all.
+	// Shards are the runtimes that this replica is responsible for. nil: all.
 	Shards *shard.Keeper
-	// RateLimiter spaces the tries after an error.
+	// RateLimiter delays the retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-// Reconciler looks for orphans, one Kyma's at a time.
+// Reconciler searches for orphans by the name of the Kyma.
 type Reconciler struct {
 	Options
-
-	mu    sync.Mutex
-	known map[string]*memory // guarded by mu; by name of the Kyma
+	memories loop.Memory[string, memory] // by name of the Kyma
 }
 
-// memory is what is known of one Kyma between passes. Losing it costs time.
+// memory is what is remembered of one Kyma between reconciles. Losing it delays the next search.
 type memory struct {
-	due     time.Time      // when its runtime is looked at next
-	missing time.Time      // since when the Kyma does not exist; zero if it does
-	counted map[string]int // what the metric has of it, by kind of orphan
+	due          time.Time      // when its runtime is searched next
+	missingSince time.Time      // since when the Kyma does not exist; zero if it does
+	counted      map[string]int // its part of the metric, by kind of orphan
 }
 
-// patience is how long a Kyma may be missing before what names it counts as orphaned: people create objects in any order.
-const patience = 5 * time.Minute
+// missingGracePeriod is how long a Kyma may be missing before the objects that name it are orphans: people create objects in any order.
+const missingGracePeriod = 5 * time.Minute
 
 // New checks the options and returns a Reconciler.
 func New(o Options) (*Reconciler, error) {
@@ -111,33 +108,24 @@ func New(o Options) (*Reconciler, error) {
 	if o.Concurrency == 0 {
 		o.Concurrency = 2
 	}
-	return &Reconciler{Options: o, known: map[string]*memory{}}, nil
+	return &Reconciler{Options: o}, nil
 }
 
 // Register adds the controller to a manager.
 func (r *Reconciler) Register(mgr ctrl.Manager) error {
-	comesOrGoes := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
+	createdOrDeleted := builder.WithPredicates(predicate.Funcs{UpdateFunc: func(event.UpdateEvent) bool { return false }})
 	b := ctrl.NewControllerManagedBy(mgr).
-		For(&v1beta2.Kyma{}, comesOrGoes).
-		Watches(&v1beta2.Manifest{}, handler.EnqueueRequestsFromMapFunc(kymaOfLabel), comesOrGoes).
+		For(&v1beta2.Kyma{}, createdOrDeleted).
+		Watches(&v1beta2.Manifest{}, handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma), createdOrDeleted).
 		Named("orphan").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
 	if !r.InCluster {
-		b = b.WatchesMetadata(runtimes.NewSecretMetadata(), handler.EnqueueRequestsFromMapFunc(kymaOfLabel), comesOrGoes)
+		b = b.WatchesMetadata(runtimes.NewSecretMetadata(), handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma), createdOrDeleted)
 	}
 	return b.Complete(r)
 }
 
-// kymaOfLabel maps an object to the Kyma that its label names.
-func kymaOfLabel(_ context.Context, o client.Object) []reconcile.Request {
-	name := o.GetLabels()[v1beta2.LabelKymaName]
-	if name == "" {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
-}
-
-// Reconcile looks at what is named by one Kyma, if it is time for that.
+// Reconcile searches for the orphans of one Kyma, if its slot has come.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
@@ -149,54 +137,45 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	kyma := &v1beta2.Kyma{}
 	err := r.Client.Get(ctx, req.NamespacedName, kyma)
 	if apierrors.IsNotFound(err) {
-		return r.withoutKyma(ctx, req.NamespacedName, now)
+		return r.reconcileMissing(ctx, req.NamespacedName, now)
 	}
 	if err != nil {
 		return reconcile.Result{}, fmt.Errorf("reading Kyma %s: %w", req.Name, err)
 	}
-	m := r.remember(req.Name)
-	if !m.missing.IsZero() { // it has come after its access Secret, for which somebody meant to look soon
-		m.missing, m.due = time.Time{}, time.Time{}
+	m := r.memoryOf(req.Name)
+	if !m.missingSince.IsZero() { // it was created after its access Secret
+		m.missingSince, m.due = time.Time{}, time.Time{}
 	}
-	r.count(m, manifestOrphan, 0)
-	r.count(m, secretOrphan, 0)
+	r.setCount(m, manifestOrphan, 0)
+	r.setCount(m, secretOrphan, 0)
 	if m.due.IsZero() {
-		m.due = slot(now, r.Interval, req.Name)
+		m.due = nextSlot(now, r.Interval, req.Name)
 	}
 	if !now.Before(m.due) {
 		if err := r.sweep(ctx, kyma, m); err != nil {
 			return reconcile.Result{}, err
 		}
-		m.due = slot(now, r.Interval, req.Name)
+		m.due = nextSlot(now, r.Interval, req.Name)
 	}
 	return reconcile.Result{RequeueAfter: max(m.due.Sub(now), time.Millisecond)}, nil
 }
 
-// remember returns what is known of a Kyma. One pass at a time uses it.
-func (r *Reconciler) remember(kyma string) *memory {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.known[kyma]
-	if m == nil {
-		m = &memory{counted: map[string]int{}}
-		r.known[kyma] = m
-	}
-	return m
+// memoryOf returns the memory of a Kyma, which one reconcile at a time uses.
+func (r *Reconciler) memoryOf(kyma string) *memory {
+	return r.memories.GetOrCreate(kyma, func() *memory { return &memory{counted: map[string]int{}} })
 }
 
-// forget drops what is known of a Kyma that nothing names.
+// forget drops the memory of a Kyma, and its part of the metric.
 func (r *Reconciler) forget(kyma string) {
-	m := r.remember(kyma)
-	for kind := range m.counted {
-		r.count(m, kind, 0)
+	if m := r.memories.Forget(kyma); m != nil {
+		for kind := range m.counted {
+			r.setCount(m, kind, 0)
+		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.known, kyma)
 }
 
-// count says how many orphans of a kind there are of one Kyma now.
-func (*Reconciler) count(m *memory, kind string, n int) {
+// setCount sets how many orphans of a kind one Kyma has.
+func (*Reconciler) setCount(m *memory, kind string, n int) {
 	if n != m.counted[kind] {
 		metrics.Orphans.WithLabelValues(kind).Add(float64(n - m.counted[kind]))
 		m.counted[kind] = n

@@ -29,7 +29,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// newReconciler returns one over a control plane with these objects, and what it tells.
+// newReconciler returns a Reconciler with a control plane that has these objects, and the events that it records.
 func newReconciler(t *testing.T, host string, o Options, objects ...client.Object) (*Reconciler, *events.FakeRecorder) {
 	t.Helper()
 	s := runtime.NewScheme()
@@ -43,28 +43,28 @@ func newReconciler(t *testing.T, host string, o Options, objects ...client.Objec
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pool.Close("k") })
-	told := events.NewFakeRecorder(100)
+	recorder := events.NewFakeRecorder(100)
 	indexed := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, opts ...client.ListOption) error {
 		if o := (&client.ListOptions{}).ApplyOptions(opts); o.FieldSelector == nil {
-			t.Errorf("%T is listed without an index: with 10,000 Kymas each pass would take 40 ms", list)
+			t.Errorf("%T is listed without an index: with 10,000 Kymas each reconcile would take 40 ms", list)
 		}
 		return c.List(ctx, list, opts...)
 	}}
 	o.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithInterceptorFuncs(indexed).
 		WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).WithIndex(runtimes.NewSecretMetadata(), runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
-	o.Live, o.Runtimes, o.Events, o.Namespace = o.Client, pool, told, "n"
+	o.Live, o.Runtimes, o.Events, o.Namespace = o.Client, pool, recorder, "n"
 	r, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return r, told
+	return r, recorder
 }
 
-func takeEvents(told *events.FakeRecorder) []string {
+func takeEvents(recorder *events.FakeRecorder) []string {
 	var all []string
 	for {
 		select {
-		case e := <-told.Events:
+		case e := <-recorder.Events:
 			all = append(all, e)
 		default:
 			return all
@@ -76,29 +76,29 @@ func named(name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: "n", Name: name, Labels: map[string]string{v1beta2.LabelKymaName: "k"}}
 }
 
-func TestWithoutKyma(t *testing.T) {
-	for name, cleanup := range map[string]bool{"Told": false, "CleanedUp": true} {
+func TestMissingKyma(t *testing.T) {
+	for name, cleanup := range map[string]bool{"Reported": false, "CleanedUp": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r, told := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour, Cleanup: cleanup},
+				r, recorder := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour, Cleanup: cleanup},
 					&v1beta2.Manifest{ObjectMeta: named("m")}, &corev1.Secret{ObjectMeta: named("s")})
-				pass := func() reconcile.Result {
+				reconcileOnce := func() reconcile.Result {
 					result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
 					if err != nil {
 						t.Fatal(err)
 					}
 					return result
 				}
-				if after := pass().RequeueAfter; after != patience {
-					t.Errorf("comes back after %s, want %s: the Kyma may be on its way", after, patience)
+				if after := reconcileOnce().RequeueAfter; after != missingGracePeriod {
+					t.Errorf("is reconciled again after %s, want %s: the Kyma may be created soon", after, missingGracePeriod)
 				}
-				time.Sleep(patience)
-				if after := pass().RequeueAfter; after <= 0 || after > time.Hour {
-					t.Errorf("comes back after %s, want the next slot", after)
+				time.Sleep(missingGracePeriod)
+				if after := reconcileOnce().RequeueAfter; after <= 0 || after > time.Hour {
+					t.Errorf("is reconciled again after %s, want the next slot", after)
 				}
-				all := takeEvents(told)
+				all := takeEvents(recorder)
 				if !strings.HasPrefix(all[0], "Warning Orphaned there is no Kyma k, to which") || !strings.HasPrefix(all[len(all)-1], "Warning Orphaned there is no Kyma k, of which") {
-					t.Errorf("told %q, want the Manifest and the Secret", all)
+					t.Errorf("recorded %q, want the Manifest and the Secret", all)
 				}
 				err := r.Client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "m"}, &v1beta2.Manifest{})
 				if apierrors.IsNotFound(err) != cleanup {
@@ -107,13 +107,13 @@ func TestWithoutKyma(t *testing.T) {
 				if err := r.Client.Get(t.Context(), client.ObjectKey{Namespace: "n", Name: "s"}, &corev1.Secret{}); err != nil {
 					t.Errorf("the access Secret: %v", err)
 				}
-				if pass(); takeEvents(told) != nil {
-					t.Error("it is told again before the next slot")
+				if reconcileOnce(); takeEvents(recorder) != nil {
+					t.Error("it is reported again before the next slot")
 				}
 				if err := r.Client.Create(t.Context(), &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}); err != nil {
 					t.Fatal(err)
 				}
-				if pass(); r.known["k"].counted[secretOrphan] != 0 {
+				if reconcileOnce(); r.memories.Get("k").counted[secretOrphan] != 0 {
 					t.Error("the Secret counts as orphaned although its Kyma has come")
 				}
 			})
@@ -121,11 +121,11 @@ func TestWithoutKyma(t *testing.T) {
 	}
 }
 
-func TestNothingIsRememberedOfWhatIsGone(t *testing.T) {
-	r, told := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour})
+func TestDeletedKymasAreForgotten(t *testing.T) {
+	r, recorder := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour})
 	result, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKey{Namespace: "n", Name: "k"}})
-	if err != nil || result.RequeueAfter != 0 || len(r.known) != 0 || takeEvents(told) != nil {
-		t.Errorf("got %v, %v, %d remembered, want nothing", result, err, len(r.known))
+	if err != nil || result.RequeueAfter != 0 || r.memories.Len() != 0 || takeEvents(recorder) != nil {
+		t.Errorf("got %v, %v, %d remembered, want nothing", result, err, r.memories.Len())
 	}
 }
 
@@ -192,7 +192,7 @@ func TestSweep(t *testing.T) {
 		cleanup bool
 		want    []string
 	}{
-		"Told": {false, nil},
+		"Reported": {false, nil},
 		"CleanedUp": {true, []string{
 			"DELETE /api/v1/namespaces/kyma-system/configmaps/orphan",
 			"DELETE /apis/apps/v1/namespaces/kyma-system/deployments/operator",
@@ -202,9 +202,9 @@ func TestSweep(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s.requests = nil
 			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}
-			r, told := newReconciler(t, s.URL, Options{Interval: time.Hour, Cleanup: c.cleanup}, k,
+			r, recorder := newReconciler(t, s.URL, Options{Interval: time.Hour, Cleanup: c.cleanup}, k,
 				&v1beta2.Manifest{ObjectMeta: named("m")}, &v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "there-1.0.0"}})
-			m := r.remember("k")
+			m := r.memoryOf("k")
 			if err := r.sweep(t.Context(), k, m); err != nil {
 				t.Fatal(err)
 			}
@@ -216,15 +216,15 @@ func TestSweep(t *testing.T) {
 			if m.counted[objectOrphan] != 2 || m.counted[catalogOrphan] != 1 {
 				t.Errorf("counted %v, want two objects and one entry", m.counted)
 			}
-			text := strings.Join(takeEvents(told), "\n")
+			text := strings.Join(takeEvents(recorder), "\n")
 			for _, part := range []string{"ConfigMap kyma-system/orphan", "Deployment.apps kyma-system/operator", "ModuleTemplate.operator.kyma-project.io kyma-system/gone-1.0.0"} {
 				if !strings.Contains(text, part) {
-					t.Errorf("told\n%s\nwant %s", text, part)
+					t.Errorf("recorded\n%s\nwant %s", text, part)
 				}
 			}
 			for _, part := range []string{"fine", "elsewhere", "base", "copied", "there"} {
 				if strings.Contains(text, "/"+part) {
-					t.Errorf("told\n%s\nwhich is none of the orphans: %s", text, part)
+					t.Errorf("recorded\n%s\nwhich includes an object that is no orphan: %s", text, part)
 				}
 			}
 			if n := len(s.requests); n > 40 {
@@ -234,16 +234,16 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-func TestSweepLeavesOthersToTheirs(t *testing.T) {
-	r, told := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour, InCluster: true})
+func TestSweepIgnoresUnreachableRuntimes(t *testing.T) {
+	r, recorder := newReconciler(t, "127.0.0.1:1", Options{Interval: time.Hour, InCluster: true})
 	deleting := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k", DeletionTimestamp: new(metav1.Now())}}
 	unreachable := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Name: "k"}}
 	for _, k := range []*v1beta2.Kyma{deleting, unreachable, unreachable} {
-		if err := r.sweep(t.Context(), k, r.remember("k")); err != nil || takeEvents(told) != nil {
-			t.Errorf("got %v, want that others say why", err)
+		if err := r.sweep(t.Context(), k, r.memoryOf("k")); err != nil || takeEvents(recorder) != nil {
+			t.Errorf("got %v, want no error and no event", err)
 		}
 	}
-	if err := passing(&apply.Error{}); err != nil {
-		t.Errorf("got %v, want nothing: the next slot comes", err)
+	if err := ignoreRuntimeErrors(&apply.Error{}); err != nil {
+		t.Errorf("got %v, want no error of the runtime", err)
 	}
 }

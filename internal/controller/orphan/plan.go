@@ -24,7 +24,7 @@ const (
 	catalogOrphan  = "catalog_object"
 )
 
-// kinds are what modules are made of: an operator with its rights, settings and definitions, and what steers it.
+// kinds are the kinds that modules usually consist of: an operator with its permissions, configuration and CRDs.
 var kinds = []schema.GroupVersionKind{
 	{Version: "v1", Kind: "Namespace"},
 	{Version: "v1", Kind: "ConfigMap"},
@@ -51,14 +51,14 @@ var kinds = []schema.GroupVersionKind{
 	{Group: "scheduling.k8s.io", Version: "v1", Kind: "PriorityClass"},
 }
 
-// catalogKinds are what the catalog in a runtime consists of.
+// catalogKinds are the kinds of the catalog in a runtime.
 var catalogKinds = []schema.GroupVersionKind{
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleTemplate),
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
 }
 
-// sourceOf returns an empty object of the kind that an entry of a catalog comes from; nil for an entry that is not in the catalog's place.
-func sourceOf(f *apply.ObjectMetadata) client.Object {
+// newSource returns an empty object of the kind of the source of a catalog entry; nil for an entry outside of the namespace of the catalog.
+func newSource(f *apply.ObjectMetadata) client.Object {
 	switch {
 	case f.Namespace != v1beta2.RuntimeNamespace:
 		return nil
@@ -69,9 +69,9 @@ func sourceOf(f *apply.ObjectMetadata) client.Object {
 	}
 }
 
-// slot returns the next moment after now at which the named runtime is looked at. It depends on nothing else, so that a restart
-// neither puts it off nor looks at the fleet at once.
-func slot(now time.Time, interval time.Duration, name string) time.Time {
+// nextSlot returns the next time after now at which the named runtime is searched. It depends on the name only, so a restart neither
+// delays the search nor searches the whole fleet at once.
+func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	const parts = 1 << 16
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(name))
@@ -82,35 +82,35 @@ func slot(now time.Time, interval time.Duration, name string) time.Time {
 	return next
 }
 
-// ownerOf returns the Manifest that an object in a runtime says it belongs to; false if it does not say, or another control plane, with another
-// namespace, made it.
+// ownerOf returns the Manifest in the owner annotation of an object in a runtime; false without the annotation, or if the Manifest is in
+// another namespace, which belongs to another control plane.
 func ownerOf(f *apply.ObjectMetadata, namespace string) (types.NamespacedName, bool) {
 	of, name, ok := strings.Cut(f.Annotation(v1beta2.AnnotationOwnedBy), "/")
 	return types.NamespacedName{Namespace: of, Name: name}, ok && of == namespace && name != ""
 }
 
-// isRemovable tells whether a Manifest without Kyma may be deleted: nobody but Kymas owns it, and it is not being deleted already.
-func isRemovable(m *v1beta2.Manifest) bool {
+// mayDelete reports whether a Manifest without Kyma may be deleted: it has no owner other than Kymas, and is not being deleted.
+func mayDelete(m *v1beta2.Manifest) bool {
 	return m.DeletionTimestamp.IsZero() && !slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool {
 		gv, _ := schema.ParseGroupVersion(o.APIVersion)
 		return gv.Group != v1beta2.GroupVersion.Group || o.Kind != v1beta2.KindKyma
 	})
 }
 
-// removable returns what of the orphaned objects may be deleted: in a namespace may live others, with a definition would go what users
-// made, and what a module keeps is not ours any more.
-func removable(found []apply.Ref) []apply.Ref {
+// deletable returns the orphaned objects that may be deleted. A Namespace may contain other objects, a CRD is deleted with all custom
+// resources of users, and a kept object is no longer ours.
+func deletable(found []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(found), func(r apply.Ref) bool {
 		return r.Keep || r.Group == "" && r.Kind == "Namespace" || r.Kind == "CustomResourceDefinition"
 	})
 }
 
-// listed names objects for people, as many as fit into the text of an event.
-func listed(refs []apply.Ref) string {
-	const most = 700
+// join joins the names of objects, as many as an event can hold, and counts the others.
+func join(refs []apply.Ref) string {
+	const limit = 700
 	var b strings.Builder
 	for i, r := range refs {
-		if b.Len() > most {
+		if b.Len() > limit {
 			return fmt.Sprintf("%s and %d more", b.String(), len(refs)-i)
 		}
 		if i > 0 {

@@ -1,4 +1,4 @@
-// Package watcher gives the events of runtimes a way in: for a Watcher it keeps the route by which the listener is reached.
+// Package watcher reconciles Watchers: it keeps the route through which the events of runtimes reach the listener.
 //
 // # Use
 //
@@ -7,25 +7,27 @@
 //
 // # How it works
 //
-// Which route there is depends on what the Watcher asks for and on what is installed:
+// The route depends on what the Watcher requests and on what is installed in the control plane:
 //
-//	asked for       installed      route
-//	spec.gateway    Istio          a VirtualService for all gateways that the selector finds
-//	spec.route      Gateway API    an HTTPRoute for the Gateways that are named
-//	neither, or what is asked for is not installed    none: events come in at the listener's own address
+//	requested       installed      route
+//	spec.gateway    Istio          a VirtualService for all gateways that the selector matches
+//	spec.route      Gateway API    an HTTPRoute for the listed Gateways
+//	otherwise                      none: events arrive at the address of the listener itself
 //
-// A route has the name and the namespace of its Watcher, and belongs to it. It is compared with what it should be whenever it, the Watcher
-// or a gateway changes, and written only when it differs. A VirtualService or HTTPRoute of that name that is not ours is left alone.
+// A route has the name and namespace of its Watcher, which is its owner. It is compared with its desired state whenever the route, the
+// Watcher or a gateway changes, and written only if it differs. A VirtualService or HTTPRoute of that name that belongs to others is left
+// alone.
 //
-// Istio and Gateway API may be installed or removed at any time, see [foreign]: their definitions are watched, by metadata alone, and their
-// kinds as long as they are served. Nothing is asked for again and again: a Watcher that does not change costs no request.
+// Istio and Gateway API may be installed and removed at any time, see [externalKind]: their CRDs are watched by metadata, and their kinds
+// while they are served. Nothing is polled: a Watcher that does not change costs no request.
 //
-// What stands in the way is in the status: a condition for each route that is asked for, and Ready, which sums up.
+// The status has one condition for each requested route, and Ready, which summarizes them.
 //
 // # What it does not do
 //
-// It does not tell runtimes what to watch, nor does it serve the listener. It makes no gateway, and no ReferenceGrant where the Service is
-// in another namespace than the HTTPRoute: whoever runs the gateway decides that. It knows Watchers of the manager's namespace only.
+// It does not tell runtimes what to watch, and does not run the listener. It creates no gateway, and no ReferenceGrant if the Service is in
+// another namespace than the HTTPRoute: that is a decision of the owner of the gateway. It handles only Watchers in the namespace of the
+// manager.
 package watcher
 
 import (
@@ -34,7 +36,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/dynamic"
@@ -48,38 +49,38 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 )
 
-// Options are what the controller works with.
+// Options configure the controller.
 type Options struct {
 	// Client reads Watchers from the cache and writes them.
 	Client client.Client
-	// Events tells people what is wrong.
+	// Events records problems.
 	Events events.EventRecorder
-	// Namespace is where Watchers and their routes are.
+	// Namespace has the Watchers and their routes.
 	Namespace string
-	// GatewayNamespace is where Istio gateways are looked for. Default Namespace.
+	// GatewayNamespace has the Istio gateways. Default Namespace.
 	GatewayNamespace string
-	// Concurrency is the number of Watchers worked on at the same time. Default 1.
+	// Concurrency is the number of Watchers that are reconciled at the same time. Default 1.
 	Concurrency int
-	// RateLimiter spaces the tries after an error.
+	// RateLimiter delays the retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
 }
 
-// Reconciler keeps the routes of Watchers.
+// Reconciler reconciles Watchers.
 type Reconciler struct {
 	Options
-	objects dynamic.Interface                                                       // set by Register: writes routes
-	queue   atomic.Pointer[workqueue.TypedRateLimitingInterface[reconcile.Request]] // set when the controller starts
+	routes  dynamic.Interface // set by Register: writes routes
+	trigger queueing.Trigger  // enqueues Watchers for events of routes and gateways
 
-	virtualServices, gateways, httpRoutes *foreign
+	virtualServices, gateways, httpRoutes *externalKind
 
 	mu      sync.Mutex
-	answers map[string]answer // guarded by mu; by identity of the route
+	written map[string]writtenRoute // guarded by mu; by kind, namespace and name of the route
 }
 
 // New checks the options and returns a Reconciler.
@@ -90,156 +91,129 @@ func New(o Options) (*Reconciler, error) {
 	if o.GatewayNamespace == "" {
 		o.GatewayNamespace = o.Namespace
 	}
-	r := &Reconciler{Options: o, answers: map[string]answer{}}
+	r := &Reconciler{Options: o, written: map[string]writtenRoute{}}
 	istio := []string{"v1", "v1beta1", "v1alpha3"}
-	r.virtualServices = &foreign{
+	r.virtualServices = &externalKind{
 		kind: kindVirtualService, group: groupIstio, resource: "virtualservices", versions: istio, namespace: o.Namespace,
-		slim: slimVirtualService, isOwn: r.isOwn, wakeOne: r.wakeOwner, wakeAll: r.wakeAll,
+		trim: trimVirtualService, isOwnWrite: r.isOwnWrite, onObject: r.enqueueOwner, onServedChange: r.enqueueAll,
 	}
-	r.gateways = &foreign{
+	r.gateways = &externalKind{
 		kind: kindGateway, group: groupIstio, resource: "gateways", versions: istio, namespace: o.GatewayNamespace,
-		slim: slimGateway, wakeOne: func(ctx context.Context, _ client.ObjectKey) { r.wakeAll(ctx) }, wakeAll: r.wakeAll,
+		trim: trimGateway, onObject: func(ctx context.Context, _ client.ObjectKey) { r.enqueueAll(ctx) }, onServedChange: r.enqueueAll,
 	}
-	r.httpRoutes = &foreign{
+	r.httpRoutes = &externalKind{
 		kind: kindHTTPRoute, group: groupGatewayAPI, resource: "httproutes", versions: []string{"v1", "v1beta1"}, namespace: o.Namespace,
-		slim: slimHTTPRoute, isOwn: r.isOwn, wakeOne: r.wakeOwner, wakeAll: r.wakeAll,
+		trim: trimHTTPRoute, isOwnWrite: r.isOwnWrite, onObject: r.enqueueOwner, onServedChange: r.enqueueAll,
 	}
 	return r, nil
 }
 
-// Register adds the controller to a manager, and what watches the kinds of others.
+// Register adds the controller and the watches on external kinds to a manager.
 func (r *Reconciler) Register(_ context.Context, mgr ctrl.Manager) error {
-	w, err := newWatch(mgr.GetConfig(), mgr.GetHTTPClient())
+	clients, err := newWatchClients(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return err
 	}
-	r.objects = w.objects
-	for _, f := range []*foreign{r.virtualServices, r.gateways, r.httpRoutes} {
-		if err := mgr.Add(w.follow(f)); err != nil {
-			return fmt.Errorf("adding the watch on %s: %w", f.definition(), err)
+	r.routes = clients.objects
+	for _, k := range []*externalKind{r.virtualServices, r.gateways, r.httpRoutes} {
+		if err := mgr.Add(clients.watch(k)); err != nil {
+			return fmt.Errorf("adding the watch on %s: %w", k.crdName(), err)
 		}
 	}
 	return ctrl.NewControllerManagedBy(mgr).
-		For(&v1beta2.Watcher{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: wishChanged})).
-		WatchesRawSource(source.Func(func(_ context.Context, q workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
-			r.queue.Store(&q)
-			return nil
-		})).
+		For(&v1beta2.Watcher{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: isRelevantUpdate})).
+		WatchesRawSource(r.trigger.Source()).
 		Named("watcher").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter, NeedLeaderElection: new(true)}).
 		Complete(r)
 }
 
-// wishChanged accepts changes of what people write, and of who holds a Watcher that is being deleted. Our own status is none.
-func wishChanged(e event.UpdateEvent) bool {
+// isRelevantUpdate accepts updates of spec, labels, finalizers and deletion, and drops those of the status.
+func isRelevantUpdate(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return before.GetGeneration() != after.GetGeneration() || !maps.Equal(before.GetLabels(), after.GetLabels()) ||
 		before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
 		!slices.Equal(before.GetFinalizers(), after.GetFinalizers())
 }
 
-// wakeOwner lets the Watcher of a route be looked at: it has the same name.
-func (r *Reconciler) wakeOwner(_ context.Context, key client.ObjectKey) {
-	if q := r.queue.Load(); q != nil {
-		(*q).Add(reconcile.Request{NamespacedName: key})
-	}
+// enqueueOwner enqueues the Watcher of a route, which has the same name.
+func (r *Reconciler) enqueueOwner(_ context.Context, key client.ObjectKey) {
+	r.trigger.Add(queueing.Event, 0, reconcile.Request{NamespacedName: key})
 }
 
-// wakeAll lets all Watchers be looked at. There are few.
-func (r *Reconciler) wakeAll(ctx context.Context) {
+// enqueueAll enqueues all Watchers. There are few.
+func (r *Reconciler) enqueueAll(ctx context.Context) {
 	list := &v1beta2.WatcherList{}
 	if err := r.Client.List(ctx, list, client.InNamespace(r.Namespace)); err != nil {
-		return // the cache has not begun, so all Watchers are still to come
+		return // the cache has not started; it will send events of all Watchers
 	}
 	for i := range list.Items {
-		r.wakeOwner(ctx, client.ObjectKeyFromObject(&list.Items[i]))
+		r.enqueueOwner(ctx, client.ObjectKeyFromObject(&list.Items[i]))
 	}
 }
 
-// run is one pass over one Watcher.
+// run is one reconcile of one Watcher.
 type run struct {
 	*Reconciler
 	watcher *v1beta2.Watcher
 
-	known   bool     // set by survey: the rest is to be believed
-	invalid string   // set by survey: what is wrong with the Watcher itself, "" if nothing is
-	routes  []*route // set by survey, completed by route: a VirtualService and an HTTPRoute
+	surveyed bool     // set by survey: the other fields are set
+	invalid  string   // set by survey: why the Watcher is not valid, "" if it is
+	desired  []*route // set by survey, completed by applyRoutes: a VirtualService and an HTTPRoute
 }
 
-// Reconcile is the whole life of a Watcher.
+// Reconcile reconciles one Watcher.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	w := &v1beta2.Watcher{}
 	if err := r.Client.Get(ctx, req.NamespacedName, w); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	n := &run{Reconciler: r, watcher: w}
-	pass := loop.Options{Client: r.Client, Controller: "watcher", Object: w, Report: n.report}
+	options := loop.Options{Client: r.Client, Controller: "watcher", Object: w, Report: n.report}
 	if !w.DeletionTimestamp.IsZero() {
 		if !controllerutil.ContainsFinalizer(w, v1beta2.FinalizerWatcher) {
 			return reconcile.Result{}, nil
 		}
-		return loop.Run(ctx, pass,
+		return loop.Run(ctx, options,
 			loop.Step{Name: "survey", Do: n.survey},
-			loop.Step{Name: "remove", Do: n.remove},
-			loop.Step{Name: "release", Do: n.release})
+			loop.Step{Name: "remove", Do: n.removeRoutes},
+			loop.Step{Name: "release", Do: n.removeFinalizer})
 	}
-	return loop.Run(ctx, pass,
-		loop.Step{Name: "adopt", Do: n.adopt},
+	return loop.Run(ctx, options,
+		loop.Step{Name: "adopt", Do: n.addFinalizer},
 		loop.Step{Name: "survey", Do: n.survey},
-		loop.Step{Name: "route", Do: n.route})
+		loop.Step{Name: "route", Do: n.applyRoutes})
 }
 
-// adopt holds the Watcher until its routes are gone.
-func (n *run) adopt(ctx context.Context) error {
-	if controllerutil.ContainsFinalizer(n.watcher, v1beta2.FinalizerWatcher) {
-		return nil
-	}
-	if err := n.setFinalizer(ctx, controllerutil.AddFinalizer); err != nil {
-		return fmt.Errorf("adding finalizer %s to Watcher %s: %w", v1beta2.FinalizerWatcher, n.watcher.Name, err)
-	}
-	return nil
+// addFinalizer adds the finalizer, so that the Watcher is not removed before its routes are.
+func (n *run) addFinalizer(ctx context.Context) error {
+	return loop.AddFinalizers(ctx, n.Client, n.watcher, v1beta2.FinalizerWatcher)
 }
 
-// release lets the Watcher go.
-func (n *run) release(ctx context.Context) error {
-	err := n.setFinalizer(ctx, controllerutil.RemoveFinalizer)
-	if client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("removing finalizer %s from Watcher %s: %w", v1beta2.FinalizerWatcher, n.watcher.Name, err)
-	}
-	return nil
+// removeFinalizer removes the finalizer.
+func (n *run) removeFinalizer(ctx context.Context) error {
+	return loop.RemoveFinalizers(ctx, n.Client, n.watcher, []string{v1beta2.FinalizerWatcher})
 }
 
-// setFinalizer patches the finalizer of the Watcher.
-func (n *run) setFinalizer(ctx context.Context, change func(client.Object, string) bool) error {
-	patched := n.watcher.DeepCopy()
-	change(patched, v1beta2.FinalizerWatcher)
-	patch := client.MergeFromWithOptions(n.watcher.DeepCopy(), client.MergeFromWithOptimisticLock{})
-	if err := n.Client.Patch(ctx, patched, patch, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
-		return err
-	}
-	n.watcher.SetFinalizers(patched.GetFinalizers())
-	n.watcher.SetResourceVersion(patched.GetResourceVersion())
-	return nil
-}
-
-// survey learns what is installed and decides what there should be.
+// survey reads what is installed, and plans the routes.
 func (n *run) survey(context.Context) error {
-	vs, gw, hr := n.virtualServices.look(), n.gateways.look(), n.httpRoutes.look()
-	for _, v := range []view{vs, gw, hr} {
-		if err := v.wait(); err != nil {
+	vs, gw, hr := n.virtualServices.snapshot(), n.gateways.snapshot(), n.httpRoutes.snapshot()
+	for _, s := range []snapshot{vs, gw, hr} {
+		if err := s.waitForSync(); err != nil {
 			return err
 		}
 	}
-	n.known, n.invalid = true, check(n.watcher)
+	n.surveyed, n.invalid = true, validate(n.watcher)
 	key := client.ObjectKeyFromObject(n.watcher)
-	n.routes = []*route{
-		{plan: planVirtualService(n.watcher, n.invalid, istio{vs.served() && gw.served(), n.GatewayNamespace, gateways(gw.all())}), view: vs, there: vs.get(key)},
-		{plan: planHTTPRoute(n.watcher, n.invalid, hr.served()), view: hr, there: hr.get(key)},
+	mesh := istio{vs.isServed() && gw.isServed(), n.GatewayNamespace, gateways(gw.all())}
+	n.desired = []*route{
+		{plan: planVirtualService(n.watcher, n.invalid, mesh), gvr: vs.gvr, current: vs.get(key)},
+		{plan: planHTTPRoute(n.watcher, n.invalid, hr.isServed()), gvr: hr.gvr, current: hr.get(key)},
 	}
 	return nil
 }
 
-// kindIsGoing tells whether an error of a write says that the kind of the object is not served any more.
-func kindIsGoing(err error) bool {
+// isKindMissing reports whether a write failed because the kind of the object is not served any more.
+func isKindMissing(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err)
 }

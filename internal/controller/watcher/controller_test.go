@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// bench is one pass over a Watcher with an HTTPRoute, next to an API server that adds a default which we do not know.
+// bench is one reconcile of a Watcher with an HTTPRoute, and an API server that adds a default which we do not know.
 type bench struct {
 	*run
 	server *fake.FakeDynamicClient
@@ -37,11 +37,11 @@ func newBench(t *testing.T) *bench {
 		return false, nil, nil
 	})
 	w := aWatcher()
-	r := &route{plan: planHTTPRoute(w, "", true), view: view{kind: kindHTTPRoute, gvr: gvr}}
-	return &bench{run: &run{Reconciler: &Reconciler{objects: server, answers: map[string]answer{}}, watcher: w, routes: []*route{r}}, server: server, route: r}
+	r := &route{plan: planHTTPRoute(w, "", true), gvr: gvr}
+	return &bench{run: &run{Reconciler: &Reconciler{routes: server, written: map[string]writtenRoute{}}, watcher: w, desired: []*route{r}}, server: server, route: r}
 }
 
-// verbs returns what was asked of the server since the last call.
+// verbs returns the verbs of the requests since the last call.
 func (b *bench) verbs() []string {
 	var all []string
 	for _, a := range b.server.Actions() {
@@ -51,16 +51,16 @@ func (b *bench) verbs() []string {
 	return all
 }
 
-// see lets the route be as the server has it.
-func (b *bench) see(t *testing.T, change func(*unstructured.Unstructured)) {
+// refresh sets the route to what the server has, changed.
+func (b *bench) refresh(t *testing.T, change func(*unstructured.Unstructured)) {
 	t.Helper()
-	u, err := b.server.Resource(b.route.view.gvr).Namespace("kcp-system").Get(t.Context(), "w", metav1.GetOptions{})
+	u, err := b.server.Resource(b.route.gvr).Namespace("kcp-system").Get(t.Context(), "w", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	change(u)
 	b.server.ClearActions()
-	b.route.there = u
+	b.route.current = u
 }
 
 func TestRouteIsWrittenOnChangeOnly(t *testing.T) {
@@ -70,28 +70,28 @@ func TestRouteIsWrittenOnChangeOnly(t *testing.T) {
 		change func(*unstructured.Unstructured)
 		want   []string
 	}{
-		{"it is there already, with a default that we do not know", func(*unstructured.Unstructured) {}, nil},
+		{"it exists, with a default that we do not know", func(*unstructured.Unstructured) {}, nil},
 		{"others may add labels and owners", func(u *unstructured.Unstructured) {
 			u.SetLabels(map[string]string{"a": "b", v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager})
 			u.SetOwnerReferences(append(u.GetOwnerReferences(), metav1.OwnerReference{APIVersion: "v1", Kind: "Pod", Name: "p", UID: "2"}))
 		}, nil},
-		{"somebody added a field", func(u *unstructured.Unstructured) { u.Object["spec"].(map[string]any)["other"] = "x" }, []string{"update"}},
-		{"somebody took the label off", func(u *unstructured.Unstructured) { u.SetLabels(nil) }, []string{"update"}},
-		{"it belongs to a Watcher of that name that is gone", func(u *unstructured.Unstructured) {
+		{"another writer added a field", func(u *unstructured.Unstructured) { u.Object["spec"].(map[string]any)["other"] = "x" }, []string{"update"}},
+		{"another writer removed the label", func(u *unstructured.Unstructured) { u.SetLabels(nil) }, []string{"update"}},
+		{"its owner is a former Watcher of that name", func(u *unstructured.Unstructured) {
 			refs := u.GetOwnerReferences()
 			refs[0].UID = "0"
 			u.SetOwnerReferences(refs)
 		}, []string{"update"}},
 	}
-	if err := b.run.route(t.Context()); err != nil {
+	if err := b.applyRoutes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"create"}, b.verbs()); diff != "" {
-		t.Fatalf("what is missing is created (-want +got):\n%s", diff)
+		t.Fatalf("a missing route is created (-want +got):\n%s", diff)
 	}
 	for _, c := range cases {
-		b.see(t, c.change)
-		if err := b.run.route(t.Context()); err != nil {
+		b.refresh(t, c.change)
+		if err := b.applyRoutes(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if diff := cmp.Diff(c.want, b.verbs()); diff != "" {
@@ -100,21 +100,21 @@ func TestRouteIsWrittenOnChangeOnly(t *testing.T) {
 	}
 }
 
-func TestRouteOfOthersIsLeft(t *testing.T) {
+func TestRouteOfOthersStays(t *testing.T) {
 	b := newBench(t)
-	b.route.there = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
-	if err := b.run.route(t.Context()); err != nil {
+	b.route.current = &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{}}}
+	if err := b.applyRoutes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if b.route.reason != v1beta2.ReasonRouteConflict || b.verbs() != nil {
 		t.Errorf("reason is %q", b.route.reason)
 	}
-	if err := b.remove(t.Context()); err != nil || b.verbs() != nil {
-		t.Errorf("it is to stay when the Watcher goes, but: %v", err)
+	if err := b.removeRoutes(t.Context()); err != nil || b.verbs() != nil {
+		t.Errorf("it has to stay when the Watcher is deleted: %v", err)
 	}
 }
 
-func TestRefused(t *testing.T) {
+func TestErrorsOfWrites(t *testing.T) {
 	resource, kind := schema.GroupResource{Resource: "httproutes"}, schema.GroupKind{Kind: kindHTTPRoute}
 	cases := map[string]struct {
 		reason   string
@@ -122,17 +122,17 @@ func TestRefused(t *testing.T) {
 		want     string // reason of the error
 		conflict bool
 	}{
-		"Forbidden": {"a right is missing", apierrors.NewForbidden(resource, "w", nil), v1beta2.ReasonControlPlaneForbidden, false},
-		"Invalid":   {"the definition refuses it", apierrors.NewInvalid(kind, "w", nil), v1beta2.ReasonRouteRefused, false},
+		"Forbidden": {"a permission is missing", apierrors.NewForbidden(resource, "w", nil), v1beta2.ReasonControlPlaneForbidden, false},
+		"Invalid":   {"the CRD rejects it", apierrors.NewInvalid(kind, "w", nil), v1beta2.ReasonRouteRefused, false},
 		"Other":     {"it is tried again", apierrors.NewInternalError(apierrors.NewBadRequest("x")), v1beta2.ReasonInternalError, false},
-		"Exists":    {"the watch has not shown it yet, so it is looked at again", apierrors.NewAlreadyExists(resource, "w"), "", true},
-		"Going":     {"a definition that goes lets nobody create", apierrors.NewMethodNotSupported(resource, "create"), "", false},
+		"Exists":    {"the cache does not have it yet, so it is read again", apierrors.NewAlreadyExists(resource, "w"), "", true},
+		"Deleting":  {"while the CRD is being deleted, no object can be created", apierrors.NewMethodNotSupported(resource, "create"), "", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.server.PrependReactor("create", "httproutes", func(clienttesting.Action) (bool, runtime.Object, error) { return true, nil, c.err })
-			err := b.run.route(t.Context())
+			err := b.applyRoutes(t.Context())
 			if err == nil || loop.Reason(err) != c.want || apierrors.IsConflict(err) != c.conflict {
 				t.Errorf("%s: %v has reason %q", c.reason, err, loop.Reason(err))
 			}
@@ -140,21 +140,21 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-func TestOwnWriteIsNoNews(t *testing.T) {
-	r := &Reconciler{answers: map[string]answer{"HTTPRoute kcp-system/w": {version: "7"}}}
+func TestOwnWriteIsNoEvent(t *testing.T) {
+	r := &Reconciler{written: map[string]writtenRoute{"HTTPRoute kcp-system/w": {version: "7"}}}
 	u := &unstructured.Unstructured{}
 	u.SetKind(kindHTTPRoute)
 	u.SetNamespace("kcp-system")
 	u.SetName("w")
 	for version, want := range map[string]bool{"7": true, "8": false} {
 		u.SetResourceVersion(version)
-		if got := r.isOwn(u); got != want {
+		if got := r.isOwnWrite(u); got != want {
 			t.Errorf("version %s is our own: %t", version, got)
 		}
 	}
 }
 
-func TestWishChanged(t *testing.T) {
+func TestIsRelevantUpdate(t *testing.T) {
 	now := metav1.Now()
 	cases := map[string]struct {
 		change func(client.Object)
@@ -170,8 +170,8 @@ func TestWishChanged(t *testing.T) {
 	for name, c := range cases {
 		before, after := aWatcher(), aWatcher()
 		c.change(after)
-		if got := wishChanged(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != c.want {
-			t.Errorf("%s: wishChanged is %t", name, got)
+		if got := isRelevantUpdate(event.UpdateEvent{ObjectOld: before, ObjectNew: after}); got != c.want {
+			t.Errorf("%s: isRelevantUpdate is %t", name, got)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// The kinds of others.
+// Groups and kinds of Istio and Gateway API.
 const (
 	groupIstio         = "networking.istio.io"
 	groupGatewayAPI    = "gateway.networking.k8s.io"
@@ -25,45 +25,45 @@ const (
 	kindHTTPRoute      = "HTTPRoute"
 )
 
-// plan is what there should be of one kind of route.
+// plan is the desired state of one kind of route.
 type plan struct {
 	kind      string
 	condition string         // the type of its condition
-	asked     bool           // the Watcher asks for it
-	spec      map[string]any // what it should say; nil if there should be none, or nobody knows
-	leave     bool           // it is not known what there should be: what is there stays
-	harmless  bool           // that there is none is no fault
-	reason    string         // why there is none
+	requested bool           // by the Watcher
+	spec      map[string]any // the desired spec; nil if there should be no route, or if that is unknown
+	unknown   bool           // the desired state is unknown, so an existing route stays as it is
+	harmless  bool           // that there is no route is not an error
+	reason    string         // why there is no route
 	message   string
 }
 
-// none returns the plan with the reason why there is no route.
-func (p plan) none(reason, format string, args ...any) plan {
+// withoutRoute returns the plan with the reason why there is no route.
+func (p plan) withoutRoute(reason, format string, args ...any) plan {
 	p.reason, p.message = reason, fmt.Sprintf(format, args...)
 	return p
 }
 
-// unknown returns the plan with the reason why nobody knows what the route should be.
-func (p plan) unknown(reason, format string, args ...any) plan {
-	p.leave = true
-	return p.none(reason, format, args...)
+// withUnknownRoute returns the plan with the reason why the desired state is unknown.
+func (p plan) withUnknownRoute(reason, format string, args ...any) plan {
+	p.unknown = true
+	return p.withoutRoute(reason, format, args...)
 }
 
-// gateway is what matters of an Istio Gateway.
+// gateway is the part of an Istio Gateway that routes need.
 type gateway struct {
 	namespace, name string
 	labels          map[string]string
 	hosts           []string // of all its servers
 }
 
-// istio is what there is of Istio.
+// istio is the state of Istio in the control plane.
 type istio struct {
 	installed bool
-	namespace string // where gateways are looked for
+	namespace string // of the gateways
 	gateways  []gateway
 }
 
-// gateways reads Istio gateways, and returns them in the order of their names.
+// gateways converts Istio gateways, sorted by name.
 func gateways(objects []*unstructured.Unstructured) []gateway {
 	var all []gateway
 	for _, o := range objects {
@@ -81,20 +81,20 @@ func gateways(objects []*unstructured.Unstructured) []gateway {
 	return all
 }
 
-// segments is a path that means the same to all who read it.
-var segments = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
+// plainPath matches paths that all components read in the same way.
+var plainPath = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
 
-// check returns what is wrong with the Watcher itself and what to do about it, "" if nothing is. Most of it the API server refuses today, but
-// has not always.
-func check(w *v1beta2.Watcher) string {
+// validate returns why a Watcher is not valid and what to do about it, "" if it is valid. The API server rejects most of this, but earlier
+// versions did not.
+func validate(w *v1beta2.Watcher) string {
 	s, name := w.Spec.ServiceInfo, w.ManagerName()
 	switch {
 	case name == "":
-		return fmt.Sprintf("nobody is told about changes: set spec.manager or the label %s", v1beta2.LabelManagedBy)
-	case !segments.MatchString(name) || path.Clean(name) != name || slices.Contains(strings.Split(name, "/"), ".."):
+		return fmt.Sprintf("the Watcher has no manager, so no events are sent: set spec.manager or the label %s", v1beta2.LabelManagedBy)
+	case !plainPath.MatchString(name) || path.Clean(name) != name || slices.Contains(strings.Split(name, "/"), ".."):
 		return fmt.Sprintf("the manager %q cannot be part of a path: use letters, digits and - . _ ~", name)
 	case s.Name == "" || s.Namespace == "":
-		return "spec.serviceInfo names no Service: set its name and namespace"
+		return "spec.serviceInfo has no name or no namespace: set both"
 	case s.Port < 1 || s.Port > 65535:
 		return fmt.Sprintf("spec.serviceInfo.port is %d: set a port from 1 to 65535", s.Port)
 	}
@@ -104,39 +104,39 @@ func check(w *v1beta2.Watcher) string {
 	return ""
 }
 
-// paths are what is posted to the manager of a Watcher.
+// paths returns the URL paths of the requests to the manager of a Watcher.
 func paths(w *v1beta2.Watcher) []string {
 	name := w.ManagerName()
 	if name == protocol.ManagerName {
 		return []string{protocol.EventPath(name), protocol.HeartbeatPath(name)}
 	}
-	return []string{protocol.EventPath(name)} // nobody else knows a heartbeat
+	return []string{protocol.EventPath(name)} // other managers have no heartbeats
 }
 
-// planVirtualService says what VirtualService there should be. The first row that fits wins:
+// planVirtualService returns the plan of the VirtualService. The first row that matches wins:
 //
-//	1  the Watcher selects no gateways            none
-//	2  Istio is not installed                     none, and no harm
-//	3  the Watcher is not valid                   what is there stays
-//	4  the selector is not valid                  what is there stays
-//	5  no gateway is selected                     none: without a gateway it would be about traffic in the mesh
-//	6  a selected gateway has no hosts            what is there stays
-//	7  else                                       all hosts of all gateways, to the Service
+//	1  the Watcher requests none           no route
+//	2  Istio is not installed              no route, which is harmless
+//	3  the Watcher is not valid            an existing route stays
+//	4  the selector is not valid           an existing route stays
+//	5  the selector matches no gateway     no route: without a gateway it would apply to traffic in the mesh
+//	6  a matching gateway has no hosts     an existing route stays
+//	7  otherwise                           all hosts of all matching gateways, to the Service
 func planVirtualService(w *v1beta2.Watcher, invalid string, with istio) plan {
-	p := plan{kind: kindVirtualService, condition: v1beta2.ConditionVirtualService, asked: w.Spec.Gateway != nil}
-	if !p.asked {
+	p := plan{kind: kindVirtualService, condition: v1beta2.ConditionVirtualService, requested: w.Spec.Gateway != nil}
+	if !p.requested {
 		return p
 	}
 	if !with.installed {
 		p.harmless = true
-		return p.none(v1beta2.ReasonIstioNotInstalled, "Istio is not installed")
+		return p.withoutRoute(v1beta2.ReasonIstioNotInstalled, "Istio is not installed")
 	}
 	if invalid != "" {
-		return p.unknown(v1beta2.ReasonInvalidWatcher, "%s", invalid)
+		return p.withUnknownRoute(v1beta2.ReasonInvalidWatcher, "%s", invalid)
 	}
 	selector, err := w.Spec.Gateway.LabelSelector.Compile()
 	if err != nil {
-		return p.unknown(v1beta2.ReasonInvalidWatcher, "reading spec.gateway.selector: %v: correct it", err)
+		return p.withUnknownRoute(v1beta2.ReasonInvalidWatcher, "reading spec.gateway.selector: %v: correct it", err)
 	}
 	var names, hosts []any
 	for _, g := range with.gateways {
@@ -144,21 +144,21 @@ func planVirtualService(w *v1beta2.Watcher, invalid string, with istio) plan {
 			continue
 		}
 		if len(g.hosts) == 0 {
-			return p.unknown(v1beta2.ReasonGatewayWithoutHosts, "Gateway %s/%s has no hosts: add some to its servers, or select another", g.namespace, g.name)
+			return p.withUnknownRoute(v1beta2.ReasonGatewayWithoutHosts, "Gateway %s/%s has no hosts: add some to its servers, or select another", g.namespace, g.name)
 		}
 		names = append(names, g.namespace+"/"+g.name)
 		for _, h := range g.hosts {
-			hosts = append(hosts, h[strings.Index(h, "/")+1:]) // a gateway may say in which namespaces a host may be used
+			hosts = append(hosts, h[strings.Index(h, "/")+1:]) // the part before the slash restricts the namespaces that may use a host
 		}
 	}
 	if names == nil {
-		return p.none(v1beta2.ReasonGatewayNotFound, "spec.gateway.selector selects no Gateway in namespace %s: create one there with the labels %q, or correct the selector", with.namespace, selector)
+		return p.withoutRoute(v1beta2.ReasonGatewayNotFound, "spec.gateway.selector selects no Gateway in namespace %s: create one there with the labels %q, or correct the selector", with.namespace, selector)
 	}
-	p.spec = virtualService(w, names, sortedOnce(hosts))
+	p.spec = virtualService(w, names, sortUnique(hosts))
 	return p
 }
 
-// virtualService is the spec of a VirtualService. It has one route, however many paths lead there.
+// virtualService returns the spec of a VirtualService. It has one route for all paths.
 func virtualService(w *v1beta2.Watcher, gateways, hosts []any) map[string]any {
 	var match []any
 	for _, p := range paths(w) {
@@ -179,28 +179,28 @@ func virtualService(w *v1beta2.Watcher, gateways, hosts []any) map[string]any {
 	}
 }
 
-// planHTTPRoute says what HTTPRoute there should be. The first row that fits wins:
+// planHTTPRoute returns the plan of the HTTPRoute. The first row that matches wins:
 //
-//	1  the Watcher asks for none        none
-//	2  Gateway API is not installed     none, and no harm
-//	3  the Watcher is not valid         what is there stays
-//	4  else                             from the Gateways that are named to the Service
+//	1  the Watcher requests none        no route
+//	2  Gateway API is not installed     no route, which is harmless
+//	3  the Watcher is not valid         an existing route stays
+//	4  otherwise                        from the listed Gateways to the Service
 func planHTTPRoute(w *v1beta2.Watcher, invalid string, installed bool) plan {
-	p := plan{kind: kindHTTPRoute, condition: v1beta2.ConditionHTTPRoute, asked: w.Spec.Route != nil}
+	p := plan{kind: kindHTTPRoute, condition: v1beta2.ConditionHTTPRoute, requested: w.Spec.Route != nil}
 	switch {
-	case !p.asked:
+	case !p.requested:
 		return p
 	case !installed:
 		p.harmless = true
-		return p.none(v1beta2.ReasonGatewayAPINotInstalled, "Gateway API is not installed")
+		return p.withoutRoute(v1beta2.ReasonGatewayAPINotInstalled, "Gateway API is not installed")
 	case invalid != "":
-		return p.unknown(v1beta2.ReasonInvalidWatcher, "%s", invalid)
+		return p.withUnknownRoute(v1beta2.ReasonInvalidWatcher, "%s", invalid)
 	}
 	p.spec = httpRoute(w)
 	return p
 }
 
-// httpRoute is the spec of an HTTPRoute. It says what the API server would add, so that it reads the same afterwards.
+// httpRoute returns the spec of an HTTPRoute. It has the defaults of the API server, so that what is read back is equal.
 func httpRoute(w *v1beta2.Watcher) map[string]any {
 	var parents, match []any
 	for _, p := range w.Spec.Route.ParentRefs {
@@ -228,7 +228,7 @@ func httpRoute(w *v1beta2.Watcher) map[string]any {
 	return spec
 }
 
-// parentRef names a Gateway as an HTTPRoute does.
+// parentRef returns the reference to a Gateway in an HTTPRoute.
 func parentRef(p v1beta2.RouteParent, home string) map[string]any {
 	ref := map[string]any{"group": groupGatewayAPI, "kind": kindGateway, "name": p.Name}
 	if p.Namespace != "" && p.Namespace != home {
@@ -240,22 +240,22 @@ func parentRef(p v1beta2.RouteParent, home string) map[string]any {
 	return ref
 }
 
-// acceptance says what the Gateways of a Watcher think of its HTTPRoute: whether one has refused it, and why not all have accepted it, "" if
-// they have.
-func acceptance(w *v1beta2.Watcher, there *unstructured.Unstructured) (refused bool, why string) {
-	said, _, _ := unstructured.NestedSlice(there.Object, "status", "parents")
+// acceptance evaluates the status that Gateways wrote to an HTTPRoute: whether one has rejected it, and why not all have accepted it, "" if
+// all have.
+func acceptance(w *v1beta2.Watcher, current *unstructured.Unstructured) (rejected bool, why string) {
+	parents, _, _ := unstructured.NestedSlice(current.Object, "status", "parents")
 	for _, p := range w.Spec.Route.ParentRefs {
 		about := fmt.Sprintf("Gateway %s/%s", cmp.Or(p.Namespace, w.Namespace), p.Name)
 		if p.SectionName != "" {
 			about += " (" + p.SectionName + ")"
 		}
 		accepted := false
-		for _, s := range said {
-			answer, _ := s.(map[string]any)
-			if !isAbout(answer, p, w.Namespace) {
+		for _, s := range parents {
+			parent, _ := s.(map[string]any)
+			if !isParent(parent, p, w.Namespace) {
 				continue
 			}
-			conditions, _, _ := unstructured.NestedSlice(answer, "conditions")
+			conditions, _, _ := unstructured.NestedSlice(parent, "conditions")
 			for _, c := range conditions {
 				condition, _ := c.(map[string]any)
 				kind, status := condition["type"], condition["status"]
@@ -263,21 +263,21 @@ func acceptance(w *v1beta2.Watcher, there *unstructured.Unstructured) (refused b
 					continue
 				}
 				if status == string(metav1.ConditionFalse) {
-					return true, fmt.Sprintf("%s does not take it: %v: %v", about, condition["reason"], condition["message"])
+					return true, fmt.Sprintf("%s does not accept the route: %v: %v", about, condition["reason"], condition["message"])
 				}
 				accepted = accepted || kind == "Accepted" && status == string(metav1.ConditionTrue)
 			}
 		}
 		if !accepted && why == "" {
-			why = about + " has not accepted it yet: see that it is there, and that its listeners allow routes from namespace " + w.Namespace
+			why = about + " has not accepted the route yet: check that it exists, and that its listeners allow routes from namespace " + w.Namespace
 		}
 	}
 	return false, why
 }
 
-// isAbout tells whether an answer in the status of an HTTPRoute is about a Gateway of the Watcher.
-func isAbout(answer map[string]any, p v1beta2.RouteParent, home string) bool {
-	ref, _, _ := unstructured.NestedMap(answer, "parentRef")
+// isParent reports whether an entry in the status of an HTTPRoute is of a Gateway of the Watcher.
+func isParent(entry map[string]any, p v1beta2.RouteParent, home string) bool {
+	ref, _, _ := unstructured.NestedMap(entry, "parentRef")
 	text := func(key, otherwise string) string {
 		s, _ := ref[key].(string)
 		return cmp.Or(s, otherwise)

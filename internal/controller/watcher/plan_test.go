@@ -10,7 +10,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// aWatcher returns a Watcher that asks for a VirtualService and an HTTPRoute, changed.
+// aWatcher returns a Watcher that requests a VirtualService and an HTTPRoute, changed.
 func aWatcher(change ...func(*v1beta2.Watcher)) *v1beta2.Watcher {
 	w := &v1beta2.Watcher{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "w", UID: "1"},
@@ -32,22 +32,22 @@ func TestCheck(t *testing.T) {
 		change func(*v1beta2.Watcher)
 		wrong  bool
 	}{
-		"Fine":        {"nothing is wrong", func(*v1beta2.Watcher) {}, false},
+		"Fine":        {"it is valid", func(*v1beta2.Watcher) {}, false},
 		"Path":        {"the reference allows more than one segment", func(w *v1beta2.Watcher) { w.Spec.Manager = "a/b.c~d_e-f" }, false},
-		"NoManager":   {"somebody is told", func(w *v1beta2.Watcher) { w.Spec.Manager = "" }, true},
+		"NoManager":   {"a manager is required", func(w *v1beta2.Watcher) { w.Spec.Manager = "" }, true},
 		"Space":       {"a path has no spaces", func(w *v1beta2.Watcher) { w.Spec.Manager = "a b" }, true},
-		"Up":          {"a path does not lead elsewhere", func(w *v1beta2.Watcher) { w.Spec.Manager = "a/../b" }, true},
-		"OnlyUp":      {"not even as a whole", func(w *v1beta2.Watcher) { w.Spec.Manager = ".." }, true},
+		"Up":          {"a path must not contain ..", func(w *v1beta2.Watcher) { w.Spec.Manager = "a/../b" }, true},
+		"OnlyUp":      {"also not alone", func(w *v1beta2.Watcher) { w.Spec.Manager = ".." }, true},
 		"Slashes":     {"no segment is empty", func(w *v1beta2.Watcher) { w.Spec.Manager = "a//b" }, true},
 		"NoService":   {"a Service has a name", func(w *v1beta2.Watcher) { w.Spec.ServiceInfo.Name = "" }, true},
 		"NoNamespace": {"and a namespace", func(w *v1beta2.Watcher) { w.Spec.ServiceInfo.Namespace = "" }, true},
-		"PortZero":    {"old definitions did not refuse it", func(w *v1beta2.Watcher) { w.Spec.ServiceInfo.Port = 0 }, true},
+		"PortZero":    {"former CRDs allowed it", func(w *v1beta2.Watcher) { w.Spec.ServiceInfo.Port = 0 }, true},
 		"PortLarge":   {"as above", func(w *v1beta2.Watcher) { w.Spec.ServiceInfo.Port = 65536 }, true},
-		"Label":       {"the agent has to read it", func(w *v1beta2.Watcher) { w.Spec.LabelsToWatch = map[string]string{"a": "b c"} }, true},
+		"Label":       {"the agent could not parse it", func(w *v1beta2.Watcher) { w.Spec.LabelsToWatch = map[string]string{"a": "b c"} }, true},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			if why := check(aWatcher(c.change)); (why != "") != c.wrong {
+			if why := validate(aWatcher(c.change)); (why != "") != c.wrong {
 				t.Errorf("%s: what is wrong is %q", c.reason, why)
 			}
 		})
@@ -61,9 +61,9 @@ func TestPlanVirtualService(t *testing.T) {
 	other := gateway{namespace: "kcp-system", name: "other", hosts: []string{"c.example.com"}}
 	empty := gateway{namespace: "kcp-system", name: "empty", labels: use}
 	type want struct {
-		Asked, Leave, Harmless bool
-		Reason                 string
-		Gateways, Hosts, Match any
+		Requested, Unknown, Harmless bool
+		Reason                       string
+		Gateways, Hosts, Match       any
 	}
 	event := map[string]any{"uri": map[string]any{"prefix": "/v2/lifecycle-manager/event"}}
 	heartbeat := map[string]any{"uri": map[string]any{"prefix": "/v2/lifecycle-manager/heartbeat"}}
@@ -74,24 +74,24 @@ func TestPlanVirtualService(t *testing.T) {
 		with    istio
 		want    want
 	}{
-		"NotAsked":     {"row 1", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Gateway = nil }), "", istio{installed: true, gateways: []gateway{one}}, want{}},
-		"NotInstalled": {"row 2", aWatcher(), "bad", istio{}, want{Asked: true, Harmless: true, Reason: v1beta2.ReasonIstioNotInstalled}},
-		"Invalid":      {"row 3", aWatcher(), "bad", istio{installed: true, gateways: []gateway{one}}, want{Asked: true, Leave: true, Reason: v1beta2.ReasonInvalidWatcher}},
+		"NotRequested": {"row 1", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Gateway = nil }), "", istio{installed: true, gateways: []gateway{one}}, want{}},
+		"NotInstalled": {"row 2", aWatcher(), "bad", istio{}, want{Requested: true, Harmless: true, Reason: v1beta2.ReasonIstioNotInstalled}},
+		"Invalid":      {"row 3", aWatcher(), "bad", istio{installed: true, gateways: []gateway{one}}, want{Requested: true, Unknown: true, Reason: v1beta2.ReasonInvalidWatcher}},
 		"Selector": {"row 4", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Gateway.LabelSelector.MatchLabels = map[string]string{"a b": ""} }), "",
-			istio{installed: true, gateways: []gateway{one}}, want{Asked: true, Leave: true, Reason: v1beta2.ReasonInvalidWatcher}},
-		"NoneSelected": {"row 5", aWatcher(), "", istio{installed: true, gateways: []gateway{other}}, want{Asked: true, Reason: v1beta2.ReasonGatewayNotFound}},
-		"NoHosts":      {"row 6: the other gateway does not make up for it", aWatcher(), "", istio{installed: true, gateways: []gateway{empty, one}}, want{Asked: true, Leave: true, Reason: v1beta2.ReasonGatewayWithoutHosts}},
-		"Two": {"row 7: hosts in order, each once, without the namespaces they may be used in", aWatcher(), "", istio{installed: true, gateways: []gateway{one, other, two}}, want{
-			Asked: true, Gateways: []any{"kcp-system/one", "kcp-system/two"}, Hosts: []any{"*", "a.example.com", "b.example.com"}, Match: []any{event, heartbeat},
+			istio{installed: true, gateways: []gateway{one}}, want{Requested: true, Unknown: true, Reason: v1beta2.ReasonInvalidWatcher}},
+		"NoneSelected": {"row 5", aWatcher(), "", istio{installed: true, gateways: []gateway{other}}, want{Requested: true, Reason: v1beta2.ReasonGatewayNotFound}},
+		"NoHosts":      {"row 6: also if another gateway has hosts", aWatcher(), "", istio{installed: true, gateways: []gateway{empty, one}}, want{Requested: true, Unknown: true, Reason: v1beta2.ReasonGatewayWithoutHosts}},
+		"Two": {"row 7: hosts sorted, each once, without namespaces", aWatcher(), "", istio{installed: true, gateways: []gateway{one, other, two}}, want{
+			Requested: true, Gateways: []any{"kcp-system/one", "kcp-system/two"}, Hosts: []any{"*", "a.example.com", "b.example.com"}, Match: []any{event, heartbeat},
 		}},
-		"OtherManager": {"others know no heartbeat", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Manager = "other" }), "", istio{installed: true, gateways: []gateway{other, two}}, want{
-			Asked: true, Gateways: []any{"kcp-system/two"}, Hosts: []any{"*", "b.example.com"}, Match: []any{map[string]any{"uri": map[string]any{"prefix": "/v2/other/event"}}},
+		"OtherManager": {"other managers have no heartbeats", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Manager = "other" }), "", istio{installed: true, gateways: []gateway{other, two}}, want{
+			Requested: true, Gateways: []any{"kcp-system/two"}, Hosts: []any{"*", "b.example.com"}, Match: []any{map[string]any{"uri": map[string]any{"prefix": "/v2/other/event"}}},
 		}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			p := planVirtualService(c.watcher, c.invalid, c.with)
-			got := want{Asked: p.asked, Leave: p.leave, Harmless: p.harmless, Reason: p.reason}
+			got := want{Requested: p.requested, Unknown: p.unknown, Harmless: p.harmless, Reason: p.reason}
 			if p.spec != nil {
 				got.Gateways, got.Hosts = p.spec["gateways"], p.spec["hosts"]
 				got.Match = p.spec["http"].([]any)[0].(map[string]any)["match"]
@@ -114,12 +114,12 @@ func TestPlanHTTPRoute(t *testing.T) {
 		installed bool
 		want      plan
 	}{
-		"NotAsked":     {"row 1", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Route = nil }), "", true, plan{}},
-		"NotInstalled": {"row 2", aWatcher(), "bad", false, plan{asked: true, harmless: true, reason: v1beta2.ReasonGatewayAPINotInstalled, message: "Gateway API is not installed"}},
-		"Invalid":      {"row 3", aWatcher(), "bad", true, plan{asked: true, leave: true, reason: v1beta2.ReasonInvalidWatcher, message: "bad"}},
-		"Wanted": {"row 4: with what the API server would add", aWatcher(func(w *v1beta2.Watcher) {
+		"NotRequested": {"row 1", aWatcher(func(w *v1beta2.Watcher) { w.Spec.Route = nil }), "", true, plan{}},
+		"NotInstalled": {"row 2", aWatcher(), "bad", false, plan{requested: true, harmless: true, reason: v1beta2.ReasonGatewayAPINotInstalled, message: "Gateway API is not installed"}},
+		"Invalid":      {"row 3", aWatcher(), "bad", true, plan{requested: true, unknown: true, reason: v1beta2.ReasonInvalidWatcher, message: "bad"}},
+		"Requested": {"row 4: with the defaults of the API server", aWatcher(func(w *v1beta2.Watcher) {
 			w.Spec.Manager, w.Spec.ServiceInfo.Namespace, w.Spec.Route.Hostnames = "other", "elsewhere", []string{"a.example.com"}
-		}), "", true, plan{asked: true, spec: map[string]any{
+		}), "", true, plan{requested: true, spec: map[string]any{
 			"parentRefs": []any{
 				map[string]any{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "public", "namespace": "edge"},
 				map[string]any{"group": "gateway.networking.k8s.io", "kind": "Gateway", "name": "own", "sectionName": "https"},
@@ -143,31 +143,31 @@ func TestPlanHTTPRoute(t *testing.T) {
 }
 
 func TestAcceptance(t *testing.T) {
-	said := func(ref map[string]any, kind, status string) map[string]any {
+	parent := func(ref map[string]any, kind, status string) map[string]any {
 		return map[string]any{"parentRef": ref, "conditions": []any{map[string]any{"type": kind, "status": status, "reason": "Because", "message": "of that"}}}
 	}
 	public, own := map[string]any{"name": "public", "namespace": "edge"}, map[string]any{"name": "own", "sectionName": "https"}
-	const missing = "Gateway kcp-system/own (https) has not accepted it yet: see that it is there, and that its listeners allow routes from namespace kcp-system"
+	const missing = "Gateway kcp-system/own (https) has not accepted the route yet: check that it exists, and that its listeners allow routes from namespace kcp-system"
 	cases := map[string]struct {
-		reason  string
-		parents []any
-		refused bool
-		why     string
+		reason   string
+		parents  []any
+		rejected bool
+		why      string
 	}{
-		"Nobody":   {"the first that is missing is named", nil, false, "Gateway edge/public has not accepted it yet: see that it is there, and that its listeners allow routes from namespace kcp-system"},
-		"One":      {"all have to", []any{said(public, "Accepted", "True")}, false, missing},
-		"All":      {"all is well", []any{said(public, "Accepted", "True"), said(own, "Accepted", "True")}, false, ""},
-		"Unknown":  {"that is no yes", []any{said(public, "Accepted", "True"), said(own, "Accepted", "Unknown")}, false, missing},
-		"Others":   {"another listener is another matter", []any{said(public, "Accepted", "True"), said(map[string]any{"name": "own"}, "Accepted", "True")}, false, missing},
-		"Refused":  {"one that refuses counts more than one that is silent", []any{said(own, "Accepted", "False")}, true, "Gateway kcp-system/own (https) does not take it: Because: of that"},
-		"NoRefs":   {"the Service cannot be used", []any{said(public, "Accepted", "True"), said(own, "ResolvedRefs", "False")}, true, "Gateway kcp-system/own (https) does not take it: Because: of that"},
-		"Nonsense": {"a status is written by others", []any{"x", map[string]any{"parentRef": int64(1)}, map[string]any{"parentRef": public, "conditions": []any{int64(1)}}}, false, "Gateway edge/public has not accepted it yet: see that it is there, and that its listeners allow routes from namespace kcp-system"},
+		"NoAnswer": {"the first one without an answer is named", nil, false, "Gateway edge/public has not accepted the route yet: check that it exists, and that its listeners allow routes from namespace kcp-system"},
+		"One":      {"all have to accept", []any{parent(public, "Accepted", "True")}, false, missing},
+		"All":      {"all have accepted", []any{parent(public, "Accepted", "True"), parent(own, "Accepted", "True")}, false, ""},
+		"Unknown":  {"Unknown does not count as accepted", []any{parent(public, "Accepted", "True"), parent(own, "Accepted", "Unknown")}, false, missing},
+		"Others":   {"another listener has accepted", []any{parent(public, "Accepted", "True"), parent(map[string]any{"name": "own"}, "Accepted", "True")}, false, missing},
+		"Refused":  {"a rejection counts before a missing answer", []any{parent(own, "Accepted", "False")}, true, "Gateway kcp-system/own (https) does not accept the route: Because: of that"},
+		"NoRefs":   {"the Service cannot be used", []any{parent(public, "Accepted", "True"), parent(own, "ResolvedRefs", "False")}, true, "Gateway kcp-system/own (https) does not accept the route: Because: of that"},
+		"Nonsense": {"entries that are not valid are ignored", []any{"x", map[string]any{"parentRef": int64(1)}, map[string]any{"parentRef": public, "conditions": []any{int64(1)}}}, false, "Gateway edge/public has not accepted the route yet: check that it exists, and that its listeners allow routes from namespace kcp-system"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			route := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"parents": c.parents}}}
-			if refused, why := acceptance(aWatcher(), route); refused != c.refused || why != c.why {
-				t.Errorf("%s: refused is %t, why is %q", c.reason, refused, why)
+			if rejected, why := acceptance(aWatcher(), route); rejected != c.rejected || why != c.why {
+				t.Errorf("%s: rejected is %t, why is %q", c.reason, rejected, why)
 			}
 		})
 	}
@@ -179,7 +179,7 @@ func TestGateways(t *testing.T) {
 		u.SetNamespace("ns")
 		u.SetName(name)
 		u.SetLabels(map[string]string{"a": "b"})
-		slimGateway(u)
+		trimGateway(u)
 		return u
 	}
 	got := gateways([]*unstructured.Unstructured{

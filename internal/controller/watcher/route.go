@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
@@ -20,53 +21,57 @@ import (
 // route is one kind of route of one Watcher.
 type route struct {
 	plan
-	view  view
-	there *unstructured.Unstructured // as it was last seen; nil if it is not there. It is of the view's memory: not to be changed
-	done  bool                       // set by route: it is as it should be
-	err   error                      // set by route: why not
+	gvr     schema.GroupVersionResource // of its kind, as it is served
+	current *unstructured.Unstructured  // as in the cache, which must not be changed; nil if it does not exist
+	applied bool                        // set by applyRoutes: it is in its desired state
+	err     error                       // set by applyRoutes: why it is not
 }
 
-// answer is what an API server made of a spec: it may have added defaults that we do not know.
-type answer struct {
-	wanted, got map[string]any
-	version     string // the resourceVersion of what we wrote
+// writtenRoute is a spec that we wrote, and what the API server stored: it may have added defaults that we do not know.
+type writtenRoute struct {
+	sent, stored map[string]any
+	version      string // the resourceVersion of the stored object
 }
 
-// route brings every route to what it should be. That one of them fails does not keep the others from it.
-func (n *run) route(ctx context.Context) error {
+// applyRoutes brings every route to its desired state. An error of one route does not stop the others.
+func (n *run) applyRoutes(ctx context.Context) error {
 	var failed []error
-	for _, r := range n.routes {
+	for _, r := range n.desired {
 		switch {
-		case r.spec != nil && r.there != nil && !isOurs(r.there, n.watcher):
-			r.plan = r.unknown(v1beta2.ReasonRouteConflict, "%s is there and is not ours: delete it, or give the Watcher another name", n.identity(r))
+		case r.spec != nil && r.current != nil && !isOurs(r.current, n.watcher):
+			r.plan = r.withUnknownRoute(v1beta2.ReasonRouteConflict, "%s exists and belongs to another owner: delete it, or rename the Watcher", n.nameOf(r))
 		case r.spec != nil:
-			r.err = n.put(ctx, r)
-			r.done = r.err == nil
-		case !r.leave:
-			_, r.err = n.take(ctx, r)
+			r.err = n.write(ctx, r)
+			r.applied = r.err == nil
+		case !r.plan.unknown:
+			_, r.err = n.delete(ctx, r)
 		}
 		failed = append(failed, r.err)
 	}
-	return first(failed)
+	return firstFailure(failed)
 }
 
-// remove takes the routes of a Watcher that is being deleted, and waits until they are gone.
-func (n *run) remove(ctx context.Context) error {
+// removeRoutes deletes the routes of a Watcher that is being deleted, and waits until they are deleted.
+func (n *run) removeRoutes(ctx context.Context) error {
 	var waits []error
-	for _, r := range n.routes {
-		there, err := n.take(ctx, r)
+	for _, r := range n.desired {
+		exists, err := n.delete(ctx, r)
 		switch {
 		case err != nil:
 			waits = append(waits, err)
-		case there:
-			waits = append(waits, loop.Later(10*time.Second, n.identity(r)+" to be gone")) // the watch tells
+		case exists:
+			waits = append(waits, loop.Later(deletionDelay, n.nameOf(r)+" to be deleted"))
 		}
 	}
-	return first(waits)
+	return firstFailure(waits)
 }
 
-// first returns the error that decides what happens next: a failure is more than a wait.
-func first(errs []error) error {
+// deletionDelay is the delay after which a Watcher is reconciled that waits for the deletion of a route. The event of the deletion triggers
+// a reconcile before.
+const deletionDelay = 10 * time.Second
+
+// firstFailure returns the first failure, or else the first error that waits.
+func firstFailure(errs []error) error {
 	var wait error
 	for _, err := range errs {
 		switch {
@@ -80,125 +85,124 @@ func first(errs []error) error {
 	return wait
 }
 
-// put creates a route or repairs it. Nothing is sent if it is as it should be.
-func (n *run) put(ctx context.Context, r *route) error {
-	key := n.identity(r)
-	to := n.objects.Resource(r.view.gvr).Namespace(n.watcher.Namespace)
+// write creates a route or updates it. It sends nothing if the route is in its desired state.
+func (n *run) write(ctx context.Context, r *route) error {
+	key := n.nameOf(r)
+	to := n.routes.Resource(r.gvr).Namespace(n.watcher.Namespace)
 	var got *unstructured.Unstructured
 	var err error
 	switch {
-	case r.there == nil:
-		got, err = to.Create(ctx, n.claim(r, &unstructured.Unstructured{Object: map[string]any{}}), metav1.CreateOptions{FieldManager: v1beta2.FieldOwner})
-		if apierrors.IsAlreadyExists(err) { // the watch has not shown it yet
-			err = apierrors.NewConflict(r.view.gvr.GroupResource(), n.watcher.Name, err)
+	case r.current == nil:
+		got, err = to.Create(ctx, n.desiredObject(r, &unstructured.Unstructured{Object: map[string]any{}}), metav1.CreateOptions{FieldManager: v1beta2.FieldOwner})
+		if apierrors.IsAlreadyExists(err) { // the cache does not have it yet
+			err = apierrors.NewConflict(r.gvr.GroupResource(), n.watcher.Name, err)
 		}
-	case n.isRight(key, r):
+	case n.isInDesiredState(key, r):
 		return nil
 	default:
-		got, err = to.Update(ctx, n.claim(r, r.there.DeepCopy()), metav1.UpdateOptions{FieldManager: v1beta2.FieldOwner})
+		got, err = to.Update(ctx, n.desiredObject(r, r.current.DeepCopy()), metav1.UpdateOptions{FieldManager: v1beta2.FieldOwner})
 	}
 	if err != nil {
-		return n.refused(r, "writing", err)
+		return n.withReason(r, "writing", err)
 	}
 	spec, _, _ := unstructured.NestedMap(got.Object, "spec")
-	r.there = got
+	r.current = got
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.answers[key] = answer{wanted: r.spec, got: spec, version: got.GetResourceVersion()}
+	n.written[key] = writtenRoute{sent: r.spec, stored: spec, version: got.GetResourceVersion()}
 	return nil
 }
 
-// isOwn tells whether a route is exactly as we wrote it last.
-func (r *Reconciler) isOwn(u *unstructured.Unstructured) bool {
+// isOwnWrite reports whether we wrote this version of a route.
+func (r *Reconciler) isOwnWrite(u *unstructured.Unstructured) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.answers[identity(u.GetKind(), u.GetNamespace(), u.GetName())].version == u.GetResourceVersion()
+	return r.written[nameOf(u.GetKind(), u.GetNamespace(), u.GetName())].version == u.GetResourceVersion()
 }
 
-// identity names a route, in answers and for people.
-func identity(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
+// nameOf returns kind, namespace and name of a route, for messages and as a key.
+func nameOf(kind, namespace, name string) string { return kind + " " + namespace + "/" + name }
 
-// take deletes a route of ours, and tells whether it was there.
-func (n *run) take(ctx context.Context, r *route) (there bool, err error) {
+// delete deletes a route of the Watcher, and reports whether it existed.
+func (n *run) delete(ctx context.Context, r *route) (existed bool, err error) {
 	n.mu.Lock()
-	delete(n.answers, n.identity(r))
+	delete(n.written, n.nameOf(r))
 	n.mu.Unlock()
-	if r.there == nil || !isOurs(r.there, n.watcher) {
+	if r.current == nil || !isOurs(r.current, n.watcher) {
 		return false, nil
 	}
-	if !r.there.GetDeletionTimestamp().IsZero() {
+	if !r.current.GetDeletionTimestamp().IsZero() {
 		return true, nil
 	}
-	uid := r.there.GetUID()
-	err = n.objects.Resource(r.view.gvr).Namespace(n.watcher.Namespace).Delete(ctx, n.watcher.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if err == nil || kindIsGoing(err) {
+	uid := r.current.GetUID()
+	err = n.routes.Resource(r.gvr).Namespace(n.watcher.Namespace).Delete(ctx, n.watcher.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+	if err == nil || isKindMissing(err) {
 		return true, nil
 	}
-	return true, n.refused(r, "deleting", err)
+	return true, n.withReason(r, "deleting", err)
 }
 
-// identity names a route in answers and for people.
-func (n *run) identity(r *route) string {
-	return r.kind + " " + n.watcher.Namespace + "/" + n.watcher.Name
-}
+// nameOf returns kind, namespace and name of a route of the Watcher.
+func (n *run) nameOf(r *route) string { return nameOf(r.kind, n.watcher.Namespace, n.watcher.Name) }
 
-// claim makes an object the route of the Watcher. What others have added to its labels and annotations stays.
-func (n *run) claim(r *route, u *unstructured.Unstructured) *unstructured.Unstructured {
-	u.SetAPIVersion(r.view.gvr.GroupVersion().String())
+// desiredObject changes an object to the desired state of a route. Labels, annotations and owners of others stay.
+func (n *run) desiredObject(r *route, u *unstructured.Unstructured) *unstructured.Unstructured {
+	u.SetAPIVersion(r.gvr.GroupVersion().String())
 	u.SetKind(r.kind)
 	u.SetNamespace(n.watcher.Namespace)
 	u.SetName(n.watcher.Name)
-	marked := maps.Clone(u.GetLabels())
-	if marked == nil {
-		marked = map[string]string{}
+	labels := maps.Clone(u.GetLabels())
+	if labels == nil {
+		labels = map[string]string{}
 	}
-	marked[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
-	u.SetLabels(marked)
+	labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
+	u.SetLabels(labels)
 	others := slices.DeleteFunc(u.GetOwnerReferences(), isWatcher)
-	u.SetOwnerReferences(append(others, owner(n.watcher)))
+	u.SetOwnerReferences(append(others, ownerReference(n.watcher)))
 	u.Object["spec"] = (&unstructured.Unstructured{Object: r.spec}).DeepCopy().Object
 	delete(u.Object, "status")
 	return u
 }
 
-// owner is how a route says whose it is.
-func owner(w *v1beta2.Watcher) metav1.OwnerReference {
+// ownerReference returns the owner reference of the routes of a Watcher.
+func ownerReference(w *v1beta2.Watcher) metav1.OwnerReference {
 	return metav1.OwnerReference{APIVersion: v1beta2.GroupVersion.String(), Kind: v1beta2.KindWatcher, Name: w.Name, UID: w.UID}
 }
 
-// isWatcher tells whether an owner is a Watcher.
+// isWatcher reports whether an owner is a Watcher.
 func isWatcher(o metav1.OwnerReference) bool {
 	return o.Kind == v1beta2.KindWatcher && o.APIVersion == v1beta2.GroupVersion.String()
 }
 
-// isOurs tells whether a route of the name of the Watcher is its own: it says so by owner, which those of earlier managers have, or by label.
+// isOurs reports whether a route with the name of the Watcher belongs to it: by our label, or by its owner, which routes of earlier managers
+// have.
 func isOurs(u *unstructured.Unstructured, w *v1beta2.Watcher) bool {
 	return u.GetLabels()[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager ||
 		slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return isWatcher(o) && o.Name == w.Name })
 }
 
-// isRight tells whether a route is as it should be. Its spec is what we want, or what the API server made of that.
-func (n *run) isRight(key string, r *route) bool {
-	refs := slices.DeleteFunc(slices.Clone(r.there.GetOwnerReferences()), func(o metav1.OwnerReference) bool { return !isWatcher(o) })
-	if !equality.Semantic.DeepEqual(refs, []metav1.OwnerReference{owner(n.watcher)}) ||
-		r.there.GetLabels()[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager {
+// isInDesiredState reports whether a route needs no write: its spec is the desired one, or what the API server stored for it.
+func (n *run) isInDesiredState(key string, r *route) bool {
+	refs := slices.DeleteFunc(slices.Clone(r.current.GetOwnerReferences()), func(o metav1.OwnerReference) bool { return !isWatcher(o) })
+	if !equality.Semantic.DeepEqual(refs, []metav1.OwnerReference{ownerReference(n.watcher)}) ||
+		r.current.GetLabels()[v1beta2.LabelManagedBy] != v1beta2.ManagedByLifecycleManager {
 		return false
 	}
 	n.mu.Lock()
-	a := n.answers[key]
+	w := n.written[key]
 	n.mu.Unlock()
-	is := r.there.Object["spec"]
+	is := r.current.Object["spec"]
 	return equality.Semantic.DeepEqual(is, any(r.spec)) ||
-		a.got != nil && equality.Semantic.DeepEqual(a.wanted, r.spec) && equality.Semantic.DeepEqual(is, any(a.got))
+		w.stored != nil && equality.Semantic.DeepEqual(w.sent, r.spec) && equality.Semantic.DeepEqual(is, any(w.stored))
 }
 
-// refused gives an error of the API server a reason.
-func (n *run) refused(r *route, doing string, err error) error {
+// withReason adds the reason for the status to an error of the API server. A kind that is not served any more is waited for.
+func (n *run) withReason(r *route, doing string, err error) error {
 	if apierrors.IsConflict(err) {
 		return err
 	}
-	if kindIsGoing(err) {
-		return loop.Later(time.Second, "kind "+r.kind+" to be served or gone")
+	if isKindMissing(err) {
+		return loop.Later(time.Second, "kind "+r.kind+" to be served or removed")
 	}
 	reason := v1beta2.ReasonInternalError
 	switch {
@@ -207,17 +211,17 @@ func (n *run) refused(r *route, doing string, err error) error {
 	case apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
 		reason = v1beta2.ReasonRouteRefused
 	}
-	return &failure{reason: reason, err: fmt.Errorf("%s %s: %w", doing, n.identity(r), err)}
+	return &reasonError{reason: reason, err: fmt.Errorf("%s %s: %w", doing, n.nameOf(r), err)}
 }
 
-// slimVirtualService keeps what is ours to write.
-func slimVirtualService(u *unstructured.Unstructured) { delete(u.Object, "status") }
+// trimVirtualService removes the status, which is not needed.
+func trimVirtualService(u *unstructured.Unstructured) { delete(u.Object, "status") }
 
-// slimHTTPRoute keeps what is ours to write, and what Gateways say of it.
-func slimHTTPRoute(*unstructured.Unstructured) {}
+// trimHTTPRoute keeps everything: spec and metadata are compared, and the status has the answers of Gateways.
+func trimHTTPRoute(*unstructured.Unstructured) {}
 
-// slimGateway keeps labels and hosts.
-func slimGateway(u *unstructured.Unstructured) {
+// trimGateway removes everything but metadata and hosts.
+func trimGateway(u *unstructured.Unstructured) {
 	servers, _, _ := unstructured.NestedSlice(u.Object, "spec", "servers")
 	var kept []any
 	for _, s := range servers {
@@ -230,8 +234,8 @@ func slimGateway(u *unstructured.Unstructured) {
 	u.Object["spec"] = map[string]any{"servers": kept}
 }
 
-// sortedOnce returns strings in order, each once.
-func sortedOnce(all []any) []any {
+// sortUnique returns strings sorted, each once.
+func sortUnique(all []any) []any {
 	slices.SortFunc(all, func(a, b any) int { return cmp.Compare(a.(string), b.(string)) })
 	return slices.Compact(all)
 }

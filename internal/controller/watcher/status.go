@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// report derives the whole status from what the steps saw. Nothing in it changes while nothing changes: a pass that was too early, or that
-// somebody else has overtaken, leaves it as it is.
+// report sets the whole status after the last step. A reconcile that waits for a watch, or has a conflict with another writer, leaves the
+// status as it is.
 func (n *run) report(out loop.Outcome) {
 	s := &n.watcher.Status
 	before := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady)
@@ -26,85 +26,85 @@ func (n *run) report(out loop.Outcome) {
 		return
 	}
 	s.ObservedGeneration = n.watcher.Generation
-	v := n.verdict(out)
-	if n.known && !deleting {
-		for _, r := range n.routes {
+	v := n.summarize(out)
+	if n.surveyed && !deleting {
+		for _, r := range n.desired {
 			n.reportRoute(r)
 		}
 	}
 	s.State = v.state
-	n.set(v1beta2.ConditionReady, v.state == v1beta2.StateReady, v.reason, v.message)
+	n.setCondition(v1beta2.ConditionReady, v.state == v1beta2.StateReady, v.reason, v.message)
 	if v.reason == v1beta2.ReasonGatewayNotFound && (before == nil || before.Reason != v.reason) {
 		n.Events.Eventf(n.watcher, nil, corev1.EventTypeWarning, v1beta2.EventGatewayNotFound, v1beta2.EventGatewayNotFound, "%s", v.message)
 	}
 }
 
-// verdict is what a Watcher is, in one word and in a sentence.
-type verdict struct {
+// summary is state, reason and message of a Watcher.
+type summary struct {
 	state           v1beta2.State
 	reason, message string
 }
 
-// verdict sums up. The first row that fits wins:
+// summarize returns the summary of a Watcher. The first row that matches wins:
 //
-//	1  it is being deleted                                         Deleting
-//	2  the Watcher is not valid                                    Error
-//	3  a step failed                                               Error
-//	4  a route that is asked for cannot be, and that is harmful    Error
-//	5  a Gateway refuses the HTTPRoute                             Warning
-//	6  a Gateway has not accepted the HTTPRoute yet                Processing
-//	7  else                                                        Ready
-func (n *run) verdict(out loop.Outcome) verdict {
+//	1  it is being deleted                                           Deleting
+//	2  the Watcher is not valid                                      Error
+//	3  a step failed                                                 Error
+//	4  a requested route does not exist, and that is not harmless    Error
+//	5  a Gateway rejects the HTTPRoute                               Warning
+//	6  a Gateway has not accepted the HTTPRoute yet                  Processing
+//	7  otherwise                                                     Ready
+func (n *run) summarize(out loop.Outcome) summary {
 	switch {
 	case !n.watcher.DeletionTimestamp.IsZero():
-		return deletion(out)
+		return summarizeDeletion(out)
 	case n.invalid != "":
-		return verdict{v1beta2.StateError, v1beta2.ReasonInvalidWatcher, n.invalid}
+		return summary{v1beta2.StateError, v1beta2.ReasonInvalidWatcher, n.invalid}
 	case out.Err != nil:
-		return verdict{v1beta2.StateError, cmp.Or(out.Reason(), v1beta2.ReasonInternalError), out.Err.Error()}
+		return summary{v1beta2.StateError, cmp.Or(out.Reason(), v1beta2.ReasonInternalError), loop.Message(out.Err)}
 	}
-	var open []string
-	for _, r := range n.routes {
+	var applied []string
+	for _, r := range n.desired {
 		if r.reason != "" && !r.harmless {
-			return verdict{v1beta2.StateError, r.reason, r.message}
+			return summary{v1beta2.StateError, r.reason, r.message}
 		}
-		if r.done {
-			open = append(open, n.identity(r))
+		if r.applied {
+			applied = append(applied, n.nameOf(r))
 		}
 	}
-	for _, r := range n.routes {
-		if r.kind != kindHTTPRoute || !r.done {
+	for _, r := range n.desired {
+		if r.kind != kindHTTPRoute || !r.applied {
 			continue
 		}
-		if refused, why := acceptance(n.watcher, r.there); refused {
-			return verdict{v1beta2.StateWarning, v1beta2.ReasonRouteNotAccepted, why}
+		if rejected, why := acceptance(n.watcher, r.current); rejected {
+			return summary{v1beta2.StateWarning, v1beta2.ReasonRouteNotAccepted, why}
 		} else if why != "" {
-			return verdict{v1beta2.StateProcessing, v1beta2.ReasonRouteNotAccepted, why}
+			return summary{v1beta2.StateProcessing, v1beta2.ReasonRouteNotAccepted, why}
 		}
 	}
-	if open != nil {
-		return verdict{v1beta2.StateReady, v1beta2.ReasonReady, "events come in through " + strings.Join(open, " and ")}
+	if applied != nil {
+		return summary{v1beta2.StateReady, v1beta2.ReasonReady, "events arrive through " + strings.Join(applied, " and ")}
 	}
-	return verdict{v1beta2.StateReady, v1beta2.ReasonReady, "events come in at the listener's own address: " + n.whyDirect()}
+	return summary{v1beta2.StateReady, v1beta2.ReasonReady, "events arrive at the address of the listener: " + n.whyWithoutRoute()}
 }
 
-// deletion is the verdict on a Watcher that is being deleted.
-func deletion(out loop.Outcome) verdict {
-	v := verdict{v1beta2.StateDeleting, v1beta2.ReasonObjectsRemaining, "the routes are being removed"}
+// summarizeDeletion returns the summary of a Watcher that is being deleted.
+func summarizeDeletion(out loop.Outcome) summary {
+	v := summary{v1beta2.StateDeleting, v1beta2.ReasonObjectsRemaining, "the routes are being deleted"}
 	switch {
 	case apierrors.IsConflict(out.Err):
 	case out.Err != nil:
-		v.reason, v.message = cmp.Or(out.Reason(), v1beta2.ReasonInternalError), out.Err.Error()
+		v.reason, v.message = cmp.Or(out.Reason(), v1beta2.ReasonInternalError), loop.Message(out.Err)
 	case out.Waiting != "":
 		v.message = "waiting for " + out.Waiting
 	}
 	return v
 }
 
-// whyDirect says why there is no route, where that is no fault.
-func (n *run) whyDirect() string {
+// whyWithoutRoute returns why a Watcher that is Ready has no route.
+func (n *run) whyWithoutRoute() string {
 	var why []string
-	for _, r := range n.routes {
+	for _, r := range n.desired {
 		if r.reason != "" {
 			why = append(why, r.message)
 		}
@@ -115,32 +115,32 @@ func (n *run) whyDirect() string {
 	return strings.Join(why, ", and ")
 }
 
-// reportRoute sets the condition of a route that is asked for, and drops that of one that is not.
+// reportRoute sets the condition of a requested route, and removes that of a route that is not requested.
 func (n *run) reportRoute(r *route) {
 	yes, no := v1beta2.MessageVirtualServiceTrue, v1beta2.MessageVirtualServiceFalse
 	if r.kind == kindHTTPRoute {
 		yes, no = v1beta2.MessageHTTPRouteTrue, v1beta2.MessageHTTPRouteFalse
 	}
-	refused, why := false, ""
-	if r.kind == kindHTTPRoute && r.done {
-		refused, why = acceptance(n.watcher, r.there)
+	rejected, why := false, ""
+	if r.kind == kindHTTPRoute && r.applied {
+		rejected, why = acceptance(n.watcher, r.current)
 	}
 	switch {
-	case !r.asked && r.err == nil:
+	case !r.requested && r.err == nil:
 		meta.RemoveStatusCondition(&n.watcher.Status.Conditions, r.condition)
 	case r.err != nil:
-		n.set(r.condition, false, cmp.Or(loop.Reason(r.err), v1beta2.ReasonInternalError), no+": "+r.err.Error())
-	case !r.done:
-		n.set(r.condition, false, r.reason, no+": "+r.message)
-	case refused || why != "":
-		n.set(r.condition, false, v1beta2.ReasonRouteNotAccepted, why)
+		n.setCondition(r.condition, false, cmp.Or(loop.Reason(r.err), v1beta2.ReasonInternalError), no+": "+loop.Message(r.err))
+	case !r.applied:
+		n.setCondition(r.condition, false, r.reason, no+": "+r.message)
+	case rejected || why != "":
+		n.setCondition(r.condition, false, v1beta2.ReasonRouteNotAccepted, why)
 	default:
-		n.set(r.condition, true, v1beta2.ReasonReady, yes)
+		n.setCondition(r.condition, true, v1beta2.ReasonReady, yes)
 	}
 }
 
-// set sets a condition.
-func (n *run) set(kind string, ok bool, reason, message string) {
+// setCondition sets a condition to True or False.
+func (n *run) setCondition(kind string, ok bool, reason, message string) {
 	c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message, ObservedGeneration: n.watcher.Generation}
 	if ok {
 		c.Status = metav1.ConditionTrue

@@ -1,0 +1,380 @@
+package watcher
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/dynamic/dynamicinformer"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+// externalKind is a kind of Istio or Gateway API, whose CRD may be installed and removed at any time.
+//
+// The CRD is watched by metadata and by its name: that is one object, and a permission that can be granted for this name only. Metadata
+// does not show which versions are served, and a kind is served a short time after its CRD exists, so discovery is read when the CRD has
+// changed. While the kind is served, its objects are watched in one namespace, without the fields that are not needed.
+//
+// These watches are not in the cache of the manager: that cache would wait for a kind that is not served, and block all its users.
+type externalKind struct {
+	kind, group, resource string
+	versions              []string // supported, the preferred one first
+	namespace             string
+	trim                  func(*unstructured.Unstructured)        // removes fields that are not needed
+	isOwnWrite            func(*unstructured.Unstructured) bool   // reports whether we wrote this version, which then is no event; nil: none
+	onObject              func(context.Context, client.ObjectKey) // called when an object has changed
+	onServedChange        func(context.Context)                   // called when the kind is served, is not served any more, or fails
+
+	mu      sync.Mutex
+	current snapshot // guarded by mu
+}
+
+// snapshot is what is known of a kind at one time.
+type snapshot struct {
+	kind    string
+	known   bool                        // whether it is known if the kind is served
+	gvr     schema.GroupVersionResource // as it is served
+	objects cache.SharedIndexInformer   // nil if it is not served
+	err     error                       // why objects cannot be watched; a person has to do something about it
+	stop    context.CancelFunc          // ends the watch on the objects
+}
+
+// crdName is the name of the CustomResourceDefinition.
+func (k *externalKind) crdName() string { return k.resource + "." + k.group }
+
+// snapshot returns what is known now.
+func (k *externalKind) snapshot() snapshot {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.current
+	s.kind = k.kind
+	return s
+}
+
+// isServed reports whether the API server serves the kind.
+func (s snapshot) isServed() bool { return s.objects != nil }
+
+// syncDelay is the delay after which a Watcher is reconciled that waits for a watch. The end of the wait triggers a reconcile before.
+const syncDelay = 10 * time.Second
+
+// waitForSync returns nil if all objects have been listed, or the kind is not served.
+func (s snapshot) waitForSync() error {
+	switch {
+	case s.known && (s.objects == nil || s.objects.HasSynced()):
+		return nil
+	case s.err != nil:
+		return s.err
+	default:
+		return loop.Later(syncDelay, "the first list of kind "+s.kind)
+	}
+}
+
+// get returns an object, which must not be changed; nil if it does not exist.
+func (s snapshot) get(key client.ObjectKey) *unstructured.Unstructured {
+	if s.objects == nil {
+		return nil
+	}
+	o, _, _ := s.objects.GetStore().GetByKey(key.String()) // a store in memory does not fail
+	u, _ := o.(*unstructured.Unstructured)
+	return u
+}
+
+// all returns all objects, which must not be changed, in no order.
+func (s snapshot) all() []*unstructured.Unstructured {
+	if s.objects == nil {
+		return nil
+	}
+	var all []*unstructured.Unstructured
+	for _, o := range s.objects.GetStore().List() {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			all = append(all, u)
+		}
+	}
+	return all
+}
+
+// watchClients are the clients for watching external kinds.
+type watchClients struct {
+	metadata  metadata.Interface
+	discovery rest.Interface
+	objects   dynamic.Interface
+}
+
+// newWatchClients returns clients for the API server of cfg.
+func newWatchClients(cfg *rest.Config, h *http.Client) (*watchClients, error) {
+	m, err := metadata.NewForConfigAndClient(cfg, h)
+	if err != nil {
+		return nil, fmt.Errorf("building a client for metadata: %w", err)
+	}
+	d, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, h)
+	if err != nil {
+		return nil, fmt.Errorf("building a client for discovery: %w", err)
+	}
+	objects, err := dynamic.NewForConfigAndClient(cfg, h)
+	if err != nil {
+		return nil, fmt.Errorf("building a client for any kind: %w", err)
+	}
+	return &watchClients{metadata: m, discovery: d.RESTClient(), objects: objects}, nil
+}
+
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// watch returns a function that keeps the snapshot of a kind up to date until its context ends.
+func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
+	return func(ctx context.Context) error {
+		ctx = log.IntoContext(ctx, log.FromContext(ctx).WithName("watcher").WithValues("crd", k.crdName()))
+		changed := make(chan struct{}, 1)
+		notify := func() {
+			select {
+			case changed <- struct{}{}:
+			default: // a notification is pending
+			}
+		}
+		crds := metadatainformer.NewFilteredMetadataInformer(w.metadata, crdResource, "", 0, cache.Indexers{}, func(o *metav1.ListOptions) {
+			o.FieldSelector = "metadata.name=" + k.crdName()
+		}).Informer()
+		if err := crds.SetWatchErrorHandlerWithContext(k.watchErrorHandler("watching CustomResourceDefinition "+k.crdName(), notify)); err != nil {
+			return fmt.Errorf("watching CustomResourceDefinition %s: %w", k.crdName(), err)
+		}
+		_, err := crds.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { notify() }, UpdateFunc: func(any, any) { notify() }, DeleteFunc: func(any) { notify() },
+		})
+		if err != nil {
+			return fmt.Errorf("watching CustomResourceDefinition %s: %w", k.crdName(), err)
+		}
+		var running sync.WaitGroup
+		running.Go(func() { crds.RunWithContext(ctx) })
+		defer running.Wait()
+		defer k.stop()
+		if cache.WaitForCacheSync(ctx.Done(), crds.HasSynced) {
+			w.followVersions(ctx, k, crds, changed, notify)
+		}
+		return nil
+	}
+}
+
+// versionsDelay is how long it may take until all versions of a new CRD are served. They are served one after the other.
+const versionsDelay = 10 * time.Second
+
+// followVersions updates the snapshot whenever the CRD has changed. While the CRD exists and the kind is not served, or not in the
+// preferred version, it polls discovery, because there are no events for that.
+func (w *watchClients) followVersions(
+	ctx context.Context, k *externalKind, crds cache.SharedIndexInformer, changed <-chan struct{}, notify func(),
+) {
+	since := time.Now()
+	for {
+		exists := false
+		for _, o := range crds.GetStore().List() {
+			m, ok := o.(*metav1.PartialObjectMetadata)
+			exists = ok && m.DeletionTimestamp.IsZero() // while a CRD is being deleted, no object can be created
+		}
+		version, err := "", error(nil)
+		if exists {
+			version, err = w.servedVersion(ctx, k)
+		}
+		if err == nil {
+			w.setVersion(ctx, k, version, notify)
+		} else {
+			log.FromContext(ctx).V(1).Info("cannot read whether the kind is served", "error", err.Error())
+		}
+		var poll <-chan time.Time
+		if exists && (version == "" || version != k.versions[0] && time.Since(since) < versionsDelay) {
+			poll = time.After(loop.PollDelay(time.Now(), since))
+		}
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			since = time.Now()
+		case <-poll:
+		}
+	}
+}
+
+// servedVersion returns the preferred version of those that are served, "" if none is.
+func (w *watchClients) servedVersion(ctx context.Context, k *externalKind) (string, error) {
+	for _, version := range k.versions {
+		list := &metav1.APIResourceList{}
+		err := w.discovery.Get().AbsPath("/apis", k.group, version).Do(ctx).Into(list)
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		if err != nil {
+			return "", fmt.Errorf("reading the kinds of %s/%s: %w", k.group, version, err)
+		}
+		if slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == k.resource }) {
+			return version, nil
+		}
+	}
+	return "", nil
+}
+
+// setVersion starts the watch on the objects in a version, and ends that of another version; "" means that the kind is not served. It does
+// nothing if the snapshot has this version.
+func (w *watchClients) setVersion(ctx context.Context, k *externalKind, version string, notify func()) {
+	before := k.snapshot()
+	if before.known && before.gvr.Version == version {
+		return
+	}
+	k.stop()
+	next := snapshot{known: true}
+	if version != "" {
+		objectsCtx, stop := context.WithCancel(ctx)
+		next.stop = stop
+		next.gvr = schema.GroupVersionResource{Group: k.group, Version: version, Resource: k.resource}
+		objects, synced, err := w.newInformer(objectsCtx, k, next.gvr, notify)
+		if err != nil { // only an informer that is running cannot be configured
+			stop()
+			next = snapshot{err: err}
+		} else {
+			next.objects = objects
+			go objects.RunWithContext(objectsCtx)
+			go func() {
+				if cache.WaitForCacheSync(objectsCtx.Done(), synced) {
+					k.clearError()
+					k.onServedChange(objectsCtx)
+				}
+			}()
+		}
+	}
+	k.mu.Lock()
+	k.current = next
+	k.mu.Unlock()
+	if before.known {
+		log.FromContext(ctx).Info("the served version of a kind has changed", "kind", k.kind, "from", before.gvr.Version, "to", version)
+	}
+	k.onServedChange(ctx)
+}
+
+// newInformer returns an informer of the objects of a kind, and a function that reports whether all events of its first list were handled.
+func (w *watchClients) newInformer(
+	ctx context.Context, k *externalKind, gvr schema.GroupVersionResource, notify func(),
+) (cache.SharedIndexInformer, cache.InformerSynced, error) {
+	i := dynamicinformer.NewFilteredDynamicInformer(w.objects, gvr, k.namespace, 0, cache.Indexers{}, nil).Informer()
+	err := i.SetTransform(func(o any) (any, error) {
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			u.SetManagedFields(nil)
+			k.trim(u)
+		}
+		return o, nil
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	doing := "watching " + gvr.GroupResource().String() + " in namespace " + k.namespace
+	if err := i.SetWatchErrorHandlerWithContext(k.watchErrorHandler(doing, notify)); err != nil {
+		return nil, nil, err
+	}
+	onObject := func(o any) {
+		if deleted, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = deleted.Obj
+		}
+		if u, ok := o.(*unstructured.Unstructured); ok && i.HasSynced() { // before that, no Watcher is reconciled
+			k.onObject(ctx, client.ObjectKeyFromObject(u))
+		}
+	}
+	registration, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		DeleteFunc: onObject,
+		AddFunc: func(o any) {
+			if !k.isOwn(o) {
+				onObject(o)
+			}
+		},
+		UpdateFunc: func(before, after any) {
+			if !k.isOwn(after) && !equalObjects(before, after) {
+				onObject(after)
+			}
+		},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return i, registration.HasSynced, nil
+}
+
+// isOwn reports whether we wrote this version of an object.
+func (k *externalKind) isOwn(o any) bool {
+	u, ok := o.(*unstructured.Unstructured)
+	return ok && k.isOwnWrite != nil && k.isOwnWrite(u)
+}
+
+// equalObjects reports whether two versions of an object are equal in all fields that are kept.
+func equalObjects(before, after any) bool {
+	a, ok := before.(*unstructured.Unstructured)
+	b, fine := after.(*unstructured.Unstructured)
+	if !ok || !fine {
+		return false
+	}
+	a = a.DeepCopy()
+	a.SetResourceVersion(b.GetResourceVersion())
+	a.SetGeneration(b.GetGeneration())
+	return equality.Semantic.DeepEqual(a.Object, b.Object)
+}
+
+// watchErrorHandler returns the handler for errors of a watch. A missing permission, which only a person can grant, becomes the error of
+// the snapshot. A kind that does not exist is not an error: its CRD may have been deleted, so the CRD is checked again.
+func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.WatchErrorHandlerWithContext {
+	return func(ctx context.Context, r *cache.Reflector, err error) {
+		if apierrors.IsNotFound(err) {
+			notify()
+			return
+		}
+		if apierrors.IsForbidden(err) {
+			k.mu.Lock()
+			first := k.current.err == nil
+			k.current.err = &reasonError{reason: v1beta2.ReasonControlPlaneForbidden, err: fmt.Errorf("%s: %w", doing, err)}
+			k.mu.Unlock()
+			if first {
+				k.onServedChange(ctx)
+			}
+		}
+		cache.DefaultWatchErrorHandler(ctx, r, err)
+	}
+}
+
+// clearError removes the error of the snapshot, because the watch works.
+func (k *externalKind) clearError() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.current.err = nil
+}
+
+// stop ends the watch on the objects.
+func (k *externalKind) stop() {
+	if s := k.snapshot(); s.stop != nil {
+		s.stop()
+	}
+}
+
+// reasonError is an error with a reason for the status.
+type reasonError struct {
+	reason string
+	err    error
+}
+
+func (e *reasonError) Error() string { return e.err.Error() }
+
+// Unwrap returns the error without the reason.
+func (e *reasonError) Unwrap() error { return e.err }
+
+// Reason returns the reason for the status.
+func (e *reasonError) Reason() string { return e.reason }
