@@ -7,10 +7,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// ConsistencyCheck compares an installation with what info says, and writes nothing. Status is ready if there is nothing that
-// InstallChart would have to do: everything is applied as the chart has it now and nobody has changed or deleted it, nothing is
-// left of an earlier version, the CustomResources exist, and, if that counts, all is ready. Otherwise its Waits name each
-// object and field.
+// ConsistencyCheck compares an installation with info and writes nothing. Status is ready if InstallChart would have
+// nothing to do: all objects are applied as in the chart and were not changed or deleted since, no objects of an
+// earlier version remain, the CustomResources exist, and, if that is checked, all is ready. Otherwise Pending names
+// each object and field.
 //
 // Errors are those of InstallChart.
 func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
@@ -40,8 +40,8 @@ func ConsistencyCheck(ctx context.Context, info InstallInfo, transforms ...Objec
 	return r.callCheckFn(ctx, status)
 }
 
-// Diff returns what InstallChart would do to which objects, in the order of the chart, deletions last, and writes nothing. What
-// a webhook of the cluster would make of it is not known before.
+// Diff returns the changes that InstallChart would make, in the order of the chart, deletions last, and writes nothing.
+// Changes by webhooks of the cluster are not included.
 //
 // Errors are those of InstallChart.
 func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) ([]Change, error) {
@@ -52,7 +52,7 @@ func Diff(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) 
 	return r.findChanges(ctx, before)
 }
 
-// compare prepares what needs no writing.
+// prepareReadOnly prepares a release without writing to the cluster.
 func prepareReadOnly(ctx context.Context, info InstallInfo, transforms []ObjectTransform) (*release, *inventory, error) {
 	r, err := newRelease(info)
 	if err != nil {
@@ -71,7 +71,7 @@ func prepareReadOnly(ctx context.Context, info InstallInfo, transforms []ObjectT
 	return r, before, err
 }
 
-// changes finds what is not as it should be.
+// findChanges returns the differences between the cluster and the desired state.
 func (r *release) findChanges(ctx context.Context, before *inventory) ([]Change, error) {
 	var changes []Change
 	drifted, err := r.cluster.FindDrift(ctx, r.set, &r.done)
@@ -104,7 +104,7 @@ func (r *release) findChanges(ctx context.Context, before *inventory) ([]Change,
 	return changes, nil
 }
 
-// String says what is wrong with the object, as long as nothing is done about it.
+// String states how the object differs from the desired state.
 func (c Change) String() string {
 	switch c.Action {
 	case Create:

@@ -5,27 +5,27 @@ import (
 	"strings"
 )
 
-// Reasons of an Error. They are stable: conditions and events may carry them.
+// Reasons of an Error. They are stable: conditions and events may contain them.
 const (
-	// InvalidInfo: an InstallInfo is not complete, or says what cannot be.
+	// InvalidInfo: an InstallInfo is incomplete or invalid.
 	InvalidInfo = "InvalidInfo"
-	// InvalidInventory: the record of an installation cannot be read.
+	// InvalidInventory: the inventory of an installation cannot be read.
 	InvalidInventory = "InvalidInventory"
-	// ChartNotFound: there is no such chart, or no version of it that is wanted.
+	// ChartNotFound: the chart, or a matching version of it, does not exist.
 	ChartNotFound = "ChartNotFound"
-	// ChartTooLarge: a chart, or the index of a repository, has more bytes than are read.
+	// ChartTooLarge: a chart, or the index of a repository, exceeds the limit of bytes.
 	ChartTooLarge = "ChartTooLarge"
-	// DigestMismatch: the chart received is not the one that the repository's index names.
+	// DigestMismatch: the digest of the downloaded chart differs from that in the index of the repository.
 	DigestMismatch = "DigestMismatch"
-	// InvalidIndex: the index of a repository, or a chart's image in a registry, cannot be understood.
+	// InvalidIndex: the index of a repository, or the image of a chart in a registry, is invalid.
 	InvalidIndex = "InvalidIndex"
-	// RepositoryUnreachable: no connection, no answer in time, or an answer that says the repository is not well.
+	// RepositoryUnreachable: no connection, no answer in time, or a server error of the repository.
 	RepositoryUnreachable = "RepositoryUnreachable"
-	// RepositoryUnauthorized: the repository refuses the credentials, or wants some.
+	// RepositoryUnauthorized: the repository refuses the credentials, or requires some.
 	RepositoryUnauthorized = "RepositoryUnauthorized"
 )
 
-// Error says what could not be done, why, and what to do. Its text is one line and holds no credentials.
+// Error states what failed, why, and what to do. Its text is one line without credentials.
 type Error struct {
 	reason  string
 	doing   string
@@ -33,10 +33,10 @@ type Error struct {
 	err     error
 }
 
-// Reason is one of the reasons above.
+// Reason returns one of the reasons above.
 func (e *Error) Reason() string { return e.reason }
 
-// Unwrap returns the cause, if another package saw it first.
+// Unwrap returns the error of another package, if there is one.
 func (e *Error) Unwrap() error { return e.err }
 
 func (e *Error) Error() string {

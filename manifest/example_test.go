@@ -35,8 +35,8 @@ func ExampleRepository() {
 	// ChartNotFound
 }
 
-// An operator that installs a chart on behalf of its own custom resource calls this in each reconciliation; nothing is written if there is
-// nothing to do. The tests in playground/library run it on real API servers.
+// An operator that installs a chart on behalf of its own custom resource calls this in each reconciliation; nothing is
+// written if there is nothing to do. The tests in playground/library run it on real API servers.
 func ExampleInstallChart() {
 	reconcile := func(ctx context.Context, config *rest.Config) (requeue bool, err error) {
 		status, err := manifest.InstallChart(ctx, manifest.InstallInfo{

@@ -8,15 +8,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// waitInterval is how often InstallChart looks again if it is told to wait.
+// waitInterval is the delay between two attempts of InstallChart if it is to wait.
 const waitInterval = time.Second
 
-// InstallChart brings an installation to what info says, whatever was there before: it installs, upgrades, heals what was
-// changed or deleted, and prunes. It does what can be done now; as long as Status is not ready, call it again. With the flags
-// Wait and Timeout it does so by itself, for as long as Timeout.
+// InstallChart brings an installation to the state in info, whatever its state is: it installs, upgrades, reverts
+// changes of others and deletes objects that are no longer in the chart. It does what can be done now; as long as
+// Status is not ready, call it again. With the flags Wait and Timeout it repeats that by itself, for at most Timeout.
 //
-// Errors have a method Reason: those of this package, [render.Error] and [apply.Error]. What has been applied before an error stays,
-// and is in the inventory.
+// Errors have a method Reason: those of this package, [render.Error] and [apply.Error]. Objects that were applied
+// before an error stay, and are in the inventory.
 func InstallChart(ctx context.Context, info InstallInfo, transforms ...ObjectTransform) (Status, error) {
 	r, err := newRelease(info)
 	if err != nil {
@@ -45,7 +45,7 @@ func InstallChart(ctx context.Context, info InstallInfo, transforms ...ObjectTra
 	}
 }
 
-// install makes one pass.
+// install makes one attempt.
 func (r *release) install(ctx context.Context) (Status, error) {
 	status := Status{LeftOut: r.leftOut}
 	before, err := r.loadInventory(ctx)
@@ -90,7 +90,7 @@ func (r *release) install(ctx context.Context) (Status, error) {
 	return r.callCheckFn(ctx, status)
 }
 
-// apply sends what is not as it should be. If all of it was applied before, it looks first.
+// apply applies the objects that are not in the desired state. If all were applied before, it reads them first.
 func (r *release) apply(ctx context.Context, before bool, status *Status) error {
 	if before {
 		if _, err := r.cluster.FindDrift(ctx, r.set, &r.done); err != nil {
@@ -110,7 +110,7 @@ func (r *release) apply(ctx context.Context, before bool, status *Status) error 
 	return nil
 }
 
-// ready asks for the readiness of objects, if it counts.
+// addNotReady adds the objects that are not ready to Pending, if readiness is checked.
 func (r *release) addNotReady(ctx context.Context, status *Status) error {
 	if !r.CheckReadyStates && !r.flags.Wait {
 		return nil
@@ -125,7 +125,7 @@ func (r *release) addNotReady(ctx context.Context, status *Status) error {
 	return nil
 }
 
-// createCustom creates the custom resources that are not there.
+// createCustom creates the custom resources that do not exist.
 func (r *release) createCustom(ctx context.Context, status *Status) error {
 	for i, ref := range r.custom {
 		_, err := r.cluster.Get(ctx, ref)
@@ -144,15 +144,15 @@ func (r *release) createCustom(ctx context.Context, status *Status) error {
 	return nil
 }
 
-// check asks CheckFn, the last one, and says whether the installation is ready.
+// callCheckFn calls CheckFn and sets Ready.
 func (r *release) callCheckFn(ctx context.Context, status Status) (Status, error) {
 	if r.CheckFn != nil {
 		ready, err := r.CheckFn(ctx, r.BaseResource, r.ClusterInfo)
 		if err != nil {
-			return status, r.wrapError("asking CheckFn about the state", err)
+			return status, r.wrapError("calling CheckFn", err)
 		}
 		if !ready {
-			status.addPending("CheckFn says that it is not ready")
+			status.addPending("CheckFn reports that it is not ready")
 		}
 	}
 	status.Ready = len(status.Pending) == 0

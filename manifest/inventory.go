@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// record is the inventory of one release as it stands in its ConfigMap.
+// inventory is the inventory of one release as it is stored in its ConfigMap.
 type inventory struct {
 	// Digest of the bundle that was applied completely; "" while one is being applied.
 	Digest string `json:"digest,omitempty"`
@@ -23,22 +23,22 @@ type inventory struct {
 	CustomResources []apply.Ref `json:"customResources,omitempty"`
 }
 
-// labelRelease is on the ConfigMap of the inventory, and on the namespace that was created for a release.
+// labelRelease is set on the ConfigMap of the inventory, and on the namespace that was created for a release.
 const labelRelease = "operator.kyma-project.io/release"
 
-// annotationEmpty is on the namespace that was created for a release until its objects are applied. If there is no inventory in it, then
-// because the installation broke off between the two.
+// annotationNamespaceOnly is set on the namespace that was created for a release until its objects are applied. If such
+// a namespace has no inventory, the installation was interrupted between the two.
 const annotationNamespaceOnly = "operator.kyma-project.io/release-empty"
 
-// inventoryKey is the key of the ConfigMap under which the record is.
+// inventoryKey is the key of the inventory in the ConfigMap.
 const inventoryKey = "inventory.json"
 
-// inventoryRef is where the inventory of the release is.
+// inventoryRef returns the Ref of the ConfigMap with the inventory.
 func (r *release) inventoryRef() apply.Ref {
 	return apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: r.namespace, Name: "inventory." + r.name}
 }
 
-// load reads the inventory; nil if there is none.
+// loadInventory reads the inventory; nil if it does not exist.
 func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
 	object, err := r.cluster.Get(ctx, r.inventoryRef())
 	if isReason(err, apply.ObjectNotFound) || isReason(err, apply.NamespaceNotFound) {
@@ -51,12 +51,12 @@ func (r *release) loadInventory(ctx context.Context) (*inventory, error) {
 	var rec inventory
 	if err := json.Unmarshal([]byte(text), &rec); err != nil || object.GetLabels()[labelRelease] != r.name {
 		return nil, &Error{reason: InvalidInventory, doing: fmt.Sprintf("reading the inventory of release %q", r.name),
-			problem: r.inventoryRef().String() + " holds none: restore or remove it", err: err}
+			problem: r.inventoryRef().String() + " contains none: restore or delete it", err: err}
 	}
 	return &rec, nil
 }
 
-// store writes the inventory if it is not the one that is known to be there.
+// storeInventory writes the inventory if it differs from before.
 func (r *release) storeInventory(ctx context.Context, before *inventory, now inventory) error {
 	text, err := json.Marshal(now)
 	if err != nil {
@@ -92,7 +92,7 @@ func (r *release) storeInventory(ctx context.Context, before *inventory, now inv
 	return nil
 }
 
-// wrap says what was being done.
+// wrapError adds the operation and the release to an error.
 func (r *release) wrapError(doing string, err error) error {
 	return fmt.Errorf("%s of release %q in namespace %q: %w", doing, r.name, r.namespace, err)
 }
@@ -103,7 +103,7 @@ func isReason(err error, reason string) bool {
 	return ok && e.Reason() == reason
 }
 
-// contains reports whether refs has the object, in whatever API version.
+// contains reports whether refs contains the object, in any API version.
 func contains(refs []apply.Ref, ref apply.Ref) bool {
 	for _, r := range refs {
 		if r.SameObject(ref) {
@@ -113,7 +113,7 @@ func contains(refs []apply.Ref, ref apply.Ref) bool {
 	return false
 }
 
-// union returns updated, and after it the objects of old that updated does not have.
+// union returns updated, followed by the objects of old that updated does not contain.
 func union(updated, old []apply.Ref) []apply.Ref {
 	out := append([]apply.Ref{}, updated...)
 	for _, ref := range old {
@@ -124,11 +124,11 @@ func union(updated, old []apply.Ref) []apply.Ref {
 	return out
 }
 
-// without returns refs without the objects of gone.
-func without(refs, gone []apply.Ref) []apply.Ref {
+// without returns refs without the objects in deleted.
+func without(refs, deleted []apply.Ref) []apply.Ref {
 	out := []apply.Ref{}
 	for _, ref := range refs {
-		if !contains(gone, ref) {
+		if !contains(deleted, ref) {
 			out = append(out, ref)
 		}
 	}

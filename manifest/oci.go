@@ -18,10 +18,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 )
 
-// chartLayer is the media type of a packaged chart in an image, and the one that Helm used at first.
+// chartLayerTypes are the media types of a packaged chart in an image: the current one, and the first one of Helm.
 var chartLayerTypes = []string{"application/vnd.cncf.helm.chart.content.v1.tar+gzip", "application/tar+gzip"}
 
-// findImage finds a chart in a registry. A tag cannot have a plus sign; Helm writes _ for it.
+// findImage finds a chart in a registry. A tag cannot contain a plus sign; Helm replaces it by _.
 func (r *Repository) findImage(ctx context.Context, chart, version string) (ChartVersion, error) {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -45,11 +45,12 @@ func (r *Repository) findImage(ctx context.Context, chart, version string) (Char
 	if err != nil {
 		return ChartVersion{}, err
 	}
-	// The URL names the layer, so that Fetch gets what was found even if the tag has moved meanwhile.
+	// The URL contains the digest of the layer, so that Fetch downloads what was found even if the tag has changed
+	// since.
 	return ChartVersion{Name: chart, Version: version, Digest: descriptor.Digest.String(), URL: "oci://" + repository.Name() + "@" + descriptor.Digest.String()}, nil
 }
 
-// newestTag lists the versions of a chart and picks one.
+// newestTag lists the versions of a chart and returns the newest that matches.
 func (r *Repository) newestTag(ctx context.Context, repository name.Repository, chart, wanted string) (string, error) {
 	tags, err := remote.List(repository, r.remoteOptions(ctx)...)
 	if err != nil {
@@ -59,14 +60,14 @@ func (r *Repository) newestTag(ctx context.Context, repository name.Repository, 
 	for _, tag := range tags {
 		text := strings.ReplaceAll(tag, "_", "+")
 		if _, err := semver.StrictNewVersion(strings.TrimPrefix(text, "v")); err != nil {
-			continue // latest, or no version at all
+			continue // not a version, for example latest
 		}
 		if v, err := semver.NewVersion(text); err == nil {
 			versions = append(versions, v)
 		}
 	}
 	slices.SortFunc(versions, func(a, b *semver.Version) int {
-		return cmp.Or(b.Compare(a), strings.Compare(b.Original(), a.Original())) // build metadata decides nothing, but somehow it has to
+		return cmp.Or(b.Compare(a), strings.Compare(b.Original(), a.Original())) // build metadata has no precedence, but the order must be stable
 	})
 	i, err := r.choose(chart, wanted, len(versions), func(i int) string { return versions[i].Original() })
 	if err != nil {
@@ -75,7 +76,7 @@ func (r *Repository) newestTag(ctx context.Context, repository name.Repository, 
 	return versions[i].Original(), nil
 }
 
-// layer returns the layer of an image that is the chart.
+// chartLayerOf returns the layer of an image that contains the chart.
 func (r *Repository) chartLayerOf(ctx context.Context, ref name.Reference) (v1.Descriptor, error) {
 	image, err := remote.Image(ref, r.remoteOptions(ctx)...)
 	if err != nil {
@@ -90,7 +91,7 @@ func (r *Repository) chartLayerOf(ctx context.Context, ref name.Reference) (v1.D
 			return descriptor, nil
 		}
 	}
-	return v1.Descriptor{}, r.repositoryError(InvalidIndex, fmt.Sprintf("%s is no Helm chart: push it with helm push", ref.Identifier()), nil)
+	return v1.Descriptor{}, r.repositoryError(InvalidIndex, fmt.Sprintf("%s is not a Helm chart: push it with helm push", ref.Identifier()), nil)
 }
 
 // fetchImage downloads the layer that findImage has found.
@@ -123,7 +124,7 @@ func (r *Repository) fetchImage(ctx context.Context, chart ChartVersion, limit i
 	return data, nil
 }
 
-// findElsewhere follows an index that keeps its charts in a registry: oci://host/path/name:version.
+// resolveTag finds the layer of a chart that an index refers to as oci://host/path/name:version.
 func (r *Repository) resolveTag(ctx context.Context, chart ChartVersion) (ChartVersion, error) {
 	tag, err := name.NewTag(strings.TrimPrefix(chart.URL, "oci://"), name.StrictValidation)
 	if err != nil {
@@ -142,7 +143,7 @@ func (r *Repository) remoteOptions(ctx context.Context) []remote.Option {
 	if r.Transport != nil {
 		options = append(options, remote.WithTransport(r.Transport))
 	}
-	own := strings.HasPrefix(r.URL, "oci://") // credentials of an index are for its host only
+	own := strings.HasPrefix(r.URL, "oci://") // credentials of an index are only for its host
 	switch {
 	case own && r.Username+r.Password != "":
 		options = append(options, remote.WithAuth(&authn.Basic{Username: r.Username, Password: r.Password}))
@@ -152,7 +153,7 @@ func (r *Repository) remoteOptions(ctx context.Context) []remote.Option {
 	return options
 }
 
-// explain turns an error of a registry into one with a reason.
+// registryError returns the Error for an error of a registry.
 func (r *Repository) registryError(ctx context.Context, err error, what string) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()
@@ -162,9 +163,9 @@ func (r *Repository) registryError(ctx context.Context, err error, what string) 
 	case !ok:
 		return r.repositoryError(RepositoryUnreachable, "it does not answer: check the URL and the network, or try again later", err)
 	case answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden:
-		return r.repositoryError(RepositoryUnauthorized, fmt.Sprintf("it refuses to give %s: check the credentials", what), err)
+		return r.repositoryError(RepositoryUnauthorized, fmt.Sprintf("it refuses access to %s: check the credentials", what), err)
 	case answer.StatusCode == http.StatusNotFound:
 		return r.repositoryError(ChartNotFound, fmt.Sprintf("it has no %s: correct name and version", what), nil)
 	}
-	return r.repositoryError(RepositoryUnreachable, "it is not well: try again later", err)
+	return r.repositoryError(RepositoryUnreachable, "it returned an error: retry later", err)
 }

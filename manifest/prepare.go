@@ -27,7 +27,7 @@ type release struct {
 	flags           render.ClientConfig
 	cluster         *apply.Cluster
 
-	objects []*unstructured.Unstructured // set by render, completed by home
+	objects []*unstructured.Unstructured // set by render and ensureNamespace
 	leftOut []string                     // set by render
 	set     apply.Set                    // set by resolve
 	refs    []apply.Ref                  // of set; set by resolve
@@ -36,10 +36,10 @@ type release struct {
 	asked   apply.DeletionProgress
 }
 
-// open checks an InstallInfo as far as every operation needs it. It sends nothing.
+// newRelease validates an InstallInfo as far as every operation needs it. It sends no request.
 func newRelease(info InstallInfo) (*release, error) {
 	if info.Config == nil {
-		return nil, invalidInfo("there is no cluster: set ClusterInfo.Config")
+		return nil, invalidInfo("no cluster is given: set ClusterInfo.Config")
 	}
 	flags, err := render.ParseClientConfig(info.ConfigFlags)
 	if err != nil {
@@ -68,19 +68,19 @@ func newRelease(info InstallInfo) (*release, error) {
 	return r, nil
 }
 
-// render makes the objects that the installation shall have.
+// render renders and transforms the objects of the installation.
 func (r *release) render(ctx context.Context, transforms []ObjectTransform) error {
 	artefact, err := r.loadArtefact(ctx)
 	if err != nil {
 		return err
 	}
 	settings := r.flags.ApplyTo(render.Settings{})
-	settings.Release, settings.Namespace, settings.CreateNamespace = r.name, r.namespace, false // the namespace is for home
+	settings.Release, settings.Namespace, settings.CreateNamespace = r.name, r.namespace, false // ensureNamespace does that
 	if settings.Values, err = valuesOf(r.SetFlags); err != nil {
 		return err
 	}
 	if settings.Capabilities, err = r.cluster.Capabilities(ctx, artefact.CapabilityQueries(settings)); err != nil {
-		return r.wrapError("asking the cluster for what the chart wants to know", err)
+		return r.wrapError("reading the capabilities of the cluster for the chart", err)
 	}
 	objects, leftOut, err := artefact.RenderObjects(ctx, settings)
 	if err != nil {
@@ -100,8 +100,9 @@ func (r *release) render(ctx context.Context, transforms []ObjectTransform) erro
 	return nil
 }
 
-// home sees to the namespace of the release, where the inventory is: it has to be there before that. With write it creates the
-// namespace if it may. A namespace that it creates belongs to the installation; one that somebody else has created does not.
+// ensureNamespace adds the namespace of the release to the objects, if it belongs to the installation. It contains the
+// inventory, so it must exist before that: with write it is created if that is allowed. A namespace that InstallChart
+// creates belongs to the installation; an existing one does not.
 func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{
 		"name": r.namespace, "labels": map[string]any{"name": r.namespace, labelRelease: r.name}}}}
@@ -132,7 +133,7 @@ func (r *release) ensureNamespace(ctx context.Context, write bool) error {
 	return nil
 }
 
-// resolve encodes the objects and finds out what they are in the cluster.
+// resolve encodes the objects and resolves their Refs in the cluster.
 func (r *release) resolve(ctx context.Context) error {
 	bundle, err := render.Build(r.objects, render.Options{})
 	if err != nil {
@@ -149,9 +150,9 @@ func (r *release) resolve(ctx context.Context) error {
 		return r.wrapError("encoding the custom resources", err)
 	}
 	if len(bundle.Objects) < len(r.CustomResources) {
-		return invalidInfo("one of the CustomResources is there twice: remove it")
+		return invalidInfo("one of the CustomResources is repeated: remove it")
 	}
-	// The definitions tell what the custom resources are, even if the cluster does not know them yet.
+	// With the CRDs, the kinds of the custom resources are known even if the cluster does not serve them yet.
 	both := slices.Clone(r.CustomResources)
 	for _, o := range r.objects {
 		if o.GetKind() == "CustomResourceDefinition" {
@@ -169,7 +170,7 @@ func (r *release) resolve(ctx context.Context) error {
 	return nil
 }
 
-// artefact gets hold of the chart.
+// loadArtefact reads the chart from its path or repository.
 func (r *release) loadArtefact(ctx context.Context) (*render.Artefact, error) {
 	if r.Path == "" {
 		return r.downloadChart(ctx)
@@ -199,10 +200,10 @@ func (r *release) loadArtefact(ctx context.Context) (*render.Artefact, error) {
 	return render.Load(data, render.Limits{})
 }
 
-// download gets the chart from its repository.
+// downloadChart downloads the chart from its repository.
 func (r *release) downloadChart(ctx context.Context) (*render.Artefact, error) {
 	if r.Repository == nil {
-		return nil, invalidInfo("there is no chart: set ChartInfo.Path, or Repository and Name")
+		return nil, invalidInfo("no chart is given: set ChartInfo.Path, or Repository and Name")
 	}
 	version := r.Version
 	if version == "" {
@@ -222,7 +223,7 @@ func (r *release) downloadChart(ctx context.Context) (*render.Artefact, error) {
 	return render.Load(data, render.Limits{})
 }
 
-// valuesOf makes a values document of flags whose keys may have dots.
+// valuesOf returns a values document for flags whose keys may have dots.
 func valuesOf(flags map[string]any) ([]byte, error) {
 	if len(flags) == 0 {
 		return nil, nil
@@ -237,8 +238,8 @@ func valuesOf(flags map[string]any) ([]byte, error) {
 			}
 			tree = map[string]any{name: tree}
 		}
-		if clash := mergeValues(values, tree.(map[string]any)); clash != "" {
-			return nil, invalidInfo("the key %q of SetFlags gives %q a second value: remove one", key, clash)
+		if duplicate := mergeValues(values, tree.(map[string]any)); duplicate != "" {
+			return nil, invalidInfo("the key %q of SetFlags gives %q a second value: remove one", key, duplicate)
 		}
 	}
 	document, err := json.Marshal(values)
@@ -248,7 +249,7 @@ func valuesOf(flags map[string]any) ([]byte, error) {
 	return bytes.ToValidUTF8(document, []byte(string(utf8.RuneError))), nil
 }
 
-// splitKey splits a key at its dots, but for those behind a backslash.
+// splitKey splits a key at its dots, except those after a backslash.
 func splitKey(key string) []string {
 	const dot = "\x00"
 	parts := strings.Split(strings.ReplaceAll(key, `\.`, dot), ".")
@@ -258,8 +259,8 @@ func splitKey(key string) []string {
 	return parts
 }
 
-// merge puts the values of from into the map; it returns the key that both give a value to, "" if there is none.
-func mergeValues(into, from map[string]any) (clash string) {
+// mergeValues adds the values of from to into; it returns the key that has a value in both, "" if there is none.
+func mergeValues(into, from map[string]any) (duplicate string) {
 	for key, value := range from {
 		old, exists := into[key]
 		oldMap, oldIsMap := old.(map[string]any)
@@ -268,9 +269,9 @@ func mergeValues(into, from map[string]any) (clash string) {
 		case !exists:
 			into[key] = value
 		case oldIsMap && newIsMap:
-			merged := maps.Clone(oldMap) // it may be the caller's
-			if clash = mergeValues(merged, newMap); clash != "" {
-				return clash
+			merged := maps.Clone(oldMap) // it may belong to the caller
+			if duplicate = mergeValues(merged, newMap); duplicate != "" {
+				return duplicate
 			}
 			into[key] = merged
 		default:

@@ -23,21 +23,22 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Repository is a place that charts come from: a chart repository with an index (https://, http://), or a registry
-// (oci://host/path, where a chart is the repository path/name and its versions are tags). It remembers the index for
-// MaxAge, so use one for all that comes from there. It must not be copied after first use, and is safe for concurrent use.
+// Repository is a source of charts: a chart repository with an index (https://, http://), or a registry
+// (oci://host/path, where a chart is the repository path/name and its versions are tags). It caches the index for
+// MaxAge, so use one for all charts of a repository. It must not be copied after first use, and is safe for concurrent
+// use.
 type Repository struct {
 	// URL of the repository.
 	URL string
-	// Username and Password are sent to the host of URL only. Empty means none, or what Keychain knows.
+	// Username and Password are sent to the host of URL only. Empty means none, or those of Keychain.
 	Username, Password string
-	// Keychain finds credentials for oci://; nil means anonymous. Where it takes them from is for the caller to decide.
+	// Keychain finds credentials for oci://; nil means anonymous. The caller decides where it reads them from.
 	Keychain authn.Keychain
-	// Transport carries the requests; nil means http.DefaultTransport.
+	// Transport sends the requests; nil means http.DefaultTransport.
 	Transport http.RoundTripper
-	// MaxBytes bounds a chart as it is stored; 0 means 32 MiB.
+	// MaxBytes limits the size of a packaged chart; 0 means 32 MiB.
 	MaxBytes int64
-	// MaxAge is how old a remembered index may be; 0 means 5 minutes, and a negative time that none is remembered.
+	// MaxAge is how long the index is cached; 0 means 5 minutes, a negative time that it is not cached.
 	MaxAge time.Duration
 
 	mu    sync.Mutex
@@ -48,9 +49,9 @@ type Repository struct {
 // ChartVersion is one version of a chart in a repository.
 type ChartVersion struct {
 	Name, Version string
-	// Digest of the packaged chart, sha256:<hex>; "" if the index does not say.
+	// Digest of the packaged chart, sha256:<hex>; "" if the index has none.
 	Digest string
-	// URL it is at.
+	// URL of the packaged chart.
 	URL string
 }
 
@@ -58,17 +59,17 @@ const (
 	defaultMaxBytes = 32 << 20
 	maxIndexBytes   = 32 << 20
 	defaultMaxAge   = 5 * time.Minute
-	// requestTimeout bounds one request, answer included.
+	// requestTimeout limits one request, including its answer.
 	requestTimeout = time.Minute
 )
 
-// Find returns the newest version of a chart that is wanted: version is exact, or a range such as "1.x" or ">=1.2 <2";
-// "" means any but pre-releases, which ">0.0.0-0" includes. For oci:// an exact version, or a digest sha256:<hex>, costs one
-// small request, a range the list of tags; else it costs the index, unless that is remembered.
+// Find returns the newest version of a chart that matches: version is exact, or a range such as "1.x" or ">=1.2 <2"; ""
+// means any except pre-releases, which ">0.0.0-0" includes. For oci:// an exact version, or a digest sha256:<hex>,
+// costs one small request, a range the list of tags; otherwise it costs the index, unless that is cached.
 //
 // Errors are of type *Error, or those of ctx.
 func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersion, error) {
-	name = path.Base(name) // Helm's users write the name of the repository before it
+	name = path.Base(name) // the helm command has the name of the repository before it
 	if name == "." || name == "/" || name == ".." {
 		return ChartVersion{}, invalidInfo("the chart has no name: set ChartInfo.Name")
 	}
@@ -90,7 +91,8 @@ func (r *Repository) Find(ctx context.Context, name, version string) (ChartVersi
 	return versions[i], nil
 }
 
-// choose picks one of n versions, of which the newest is first: the one that is wanted to the letter, else the newest in the range.
+// choose returns the index of one of n versions, of which the newest is first: the one that is equal to wanted, else
+// the newest in that range.
 func (r *Repository) choose(name, wanted string, n int, versionOf func(int) string) (int, error) {
 	for i := range n {
 		if versionOf(i) == wanted {
@@ -113,7 +115,7 @@ func (r *Repository) choose(name, wanted string, n int, versionOf func(int) stri
 	return 0, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no version %q of chart %q%s: correct the version", cmp.Or(wanted, "*"), name, newest), nil)
 }
 
-// Fetch downloads a chart that Find has found, and compares it with its digest.
+// Fetch downloads a chart that Find has returned, and verifies its digest.
 //
 // Errors are of type *Error, or those of ctx.
 func (r *Repository) Fetch(ctx context.Context, chart ChartVersion) ([]byte, error) {
@@ -130,17 +132,17 @@ func (r *Repository) Fetch(ctx context.Context, chart ChartVersion) ([]byte, err
 	}
 	sum := sha256.Sum256(data)
 	if have := "sha256:" + hex.EncodeToString(sum[:]); chart.Digest != "" && have != chart.Digest {
-		return nil, r.repositoryError(DigestMismatch, fmt.Sprintf("chart %s %s is %s, but should be %s: the repository is damaged or was tampered with, ask its owner",
+		return nil, r.repositoryError(DigestMismatch, fmt.Sprintf("chart %s %s has digest %s, but the index says %s: the repository is damaged or was tampered with, ask its owner",
 			chart.Name, chart.Version, have, chart.Digest), nil)
 	}
 	return data, nil
 }
 
-// charts returns the index. One caller at a time reads it; the others profit.
+// readIndex returns the index, from the cache or by one request. Concurrent callers wait for one request.
 func (r *Repository) readIndex(ctx context.Context) (map[string][]ChartVersion, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err := ctx.Err(); err != nil { // while it waited
+	if err := ctx.Err(); err != nil { // ctx may have ended while it waited
 		return nil, err
 	}
 	if r.index != nil && time.Since(r.read) < cmp.Or(r.MaxAge, defaultMaxAge) {
@@ -148,7 +150,7 @@ func (r *Repository) readIndex(ctx context.Context) (map[string][]ChartVersion, 
 	}
 	base, err := url.Parse(strings.TrimSuffix(r.URL, "/") + "/")
 	if err != nil || base.Scheme != "https" && base.Scheme != "http" || base.Host == "" {
-		return nil, invalidInfo("%q is not the URL of a repository: it has to begin with https://, http:// or oci://", redactedURL(r.URL))
+		return nil, invalidInfo("%q is not the URL of a repository: it must begin with https://, http:// or oci://", redactedURL(r.URL))
 	}
 	data, err := r.download(ctx, base.JoinPath("index.yaml").String(), maxIndexBytes)
 	if err != nil {
@@ -156,13 +158,13 @@ func (r *Repository) readIndex(ctx context.Context) (map[string][]ChartVersion, 
 	}
 	index, err := parseIndex(data, base)
 	if err != nil {
-		return nil, r.repositoryError(InvalidIndex, "its index.yaml cannot be understood: check the URL", err)
+		return nil, r.repositoryError(InvalidIndex, "its index.yaml is invalid: check the URL", err)
 	}
 	r.index, r.read = index, time.Now()
 	return index, nil
 }
 
-// parseIndex reads an index, YAML or JSON. As in Helm, a version that cannot be understood is passed over.
+// parseIndex parses an index, YAML or JSON. As in Helm, an invalid version is ignored.
 func parseIndex(data []byte, base *url.URL) (map[string][]ChartVersion, error) {
 	var raw struct {
 		APIVersion string `json:"apiVersion" yaml:"apiVersion"`
@@ -215,7 +217,7 @@ func parseIndex(data []byte, base *url.URL) (map[string][]ChartVersion, error) {
 	return index, nil
 }
 
-// get downloads a file.
+// download downloads a file.
 func (r *Repository) download(ctx context.Context, location string, limit int64) ([]byte, error) {
 	bounded, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -233,18 +235,18 @@ func (r *Repository) download(ctx context.Context, location string, limit int64)
 			return nil, ctx.Err()
 		}
 		if e, ok := errors.AsType[*url.Error](err); ok {
-			err = e.Err // the URL may hold credentials
+			err = e.Err // the URL may contain credentials
 		}
-		return nil, r.repositoryError(RepositoryUnreachable, "it does not answer: check the URL and the network, or try again later", err)
+		return nil, r.repositoryError(RepositoryUnreachable, "it does not answer: check the URL and the network, or retry later", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	switch {
 	case response.StatusCode == http.StatusUnauthorized || response.StatusCode == http.StatusForbidden:
-		return nil, r.repositoryError(RepositoryUnauthorized, fmt.Sprintf("it answers %s to %q: check the credentials", response.Status, redactedURL(location)), nil)
+		return nil, r.repositoryError(RepositoryUnauthorized, fmt.Sprintf("it answers %s for %q: check the credentials", response.Status, redactedURL(location)), nil)
 	case response.StatusCode == http.StatusNotFound || response.StatusCode == http.StatusGone:
 		return nil, r.repositoryError(ChartNotFound, fmt.Sprintf("it has no %q: check the URL", redactedURL(location)), nil)
 	case response.StatusCode != http.StatusOK:
-		return nil, r.repositoryError(RepositoryUnreachable, fmt.Sprintf("it answers %s to %q: try again later", response.Status, redactedURL(location)), nil)
+		return nil, r.repositoryError(RepositoryUnreachable, fmt.Sprintf("it answers %s for %q: retry later", response.Status, redactedURL(location)), nil)
 	}
 	var data bytes.Buffer
 	if n, err := io.Copy(&data, io.LimitReader(response.Body, limit+1)); n > limit {
@@ -253,7 +255,7 @@ func (r *Repository) download(ctx context.Context, location string, limit int64)
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		return nil, r.repositoryError(RepositoryUnreachable, fmt.Sprintf("%q ends early: try again", redactedURL(location)), err)
+		return nil, r.repositoryError(RepositoryUnreachable, fmt.Sprintf("%q ends early: retry", redactedURL(location)), err)
 	}
 	return data.Bytes(), nil
 }
@@ -262,7 +264,7 @@ func (r *Repository) repositoryError(reason, problem string, err error) error {
 	return &Error{reason: reason, doing: fmt.Sprintf("reading the chart repository %q", redactedURL(r.URL)), problem: problem, err: err}
 }
 
-// redacted returns a URL without what may be secret in it.
+// redactedURL returns a URL without the parts that may be secret.
 func redactedURL(location string) string {
 	u, err := url.Parse(location)
 	if err != nil {

@@ -6,11 +6,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// UninstallChart removes an installation by its inventory. Of info it reads the cluster, the name of the release, the flag
-// Namespace, and CheckFn; the chart may be gone. CustomResources go first, and nothing else is touched until they are gone. It does
-// what can be done now; as long as Status is not ready, call it again. What is not installed is ready at once.
+// UninstallChart deletes an installation by its inventory. Of info it uses the cluster, the name of the release, the
+// flag Namespace, and CheckFn; the chart need not exist any more. CustomResources are deleted first, and the other
+// objects once they do not exist any more. It does what can be done now; as long as Status is not ready, call it again.
+// An installation that does not exist is ready at once.
 //
-// Errors are those of InstallChart but for rendering.
+// Errors are those of InstallChart except for rendering.
 func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 	r, err := newRelease(info)
 	if err != nil {
@@ -31,7 +32,7 @@ func UninstallChart(ctx context.Context, info InstallInfo) (Status, error) {
 	return r.callCheckFn(ctx, status)
 }
 
-// uninstall deletes custom resources, then all objects, then the inventory; each when the one before is gone.
+// uninstall deletes custom resources, then all objects, then the inventory; each once the one before is deleted.
 func (r *release) uninstall(ctx context.Context, before *inventory, status *Status) error {
 	status.Objects = union(before.Objects, before.CustomResources)
 	delete := func(refs []apply.Ref) (done bool, err error) {
@@ -48,7 +49,8 @@ func (r *release) uninstall(ctx context.Context, before *inventory, status *Stat
 	if done, err := delete(before.CustomResources); err != nil || !done {
 		return err
 	}
-	// The namespace of the release is among the objects if it is ours. It goes last, and the inventory with it.
+	// The namespace of the release is among the objects if it belongs to the installation. It is deleted last, and the
+	// inventory with it.
 	if done, err := delete(before.Objects); err != nil || !done {
 		return err
 	}
@@ -56,8 +58,8 @@ func (r *release) uninstall(ctx context.Context, before *inventory, status *Stat
 	return err
 }
 
-// awaitHome sees to the namespace of a release without inventory: it may be on its way out, and the inventory went first; or the
-// installation got no further than to create it.
+// deleteLeftoverNamespace deletes the namespace of a release without inventory, if it belongs to the installation: it
+// is being deleted, and the inventory was deleted first; or the installation was interrupted after it was created.
 func (r *release) deleteLeftoverNamespace(ctx context.Context, status *Status) error {
 	ref := apply.Ref{Version: "v1", Kind: "Namespace", Name: r.namespace}
 	namespace, err := r.cluster.Get(ctx, ref)

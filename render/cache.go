@@ -7,15 +7,15 @@ import (
 	"sync"
 )
 
-// DefaultCacheMaxBytes is the limit of a Cache that sets none. A typical operator has 50 to 500 kB.
+// DefaultCacheMaxBytes is the limit of a Cache without MaxBytes. A typical operator has 50 to 500 kB.
 const DefaultCacheMaxBytes = 128 << 20
 
-// Cache keeps bundles by digest, shared by everybody who wants the same. When it would hold more than its limit, it forgets
-// what was not asked for the longest; those who use such a bundle keep it. The zero value is ready to use, and it is safe
-// for concurrent use.
+// Cache stores bundles by digest, shared by all callers. When its limit is exceeded, it removes the bundles that were
+// not requested for the longest time; callers that use such a bundle keep it. The zero value is ready to use, and it is
+// safe for concurrent use.
 type Cache struct {
-	// MaxBytes is the most that all bundles together may take up in memory, as far as it is known; 0 means DefaultCacheMaxBytes.
-	// It must not be changed after first use.
+	// MaxBytes limits the memory of all bundles together, as far as it is known; 0 means DefaultCacheMaxBytes. It must
+	// not be changed after first use.
 	MaxBytes int
 
 	mu       sync.Mutex
@@ -31,16 +31,17 @@ type cached struct {
 	bytes  int
 }
 
-// making is a bundle that somebody is making.
+// pendingBundle is a bundle that a caller is building.
 type pendingBundle struct {
-	done   chan struct{} // closed when the rest is set
+	done   chan struct{} // closed when the other fields are set
 	bundle *Bundle
 	err    error
 }
 
-// Get returns the bundle with this digest, made by make if it is not held. Of several who want the same one at the same
-// time, one makes it and the others wait for it; they get its error too, unless it says that only that one's context had
-// ended. Errors are not kept. A bundle larger than the limit is returned and not kept. A digest of "" is never shared.
+// Get returns the bundle with this digest. If it is not stored, make builds it. If several callers request the same
+// bundle at the same time, one builds it and the others wait. They get its error too, unless the context of the
+// building caller has ended. Errors are not stored. A bundle larger than the limit is returned and not stored. With
+// digest "", nothing is shared.
 //
 // The error is that of make, or of ctx.
 func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, error)) (*Bundle, error) {
@@ -74,7 +75,7 @@ func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, er
 }
 
 func (c *Cache) beginLocked(digest string) *pendingBundle {
-	b := &pendingBundle{done: make(chan struct{}), err: context.Canceled} // stays so if make panics: the next one tries again
+	b := &pendingBundle{done: make(chan struct{}), err: context.Canceled} // if make panics: the next caller builds it
 	if c.building == nil {
 		c.building = map[string]*pendingBundle{}
 	}
@@ -116,7 +117,7 @@ func (c *Cache) keepLocked(digest string, bundle *Bundle) {
 	}
 }
 
-// Forget drops a bundle.
+// Forget removes a bundle.
 func (c *Cache) Forget(digest string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -126,14 +127,15 @@ func (c *Cache) Forget(digest string) {
 	}
 }
 
-// Usage returns how many bundles are held, and how many bytes they take up.
+// Usage returns how many bundles are stored, and how many bytes they use.
 func (c *Cache) Usage() (bundles, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return len(c.held), c.bytes
 }
 
-// footprint is about what a bundle takes up in memory: an object has its bytes, itself, and its labels and annotations once more.
+// footprint returns the approximate memory of a bundle: the encoded bytes, the Object, and labels and annotations once
+// more.
 func (b *Bundle) footprint() int {
 	bytes := 256
 	for _, o := range b.Objects {

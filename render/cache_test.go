@@ -179,7 +179,8 @@ func BenchmarkChartFirst(b *testing.B) {
 	}
 }
 
-// again returns what renders a chart of 100 objects another time: the digest of what is asked for, and a look into the cache.
+// again returns what renders a chart of 100 objects another time: the digest of what is asked for, and a look into the
+// cache.
 func again(t testing.TB, a *Artefact) func() *Bundle {
 	var c Cache
 	settings := Settings{Release: "r", Set: []string{"name=y"}, Capabilities: Capabilities{KubeVersion: "v1.33.0"}}
@@ -204,7 +205,8 @@ func BenchmarkChartAgain(b *testing.B) {
 	}
 }
 
-// TestChartAgain: a second rendering of 100 objects takes less than a millisecond, and allocates nothing that grows with them.
+// TestChartAgain: a second rendering of 100 objects takes less than a millisecond, and allocates nothing that grows
+// with them.
 func TestChartAgain(t *testing.T) {
 	render := again(t, chart100(t))
 	if n := len(render().Objects); n != 100 {

@@ -60,8 +60,8 @@ func reasonOf(err error) string {
 	return fmt.Sprint(err)
 }
 
-// TestChartGolden renders one chart with everything in it: subcharts in a folder and packaged, one switched off by its condition,
-// an alias, a library, imported values, definitions, hooks, notes, lookup, files and ignored files.
+// TestChartGolden renders one chart with everything in it: subcharts in a folder and packaged, one switched off by its
+// condition, an alias, a library, imported values, definitions, hooks, notes, lookup, files and ignored files.
 func TestChartGolden(t *testing.T) {
 	packaged := zip(t, archive(t,
 		"cache/Chart.yaml", "apiVersion: v2\nname: cache\nversion: 2.0.0\n",
@@ -201,7 +201,7 @@ func TestChartFails(t *testing.T) {
 		"RepeatOverflow": {"memory", []string{"templates/a.yaml", `{{ repeat 4611686018427387904 "xxxx" }}`}, Settings{}, RefusedFeature, []string{"repeat"}},
 		"Until":          {"memory", []string{"templates/a.yaml", `{{ range until 2000000000 }}x{{ end }}`}, Settings{}, RefusedFeature, []string{"counting"}},
 		"Seq":            {"memory", []string{"templates/a.yaml", `{{ seq 1 2000000000 }}`}, Settings{}, RefusedFeature, []string{"seq"}},
-		"NotYAML":        {"", []string{"templates/a.yaml", "a: [\n"}, Settings{}, InvalidYAML, []string{"shop/templates/a.yaml", "what the template makes"}},
+		"NotYAML":        {"", []string{"templates/a.yaml", "a: [\n"}, Settings{}, InvalidYAML, []string{"shop/templates/a.yaml", "the output of the template"}},
 		"NoObject":       {"", []string{"templates/a.yaml", "a: b\n"}, Settings{}, InvalidObject, []string{"shop/templates/a.yaml", "apiVersion"}},
 		"HookJob":        {"it would have to run once", []string{"templates/a.yaml", "apiVersion: batch/v1\nkind: Job\nmetadata: {name: j, annotations: {helm.sh/hook: \"pre-install,pre-upgrade\"}}\n"}, Settings{}, RefusedFeature, []string{"Job j", "templates/a.yaml", "DisableHooks"}},
 		"TooOld":         {"", []string{"Chart.yaml", chart("kubeVersion: '>=1.40.0-0'\n")}, Settings{Capabilities: Capabilities{KubeVersion: "v1.33.4"}}, KubernetesTooOld, []string{">=1.40.0-0", "v1.33.4"}},
@@ -221,7 +221,7 @@ func TestChartFails(t *testing.T) {
 		"SchemaNoJSON":   {"", []string{"values.schema.json", `{`}, Settings{}, InvalidChart, []string{"values.schema.json"}},
 		"Values":         {"", nil, Settings{Values: []byte("a: [")}, InvalidValues, []string{"values document"}},
 		"ValuesList":     {"", nil, Settings{Values: []byte("[a]")}, InvalidValues, []string{"values document"}},
-		"ValuesTwice":    {"", nil, Settings{Values: []byte("a: 1\na: 2")}, InvalidValues, []string{"twice"}},
+		"ValuesTwice":    {"", nil, Settings{Values: []byte("a: 1\na: 2")}, InvalidValues, []string{"repeated"}},
 		"Set":            {"", nil, Settings{Set: []string{"a"}}, InvalidValues, []string{"path=value"}},
 		"SetIndex":       {"memory", nil, Settings{Set: []string{"a[65000]=b"}}, InvalidValues, []string{"index"}},
 		"SetIndexHidden": {"memory", nil, Settings{Set: []string{`a[6\5000]=b`}}, InvalidValues, []string{"index"}},
@@ -391,7 +391,8 @@ func TestSettingsDigest(t *testing.T) {
 	}
 }
 
-// TestUnaskedIsHidden: a template cannot see what Asks does not know of, so that the digest covers all it can depend on.
+// TestUnaskedIsHidden: a template cannot see what Asks does not know of, so that the digest covers all it can depend
+// on.
 func TestUnaskedIsHidden(t *testing.T) {
 	a := chartOf(t, "templates/a.yaml", configMap(`{{ range $k, $v := . }}{{ if hasSuffix "ilities" $k }}{{ toJson $v | quote }}{{ end }}{{ end }}`))
 	render := func(c Capabilities) any {

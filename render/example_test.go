@@ -8,7 +8,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// A chart is rendered once for all clusters that give the same answers to what it asks, and kept by a digest that is known before.
+// A chart is rendered once for all clusters that give the same answers to what it asks, and kept by a digest that is
+// known before.
 func Example() {
 	ctx := context.Background()
 	chart, err := render.LoadFolder(fstest.MapFS{ // os.Root.FS() for a folder; Load for a packaged chart
@@ -45,8 +46,7 @@ data:
 			fmt.Println(string(o.AppendJSON(nil, "default", render.Overlay{Labels: map[string]string{"by": "example"}})))
 		}
 	}
-	// Output:
-	// rendering, since [apiVersion monitoring.coreos.com/v1] has a new answer
+	// Output: rendering, since [apiVersion monitoring.coreos.com/v1] has a new answer
 	// {"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"by":"example"},"name":"corner","namespace":"default"},"data":{"monitored":"false","replicas":"2"}}
 	// {"apiVersion":"v1","kind":"ConfigMap","metadata":{"labels":{"by":"example"},"name":"corner","namespace":"default"},"data":{"monitored":"false","replicas":"2"}}
 	// rendering, since [apiVersion monitoring.coreos.com/v1] has a new answer

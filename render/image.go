@@ -10,15 +10,17 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// pullSecretEnv tells a module's manager which Secret its own workloads shall pull with.
+// pullSecretEnv is the environment variable with the name of the Secret with which a module's manager shall pull the
+// images of its own workloads.
 const pullSecretEnv = "SKR_IMG_PULL_SECRET"
 
-// reference is the grammar of an image reference: [host[:port]/]path[:tag][@digest]; it captures the last path segment, tag and digest.
+// reference matches an image reference: [host[:port]/]path[:tag][@digest]; it captures the last path segment, tag and
+// digest.
 var reference = regexp.MustCompile(`^(?:(?:[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?(?:\.[a-zA-Z0-9](?:[a-zA-Z0-9-]*[a-zA-Z0-9])?)*|\[[0-9a-fA-F:]+\])(?::[0-9]+)?/)?` +
 	`(?:[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*/)*([a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)` +
 	`(?::(\w[\w.-]{0,127}))?(?:@([a-z0-9]+(?:[+._-][a-z0-9]+)*:[0-9a-fA-F]{32,}))?$`)
 
-// image is what decides whether two references are the same image in different places.
+// image contains the parts by which two references are recognised as the same image in different registries.
 type image struct{ name, tag, digest string }
 
 func parseImage(text string) (image, bool) {
@@ -29,7 +31,7 @@ func parseImage(text string) (image, bool) {
 	return image{name: m[1], tag: m[2], digest: m[3]}, true
 }
 
-// target is one reference of Options.Images.
+// target is one reference in Options.Images.
 type target struct {
 	image
 	text string
@@ -40,7 +42,7 @@ func parseTargets(texts []string) ([]target, error) {
 	for _, text := range texts {
 		parsed, ok := parseImage(text)
 		if !ok {
-			return nil, &Error{Code: InvalidImage, Problem: fmt.Sprintf("%q in the list of localised images is not an image reference: "+
+			return nil, &Error{Code: InvalidImage, Problem: fmt.Sprintf("%q in the list of localized images is not an image reference: "+
 				"correct the module's component descriptor", text)}
 		}
 		targets = append(targets, target{parsed, text})
@@ -48,8 +50,8 @@ func parseTargets(texts []string) ([]target, error) {
 	return targets, nil
 }
 
-// localise returns the reference to use in place of an image. Equal are last path segment and tag; without a tag on
-// either side there is only the digest to tell one image from another.
+// localizedImage returns the reference to use in place of an image. Two are the same image if last path segment and tag
+// are equal; without a tag in either, their digests must be equal.
 func localizedImage(targets []target, have image, text string) string {
 	for _, t := range targets {
 		if t.name == have.name && t.tag == have.tag && (t.tag != "" || t.digest == have.digest) {
@@ -59,7 +61,8 @@ func localizedImage(targets []target, have image, text string) string {
 	return text
 }
 
-// customise rewrites images and adds the pull secret. It returns in itself where nothing is to be done, else a copy.
+// customizeWorkload rewrites images and adds the pull secret. It returns in itself if nothing is to be changed, else a
+// copy.
 func customizeWorkload(in *unstructured.Unstructured, images []target, opts Options) (*unstructured.Unstructured, error) {
 	kind := in.GroupVersionKind()
 	if len(images) == 0 && opts.PullSecret == "" || kind.Group != "apps" || kind.Kind != "Deployment" && kind.Kind != "StatefulSet" {
@@ -68,7 +71,7 @@ func customizeWorkload(in *unstructured.Unstructured, images []target, opts Opti
 	out := &unstructured.Unstructured{Object: deepCopy(in.Object).(map[string]any)}
 	spec, ok := nestedMap(out.Object, "spec", "template", "spec")
 	if !ok {
-		return in, nil // without pods there is nothing to do; the API server will say what is missing
+		return in, nil // without a pod template nothing is to be changed; the API server reports what is missing
 	}
 	if opts.PullSecret != "" {
 		addPullSecret(spec, opts.PullSecret)
@@ -96,7 +99,7 @@ func customizeWorkload(in *unstructured.Unstructured, images []target, opts Opti
 	return out, nil
 }
 
-// clone copies maps and lists and keeps everything else, whatever its type.
+// deepCopy copies maps and lists; other values are shared.
 func deepCopy(value any) any {
 	switch value := value.(type) {
 	case map[string]any:
@@ -115,7 +118,7 @@ func deepCopy(value any) any {
 	return value
 }
 
-// descend follows keys through maps.
+// nestedMap returns the map at a path of keys.
 func nestedMap(tree map[string]any, keys ...string) (map[string]any, bool) {
 	for _, key := range keys {
 		next, ok := tree[key].(map[string]any)
@@ -127,7 +130,7 @@ func nestedMap(tree map[string]any, keys ...string) (map[string]any, bool) {
 	return tree, true
 }
 
-// localiseContainer rewrites the image of a container and the environment values that are images.
+// localizeContainer rewrites the image of a container and the environment values that are images.
 func localizeContainer(container map[string]any, targets []target) *Error {
 	if len(targets) == 0 {
 		return nil
@@ -144,7 +147,7 @@ func localizeContainer(container map[string]any, targets []target) *Error {
 	for _, e := range env {
 		variable, _ := e.(map[string]any)
 		text, _ := variable["value"].(string)
-		// A plain word is a valid reference too; only what names a tag or digest is meant as an image.
+		// A plain word is a valid reference too; only a value with a tag or digest is treated as an image.
 		if parsed, ok := parseImage(text); ok && strings.ContainsAny(text, ":@") {
 			variable["value"] = localizedImage(targets, parsed, text)
 		}
@@ -172,14 +175,14 @@ func addEnv(container map[string]any, secret string) *Error {
 		if variable["value"] == secret {
 			return nil
 		}
-		return &Error{Code: InvalidObject, Problem: fmt.Sprintf("container %q sets the environment variable %s, which is set for it: remove it from the module's manifest",
+		return &Error{Code: InvalidObject, Problem: fmt.Sprintf("container %q sets the environment variable %s, which is reserved: remove it from the module's manifest",
 			container["name"], pullSecretEnv)}
 	}
 	container["env"] = append(env, map[string]any{"name": pullSecretEnv, "value": secret})
 	return nil
 }
 
-// is reports whether o is the manager. Every workload is if none is named.
+// matches reports whether o is the manager. Without a Manager, every workload is.
 func (m *Manager) matches(o *unstructured.Unstructured) bool {
 	if m == nil {
 		return true

@@ -85,7 +85,7 @@ func TestKustomizeFails(t *testing.T) {
 		"Outside":         {"", []string{"kustomization.yaml", "resources: [../other]"}, Settings{}, RefusedFeature, []string{"outside"}},
 		"Absolute":        {"", []string{"kustomization.yaml", "resources: [/etc/passwd]"}, Settings{}, RefusedFeature, []string{"outside"}},
 		"PatchOutside":    {"", []string{"kustomization.yaml", "resources: [a.yaml]\npatches: [{path: ../../etc/passwd}]", "a.yaml", configMap("1")}, Settings{}, InvalidKustomization, nil},
-		"Missing":         {"", []string{"kustomization.yaml", simple}, Settings{}, InvalidKustomization, []string{"a.yaml", "package it too"}},
+		"Missing":         {"", []string{"kustomization.yaml", simple}, Settings{}, InvalidKustomization, []string{"a.yaml", "add it"}},
 		"Exec":            {"", []string{"kustomization.yaml", "generators: [g.yaml]", "g.yaml", plugin("example.com/v1")}, Settings{}, RefusedFeature, []string{"g.yaml", "example.com/v1"}},
 		"ExecInline":      {"", []string{"kustomization.yaml", "transformers:\n- |-\n  apiVersion: example.com/v1\n  kind: X\n"}, Settings{}, RefusedFeature, nil},
 		"ExecValidator":   {"", []string{"kustomization.yaml", "validators: [g.yaml]", "g.yaml", plugin("example.com/v1")}, Settings{}, RefusedFeature, nil},

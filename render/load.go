@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/kustomize"
 )
 
-// Kind says what an Artefact holds.
+// Kind is the kind of an Artefact.
 type Kind string
 
 // The kinds of artefacts.
@@ -29,24 +29,25 @@ const (
 	Manifests Kind = "set of manifests"
 	// Chart is a Helm chart: it has a Chart.yaml in its top folder.
 	Chart Kind = "Helm chart"
-	// Kustomization is a Kustomize directory: it has a kustomization.yaml, kustomization.yml or Kustomization in its top folder.
+	// Kustomization is a Kustomize directory: it has a kustomization.yaml, kustomization.yml or Kustomization in its
+	// top folder.
 	Kustomization Kind = "Kustomize directory"
 )
 
-// Artefact is what a module was packaged as, unpacked in memory. It is immutable and safe for concurrent use.
+// Artefact is the content of a module's package, unpacked in memory. It is immutable and safe for concurrent use.
 type Artefact struct {
 	kind   Kind
 	digest string
-	files  []input.File // in the order of their paths, with a chart's subcharts unpacked
-	root   string       // folder of the chart or Kustomize directory, "." for the top
-	ignore bool         // a folder of sources: .helmignore counts
-	link   string       // the first link of an archive, which is not followed
+	files  []input.File // in the order of their paths; subcharts are unpacked
+	root   string       // folder of the chart or Kustomize directory, "." for the root
+	ignore bool         // loaded from a folder: .helmignore is applied
+	link   string       // the first link of an archive; links are not followed
 }
 
-// Load unpacks an OCI layer, a packaged chart or any other artefact that is one sequence of bytes. What it is, its content
-// says: an archive (tar, compressed or not) whose top folder has a Chart.yaml is a Helm chart, one with a kustomization.yaml
-// is a Kustomize directory, and everything else are manifests, as Read describes them. The top folder is the archive's
-// root, or the only folder in it.
+// Load unpacks an OCI layer, a packaged chart or any other artefact that is one sequence of bytes. Its kind is detected
+// by its content: an archive (tar, compressed or not) whose top folder has a Chart.yaml is a Helm chart, one with a
+// kustomization.yaml is a Kustomize directory, and all others are manifests, as ReadManifests describes them. The top
+// folder is the archive's root, or the only folder in it.
 //
 // Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart.
 func Load(layer []byte, limits Limits) (*Artefact, error) {
@@ -67,8 +68,8 @@ func Load(layer []byte, limits Limits) (*Artefact, error) {
 	return a, a.detectKind(left)
 }
 
-// LoadFolder reads a folder; [os.Root.FS] is a safe way to get one. What it is, its content says, as for Load. Folders whose
-// name begins with a dot are passed over, and .helmignore counts in a chart. Symbolic links must lead to files in the
+// LoadFolder reads a folder; [os.Root.FS] is a safe way to get one. Its kind is detected as in Load. Folders whose name
+// begins with a dot are ignored, and .helmignore is applied to a chart. Symbolic links must lead to files in the
 // folder.
 //
 // Errors have reason InvalidArchive, ArchiveTooLarge, UnsafeArchive or InvalidChart, or are those of the file system.
@@ -114,7 +115,8 @@ func LoadFolder(folder fs.FS, limits Limits) (*Artefact, error) {
 	return a, a.detectKind(left)
 }
 
-// leadsInside refuses a symbolic link that leaves its folder. A link to another link is judged when that one is met.
+// checkSymlink refuses a symbolic link that leaves its folder. A link to another link is checked when that link is
+// read.
 func checkSymlink(folder fs.FS, name string, entry fs.DirEntry) error {
 	if entry.Type()&fs.ModeSymlink == 0 {
 		return nil
@@ -124,14 +126,14 @@ func checkSymlink(folder fs.FS, name string, entry fs.DirEntry) error {
 		return err
 	}
 	if clean := path.Join(path.Dir(name), target); path.IsAbs(target) || clean == ".." || strings.HasPrefix(clean, "../") {
-		return &Error{Code: UnsafeArchive, File: name, Problem: "the link leaves the folder: replace it by what it links to"}
+		return &Error{Code: UnsafeArchive, File: name, Problem: "the link leaves the folder: replace it by its target"}
 	}
 	return nil
 }
 
-// Subfolder returns the artefact in a folder of a Kustomize directory's or any other archive: the overlay of several that is
-// meant, or one chart of many. What a Kustomize directory refers to may lie outside of it, but within the archive.
-// An empty path and "." are the whole. Errors have reason InvalidArchive, ArchiveTooLarge or InvalidChart.
+// Subfolder returns the artefact in a folder of a Kustomize directory or any other archive: one of several overlays, or
+// one of many charts. A Kustomize directory may refer to files outside of the folder, but within the archive. An empty
+// path and "." mean the whole artefact. Errors have reason InvalidArchive, ArchiveTooLarge or InvalidChart.
 func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 	clean := path.Clean(folder)
 	if folder == "" || clean == "." {
@@ -150,14 +152,14 @@ func (a *Artefact) Subfolder(folder string) (*Artefact, error) {
 	return sub, sub.detectKind(input.NewBudget(Limits{}))
 }
 
-// Kind says what the artefact holds.
+// Kind returns the kind of the artefact.
 func (a *Artefact) Kind() Kind { return a.kind }
 
-// Digest identifies the content as "sha256:<hex>". For Load it is the digest of the bytes as they were given, the one that
-// an OCI registry knows a layer by.
+// Digest identifies the content as "sha256:<hex>". For Load it is the digest of the given bytes, by which an OCI
+// registry identifies a layer.
 func (a *Artefact) Digest() string { return a.digest }
 
-// recognise finds the top folder and what is in it.
+// detectKind finds the top folder and the kind of its content.
 func (a *Artefact) detectKind(left *input.Budget) error {
 	roots := []string{a.root}
 	if top, ok := onlyFolder(a.files); ok && a.root == "." {
@@ -169,7 +171,7 @@ func (a *Artefact) detectKind(left *input.Budget) error {
 				continue
 			}
 			switch path.Base(f.Path) {
-			case "Chart.yaml": // wins, wherever it stands
+			case "Chart.yaml": // takes precedence, wherever it is
 				a.kind, a.root = Chart, root
 			case "kustomization.yaml", "kustomization.yml", "Kustomization":
 				a.kind, a.root = Kustomization, root
@@ -180,7 +182,7 @@ func (a *Artefact) detectKind(left *input.Budget) error {
 		}
 	}
 	if a.kind != Manifests && a.link != "" {
-		return &Error{Code: UnsafeArchive, File: a.link, Problem: "links are not followed in a " + string(a.kind) + ": package it again with the file itself"}
+		return &Error{Code: UnsafeArchive, File: a.link, Problem: "links are not followed in a " + string(a.kind) + ": package it again with files instead"}
 	}
 	if a.kind != Chart {
 		return nil
@@ -212,7 +214,7 @@ func onlyFolder(files []input.File) (string, bool) {
 	return first, ok
 }
 
-// within returns the files of the top folder with paths relative to it.
+// filesInRoot returns the files of the top folder with paths relative to it.
 func (a *Artefact) filesInRoot() []input.File {
 	if a.root == "." {
 		return a.files
@@ -226,10 +228,10 @@ func (a *Artefact) filesInRoot() []input.File {
 	return files
 }
 
-// maxSubcharts is how deep archives of charts may be nested.
+// maxSubcharts limits how deep archives of charts may be nested.
 const maxSubcharts = 8
 
-// unpackSubcharts replaces packaged charts in charts/ by their files, so that one budget holds for all of them.
+// unpackSubcharts replaces packaged charts in charts/ by their files, so that one budget includes all of them.
 func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input.File, error) {
 	var out []input.File
 	for _, f := range files {
@@ -258,13 +260,13 @@ func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input
 			return nil, input.InFile(f.Path, err)
 		}
 		for _, i := range inner {
-			out = append(out, input.File{Path: dir + name + "~/" + i.Path, Data: i.Data}) // ~ keeps it apart from a folder of that name
+			out = append(out, input.File{Path: dir + name + "~/" + i.Path, Data: i.Data}) // ~: not a folder of that name
 		}
 	}
 	return out, nil
 }
 
-// dropIgnored leaves out what a chart's .helmignore says.
+// withoutIgnored removes the files that a chart's .helmignore lists.
 func withoutIgnored(files []input.File) ([]input.File, error) {
 	rules := ignore.Empty()
 	if i := slices.IndexFunc(files, func(f input.File) bool { return f.Path == ignore.HelmIgnore }); i >= 0 {
@@ -287,29 +289,31 @@ func withoutIgnored(files []input.File) ([]input.File, error) {
 	}), nil
 }
 
-// entry is what Helm's rules ask of a file: its name, and whether it is a folder.
+// entry is the part of a file's FileInfo that Helm's rules read: its name, and whether it is a folder.
 type entry struct {
 	fs.FileInfo
 	name  string
 	isDir bool
 }
 
-// Name is the last element of the path.
+// Name returns the last element of the path.
 func (e entry) Name() string { return e.name }
 
 // IsDir reports whether it is a folder.
 func (e entry) IsDir() bool { return e.isDir }
 
-// RenderObjects renders the artefact: manifests as they are, a chart with settings, a Kustomize directory by itself. leftOut
-// says what it holds and the result does not, one sentence each. ctx bounds the time; see the package comment.
+// RenderObjects renders the artefact to objects: manifests as they are, a chart with settings, a Kustomize directory by
+// itself. leftOut names what it contains and the result does not, one sentence each. ctx limits the time; see the
+// package comment.
 //
-// Errors are of type *Error with any of the reasons. Values for what is no chart are refused, because they would do nothing.
+// Errors are of type *Error with any of the reasons. Values for an artefact that is not a chart are refused, because
+// they would have no effect.
 func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (objects []*unstructured.Unstructured, leftOut []string, err error) {
 	if a.kind == Chart {
 		return helm.Render(ctx, a.files, settings)
 	}
 	if len(bytes.TrimSpace(settings.Values)) > 0 || len(settings.Set) > 0 {
-		return nil, nil, &Error{Code: InvalidValues, Problem: "there are values, but it is a " + string(a.kind) + ", which takes none: remove them"}
+		return nil, nil, &Error{Code: InvalidValues, Problem: "there are values, but the artefact is a " + string(a.kind) + ", which has none: remove them"}
 	}
 	if a.kind == Kustomization {
 		objects, err = kustomize.Build(ctx, a.files, a.root)
@@ -322,10 +326,11 @@ func (a *Artefact) RenderObjects(ctx context.Context, settings Settings) (object
 	return settings.AddNamespace(objects), nil, nil
 }
 
-// Render renders the artefact and encodes it. If opts has no digest, it becomes that of artefact and settings together:
-// [Settings.Digest] of Digest and Asks, so that the digest of the result can be known without rendering.
+// Render renders the artefact to a Bundle. If opts has no digest, it is set to that of artefact and settings together:
+// [Settings.Digest] of Digest and CapabilityQueries, so that the digest of the result can be computed without
+// rendering.
 //
-// Errors are those of Objects and Build.
+// Errors are those of RenderObjects and Build.
 func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) (*Bundle, error) {
 	if opts.Digest == "" {
 		opts.Digest = settings.Digest(a.digest, a.CapabilityQueries(settings))
@@ -342,10 +347,9 @@ func (a *Artefact) Render(ctx context.Context, settings Settings, opts Options) 
 	return bundle, nil
 }
 
-// CapabilityQueries returns what the artefact asks about the cluster, sorted: "kubeVersion", "kubeVersion in <range>", "apiVersion
-// <group/version[/Kind]>", "apiVersions" for all of them. It is empty for what is no chart. It is found by searching the
-// chart's files (and the settings' values, which may be templates) for .Capabilities, so it can be more than is asked in
-// truth, but not less: what is not in the list, a template does not get to see.
+// CapabilityQueries returns what the artefact reads about the cluster, sorted: "kubeVersion", "kubeVersion in <range>",
+// "apiVersion <group/version[/Kind]>", or "apiVersions" for all of them. It is empty if the artefact is not a chart. It
+// may contain more than is used, but not less: a template sees only what is in the list.
 func (a *Artefact) CapabilityQueries(settings Settings) []string {
 	if a.kind != Chart {
 		return nil
@@ -353,7 +357,7 @@ func (a *Artefact) CapabilityQueries(settings Settings) []string {
 	return helm.Queries(a.files, settings)
 }
 
-// parseManifests reads manifests.
+// parseManifests decodes the objects of manifests.
 func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 	if len(a.files) == 1 && a.files[0].Path == "" {
 		return Parse(a.files[0].Data)
@@ -376,20 +380,21 @@ func (a *Artefact) parseManifests() ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// ReadManifests returns the objects of an OCI layer that holds manifests; see Load for charts and Kustomize directories. What the layer
-// is, its content says: plain YAML or JSON, a tar archive, or either of them compressed with gzip or zstd. Of an archive it
-// reads all regular files whose name ends in .yaml, .yml or .json and does not begin with "._", in the order of their paths; an
-// archive with a single regular file may call it as it likes. Nothing is written anywhere.
+// ReadManifests returns the objects of an OCI layer that contains manifests; see Load for charts and Kustomize
+// directories. The layer is plain YAML or JSON, a tar archive, or either of them compressed with gzip or zstd, which is
+// detected by its content. Of an archive it reads all regular files whose name ends in .yaml, .yml or .json and does
+// not begin with "._", in the order of their paths; a single regular file may have any name. Nothing is written to a
+// disk.
 //
-// Errors are those of Parse, InvalidArchive, ArchiveTooLarge (see Limits), UnsafeArchive (an entry with an absolute path, or a
-// path or link that leaves the archive's folder), and RefusedFeature for a chart or Kustomize directory.
+// Errors are those of Parse, InvalidArchive, ArchiveTooLarge (see Limits), UnsafeArchive (an entry with an absolute
+// path, or a path or link outside of the archive's folder), and RefusedFeature for a chart or Kustomize directory.
 func ReadManifests(layer []byte, limits Limits) ([]*unstructured.Unstructured, error) {
 	artefact, err := Load(layer, limits)
 	if err != nil {
 		return nil, err
 	}
 	if artefact.kind != Manifests {
-		return nil, &Error{Code: RefusedFeature, Problem: fmt.Sprintf("the layer is a %s, which has to be rendered, where only manifests are expected: package manifests", artefact.kind)}
+		return nil, &Error{Code: RefusedFeature, Problem: fmt.Sprintf("the layer is a %s, but only manifests are supported here: package manifests", artefact.kind)}
 	}
 	return artefact.parseManifests()
 }

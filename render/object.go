@@ -19,7 +19,7 @@ import (
 type Object struct {
 	// GVK is group, version and kind.
 	GVK schema.GroupVersionKind
-	// Namespace is the one in the artefact, "" if it names none.
+	// Namespace is the one in the artefact, "" if it has none.
 	Namespace string
 	// Name of the object, never "".
 	Name string
@@ -28,7 +28,7 @@ type Object struct {
 	digest              string
 	crd                 *CRD
 
-	// data is the whole object as JSON without its namespace. AppendJSON puts in its own parts at the cuts:
+	// data is the whole object as JSON without its namespace. AppendJSON inserts its own parts at these offsets:
 	//
 	//	{"apiVersion":"v1","kind":"Pod","metadata":{ "annotations":{…},"labels":{…}, "name":"a" ,"finalizers":[…]},"spec":…}
 	//	                                            ^maps                             ^name      ^tail
@@ -39,28 +39,29 @@ type Object struct {
 // pair is one label or annotation.
 type pair struct{ key, value string }
 
-// Overlay is what differs by runtime in the metadata of an object. It goes over what the object has.
+// Overlay has the labels and annotations that differ by runtime. They override those of the object.
 type Overlay struct {
 	Labels, Annotations map[string]string
 }
 
-// CRD is what a CustomResourceDefinition serves.
+// CRD describes the kind that a CustomResourceDefinition defines.
 type CRD struct {
 	Group, Kind, Plural string
 	// Namespaced is false for kinds of cluster scope.
 	Namespaced bool
-	// Versions that are served, in the order of the artefact. They must not be changed.
+	// Versions are those that are served, in the order of the artefact. They must not be changed.
 	Versions []string
 }
 
-// dropped are the metadata fields that only an API server sets; applying them is an error or does harm. See the package comment.
+// serverFields are the metadata fields that only an API server sets; applying them is an error or does harm. See the
+// package comment.
 var serverFields = []string{"creationTimestamp", "deletionGracePeriodSeconds", "deletionTimestamp", "generation", "managedFields",
 	"ownerReferences", "resourceVersion", "selfLink", "uid"}
 
-// newObject encodes tree, which has passed check.
+// newObject encodes tree, which ValidateObject has accepted.
 func newObject(tree map[string]any, opts Options) (*Object, error) {
 	metadata := tree["metadata"].(map[string]any)
-	group, _ := schema.ParseGroupVersion(tree["apiVersion"].(string)) // check has parsed it
+	group, _ := schema.ParseGroupVersion(tree["apiVersion"].(string)) // ValidateObject has parsed it
 	o := &Object{
 		GVK:         group.WithKind(tree["kind"].(string)),
 		Name:        metadata["name"].(string),
@@ -100,7 +101,7 @@ func newObject(tree map[string]any, opts Options) (*Object, error) {
 	return o, nil
 }
 
-// merge returns the labels or annotations that an object has and those over them, sorted by key.
+// merge returns the labels or annotations of an object, overridden by over, sorted by key.
 func merge(have any, over map[string]string) []pair {
 	set := map[string]string{}
 	if tree, ok := have.(map[string]any); ok {
@@ -119,7 +120,7 @@ func merge(have any, over map[string]string) []pair {
 	return pairs
 }
 
-// clean returns tree without some keys; nothing is copied but the map itself.
+// withoutKeys returns a shallow copy of tree without some keys.
 func withoutKeys(tree map[string]any, drop ...string) map[string]any {
 	out := make(map[string]any, len(tree))
 	for key, value := range tree {
@@ -147,10 +148,10 @@ func encode(tree map[string]any) ([]byte, error) {
 	return members, nil
 }
 
-// Label returns the value of a label, "" if the object has none of that key.
+// Label returns the value of a label, "" if the object does not have it.
 func (o *Object) Label(key string) string { return lookup(o.labels, key) }
 
-// Annotation returns the value of an annotation, "" if the object has none of that key.
+// Annotation returns the value of an annotation, "" if the object does not have it.
 func (o *Object) Annotation(key string) string { return lookup(o.annotations, key) }
 
 func lookup(pairs []pair, key string) string {
@@ -164,7 +165,7 @@ func lookup(pairs []pair, key string) string {
 // Digest identifies the content as "sha256:<hex>", without Overlay and namespace.
 func (o *Object) Digest() string { return o.digest }
 
-// CRD returns, for a CustomResourceDefinition, what it will serve, and false for every other object.
+// CRD returns the kind that a CustomResourceDefinition defines, and false for every other object.
 func (o *Object) CRD() (CRD, bool) {
 	if o.crd == nil {
 		return CRD{}, false
@@ -172,12 +173,12 @@ func (o *Object) CRD() (CRD, bool) {
 	return *o.crd, true
 }
 
-// Size is the length of the encoded object in bytes, without Overlay and namespace.
+// Size returns the length of the encoded object in bytes, without Overlay and namespace.
 func (o *Object) Size() int { return len(o.data) }
 
-// AppendJSON appends the object as JSON to dst and returns the longer slice. The caller decides the namespace, because
-// only a cluster knows which kinds have one; "" writes none. Keys are sorted within each map, so equal arguments give
-// equal bytes. It allocates nothing but what dst needs to grow.
+// AppendJSON appends the object as JSON to dst and returns the longer slice. The caller passes the namespace, because
+// only a cluster decides which kinds are namespaced; with "" it is left out. Keys are sorted within each map, so equal
+// arguments result in equal bytes. It allocates nothing but what dst needs to grow.
 func (o *Object) AppendJSON(dst []byte, namespace string, over Overlay) []byte {
 	dst = slices.Grow(dst, len(o.data)+len(namespace)+16)
 	if len(over.Labels) == 0 && len(over.Annotations) == 0 {
@@ -200,7 +201,7 @@ func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []
 	if len(pairs)+len(over) == 0 {
 		return dst
 	}
-	var room [16]string // an overlay has one or two keys; more than this many go to the heap
+	var room [16]string // an overlay has one or two keys; more than 16 are allocated on the heap
 	keys := room[:0]
 	for key := range over {
 		keys = append(keys, key)
@@ -222,7 +223,7 @@ func appendMap(dst []byte, name string, pairs []pair, over map[string]string) []
 			keys = keys[1:]
 		}
 	}
-	dst[len(dst)-1] = '}' // over the last comma
+	dst[len(dst)-1] = '}' // replaces the last comma
 	return append(dst, ',')
 }
 
@@ -252,7 +253,7 @@ func appendString(dst []byte, s string) []byte {
 	return append(dst, '"')
 }
 
-// crdOf reads what a CustomResourceDefinition of v1 serves; nil if tree is none or does not say it.
+// crdOf returns the kind that a CustomResourceDefinition of v1 defines; nil if tree is not a complete one.
 func crdOf(tree map[string]any) *CRD {
 	version, _ := tree["apiVersion"].(string)
 	if tree["kind"] != "CustomResourceDefinition" || !strings.HasPrefix(version, "apiextensions.k8s.io/") {

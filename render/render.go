@@ -1,48 +1,50 @@
-// Package render turns the artefact of a module into a Bundle: the objects to apply, each encoded once. An artefact is a set of
-// manifests, a Helm chart or a Kustomize directory; which one, its content says.
+// Package render renders the artefact of a module to a Bundle: the objects to apply, each encoded once. An artefact is
+// a set of manifests, a Helm chart or a Kustomize directory, which is detected by its content.
 //
-//	artefact, err := render.Load(layer, render.Limits{}) // or Open(root.FS(), render.Limits{}) for a folder
+//	artefact, err := render.Load(layer, render.Limits{}) // or LoadFolder(root.FS(), render.Limits{})
 //	settings := render.Settings{Release: "redis", Namespace: "cache", Set: []string{"replica.count=2"}}
-//	options := render.Options{Labels: …, Images: …, Digest: settings.Digest(artefact.Digest(), artefact.Asks(settings))}
-//	bundle, err := cache.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) { return artefact.Bundle(ctx, settings, options) })
+//	options := render.Options{Labels: …, Images: …, Digest: settings.Digest(artefact.Digest(), artefact.CapabilityQueries(settings))}
+//	bundle, err := cache.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) { return artefact.Render(ctx, settings, options) })
 //	for _, o := range bundle.Objects {
 //		body = o.AppendJSON(body[:0], namespace, overlay)
 //	}
 //
-// Read, Parse and Build are the parts of it for who has manifests only.
+// ReadManifests, Parse and Build are the steps for callers that have manifests only.
 //
 // # How it works
 //
-// Load and Open recognise what there is and unpack it in memory under Limits; nothing is ever written to a disk. Parse decodes
-// the stream of documents into object trees: numbers keep their kind and every digit, duplicate keys are refused, aliases are
-// bounded, Lists are flattened, and every error names document, line and object. Build decides everything that is the same for all
-// runtimes (labels, annotations, images, pull secret), encodes each object once and drops the trees. What differs by runtime, the
-// namespace of an object that names none and an Overlay of labels and annotations, is put in by Object.AppendJSON, which copies
-// bytes and allocates nothing but room in the caller's slice.
+// Load and LoadFolder detect the kind of artefact and unpack it in memory under Limits; nothing is ever written to a
+// disk. Parse decodes the stream of documents into object trees: numbers keep their type and every digit, duplicate
+// keys are refused, aliases are limited, Lists are flattened, and every error names document, line and object. Build
+// makes all changes that are the same for all runtimes (labels, annotations, images, pull secret) and encodes each
+// object once. What differs by runtime, the namespace of an object without one and an Overlay of labels and
+// annotations, is added by Object.AppendJSON, which copies bytes and allocates nothing but space in the caller's slice.
 //
-// A Bundle is immutable and safe for concurrent use, so all runtimes that want the same module version with the same
-// configuration share one; a Cache keeps them. The same input always gives the same bytes and the same digest. The digest is that
-// of artefact, Settings, Options and of what the cluster answers to the questions of Artefact.Asks; whoever remembers these
-// knows the digest without the artefact, and without rendering.
+// A Bundle is immutable and safe for concurrent use, so all runtimes with the same module version and the same
+// configuration share one; a Cache stores them. The same input always results in the same bytes and the same digest.
+// The digest is that of artefact, Settings, Options and of the cluster's answers to Artefact.CapabilityQueries. A
+// caller that stores these can compute the digest without the artefact, and without rendering.
 //
 // # Charts and Kustomize directories
 //
-// Package helm renders charts and lists what of Helm is supported; package kustomize does so for Kustomize directories. Package
-// input unpacks and decodes what both and this package read. Everything that a caller needs of them has a name here.
+// Package helm renders charts and lists what of Helm is supported; package kustomize does so for Kustomize directories.
+// Package input unpacks and decodes what both and this package read. Everything that a caller needs of them has a name
+// here.
 //
 // # Time and memory
 //
-// Files are bounded by Limits, with subcharts in archives counted in; what a template may count to or repeat is bounded.
-// Templates end when ctx does, with reason RenderTimeout: each round of a loop and each template that is included looks. Two
-// things cannot be interrupted: a loop in a text that a chart hands to tpl, and Kustomize, which has no loops.
+// Files are limited by Limits, including subcharts in archives. The functions of templates that count or repeat are
+// limited, too. Templates stop when ctx ends, with reason RenderTimeout: it is checked in each iteration of a loop and
+// each included template. Two parts cannot be interrupted: a loop in a text that a chart passes to tpl, and Kustomize,
+// which has no loops.
 //
 // # What it does not do
 //
-// It knows no cluster: which kinds are namespaced, what order to apply in and what is already there are questions to
-// package apply. It fetches nothing. Manifests are not templated: an object arrives as the artefact has it, but for the rules of
-// Options, and but for what only an API server may set. Build leaves out status and, of the metadata, creationTimestamp,
-// deletionGracePeriodSeconds, deletionTimestamp, generation, managedFields, ownerReferences (they point to UIDs of another cluster;
-// its garbage collector would delete the object), resourceVersion, selfLink and uid.
+// It does not access a cluster: which kinds are namespaced, the order of applying and which objects exist are left to
+// package apply. It fetches nothing. Manifests are not templated: an object is as in the artefact, except for the rules
+// of Options, and without what only an API server may set. Build leaves out status and, of the metadata,
+// creationTimestamp, deletionGracePeriodSeconds, deletionTimestamp, generation, managedFields, ownerReferences (they
+// point to UIDs of another cluster; its garbage collector would delete the object), resourceVersion, selfLink and uid.
 package render
 
 import (
@@ -60,12 +62,13 @@ import (
 
 // Bundle is the rendered content of one module version with one configuration. It must not be changed.
 type Bundle struct {
-	// Digest identifies artefact and Options together, as "sha256:<hex>". It is Options.BundleDigest where Options names
-	// the artefact's digest, and computed from the objects where it does not.
+	// Digest identifies artefact and Options together, as "sha256:<hex>". It is Options.BundleDigest if Options has the
+	// digest of the artefact, else computed from the objects.
 	Digest string
 	// Objects in the order of the artefact.
 	Objects []*Object
-	// LeftOut says, one sentence each, what the artefact holds and the bundle does not: hooks, answers to lookup. It is for people.
+	// LeftOut names, one sentence each, what the artefact contains and the bundle does not: hooks, results of lookup.
+	// It is for people.
 	LeftOut []string
 }
 
@@ -78,23 +81,24 @@ func (b *Bundle) Size() int {
 	return size
 }
 
-// Options says what Build changes in the objects of an artefact. The zero value changes nothing.
+// Options defines what Build changes in the objects of an artefact. The zero value changes nothing.
 type Options struct {
-	// Labels and Annotations are put on the metadata of every object (not on pod templates), over what it has.
+	// Labels and Annotations are set in the metadata of every object (not of pod templates) and override its own.
 	Labels, Annotations map[string]string
 	// Images replace equal images in Deployments and StatefulSets: container and init container images, and environment
 	// values that are images, become the first reference of this list with the same last path segment and the same tag.
 	Images []string
-	// PullSecret is added to imagePullSecrets of every Deployment and StatefulSet, and given to the containers of the
-	// manager as environment variable SKR_IMG_PULL_SECRET. Empty means neither.
+	// PullSecret is added to imagePullSecrets of every Deployment and StatefulSet, and passed to the containers of the
+	// manager as environment variable SKR_IMG_PULL_SECRET. Empty: neither.
 	PullSecret string
-	// Manager is the workload that counts as the manager for PullSecret; nil means every Deployment and StatefulSet.
+	// Manager is the workload that is the manager for PullSecret; nil means every Deployment and StatefulSet.
 	Manager *Manager
-	// Digest is the digest of the artefact that the objects came from. Empty means the bundle's digest is computed from the objects.
+	// Digest is the digest of the artefact that the objects came from. Empty means the bundle's digest is computed from
+	// the objects.
 	Digest string
 }
 
-// Manager names the workload that runs a module's operator.
+// Manager identifies the workload that runs a module's operator.
 type Manager struct {
 	Group, Version, Kind string
 	// Namespace of the workload; empty matches any.
@@ -102,8 +106,8 @@ type Manager struct {
 	Name      string
 }
 
-// BundleDigest returns the digest that Build will give to the bundle of these options, without the artefact. It is empty
-// if Digest is, because it then depends on the objects.
+// BundleDigest returns the digest that Build will give to the bundle of these options, without the artefact. It is
+// empty if Digest is, because it then depends on the objects.
 func (o Options) BundleDigest() string {
 	if o.Digest == "" {
 		return ""
@@ -111,8 +115,7 @@ func (o Options) BundleDigest() string {
 	return o.digest(o.Digest)
 }
 
-// digest hashes the options together with what identifies the content. Each value is quoted, so that no two different
-// lists give the same text.
+// digest returns the digest of the options and the digest of the content.
 func (o Options) digest(content string) string {
 	sum := sha256.New()
 	input.Hash(sum, input.EncodingVersion, content, o.PullSecret)

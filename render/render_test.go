@@ -145,7 +145,8 @@ func anys(m map[string]string) map[string]any {
 	return out
 }
 
-// TestRoundTrip holds the promise of AppendJSON for any object: it decodes to the artefact's object plus options and overlay.
+// TestRoundTrip holds the promise of AppendJSON for any object: it decodes to the artefact's object plus options and
+// overlay.
 func TestRoundTrip(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -191,7 +192,8 @@ func TestRoundTrip(t *testing.T) {
 			}
 		}
 		want["metadata"] = wantMeta
-		// A float that happens to be whole is written without a point, as kubectl does, so compare as JSON. It has every digit.
+		// A float that happens to be whole is written without a point, as kubectl does, so compare as JSON. It has
+		// every digit.
 		wantText, _ := json.Marshal(want)
 		fromYAML, err := Parse(append([]byte("---\n"), encoded...))
 		if err != nil {
@@ -253,8 +255,8 @@ func TestBuildDeterministic(t *testing.T) {
 	}
 }
 
-// TestDigestIsStable fails when the same input gives other bytes than before. Raise the constant encoding then: digests are
-// recorded in Manifests, and one must never stand for what an older manager sent.
+// TestDigestIsStable fails when the same input gives other bytes than before. Raise the constant encoding then: digests
+// are recorded in Manifests, and one must never stand for what an older manager sent.
 func TestDigestIsStable(t *testing.T) {
 	bundle := build(t, deployment+"---\n"+object("a", "data: {x: '<1>'}\n"), Options{
 		Labels: map[string]string{"l": "1"}, Annotations: map[string]string{"a": "2"}, Images: []string{"r.io/p/op:1.0"}, PullSecret: "s",

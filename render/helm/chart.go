@@ -1,40 +1,40 @@
-// Package helm renders Helm charts. Package render is the door to it: that has the settings, errors and results of this package under
-// its own names.
+// Package helm renders Helm charts. Use it through package render, which has settings, errors and results of this
+// package under its own names.
 //
 // # How it works
 //
-// Helm's own loader, values and template engine render a chart as "helm template" does, without a release and without a cluster. What
-// is supported, and what becomes of the rest:
+// Helm's own loader, values and template engine render a chart as "helm template" does, without a release and without a
+// cluster. This is supported:
 //
 //	values.yaml, values.schema.json     supported; a schema that refers to another file or server is refused
 //	subcharts, conditions, tags, alias  supported, packaged or not; a dependency that is not in the chart is an error
 //	library charts                      as subcharts; alone they are refused, as there is nothing to install
 //	crds/                               objects like the others, first in the bundle, so that they are upgraded and removed too
 //	kubeVersion of Chart.yaml           checked: KubernetesTooOld
-//	.Capabilities                       as the caller gives them; a template sees only what Asks found, so that clusters which differ
-//	                                    in nothing that matters share a bundle
+//	.Capabilities                       as the caller gives them; a template sees only what Queries returns, so that clusters which
+//	                                    differ only in other properties share a bundle
 //	.Release                            IsInstall is true, IsUpgrade false and Revision 1, always: one rendering serves the first
 //	                                    installation and all later ones
 //	NOTES.txt                           not rendered
 //	hooks for install and upgrade       ordinary objects, but a Job or Pod is refused: it would have to run once at that moment
-//	hooks for test, delete, rollback    left out and reported in Bundle.LeftOut: these moments do not happen, as objects are kept as
-//	                                    they are, and removed by what was recorded of them
+//	hooks for test, delete, rollback    left out and reported: these moments do not occur, because objects are applied continuously,
+//	                                    and deleted by their inventory
 //	DisableHooks                        leaves all hooks out and reports them
 //	lookup                              finds nothing, as in "helm template", and is reported: the answer of one cluster would be wrong
 //	                                    for the others
-//	now, rand…, uuidv4, gen…Cert, …     refused: another result each time would be a change each time, and the same secret for all
-//	                                    clusters. The result can be given as a value
-//	getHostByName                       refused: nothing is asked of the network
+//	now, rand…, uuidv4, gen…Cert, …     refused: each rendering would be a change, and all clusters would get the same secret; the
+//	                                    result can be passed as a value
+//	getHostByName                       refused: rendering does not use the network
 //	keys, values                        in the order of the keys
-//	helm.sh/resource-policy: keep       becomes the annotation that makes package apply keep the object
+//	helm.sh/resource-policy: keep       translated to the annotation that makes package apply keep the object
 //
-// Keys that are twice in one map of what a template makes are refused, which Helm lets pass. Refused means an Error with reason
-// RefusedFeature that names the template; the way around is said in it.
+// Repeated keys in a map in the output of a template are refused; Helm accepts them. Refused means an Error with reason
+// RefusedFeature that names the template and states what to do instead.
 //
 // # What it does not do
 //
-// It finds no charts and unpacks none: its input are the files of one chart, with packaged subcharts unpacked. It does not encode
-// objects.
+// It finds no charts and unpacks none: its input are the files of one chart, with packaged subcharts unpacked. It does
+// not encode objects.
 package helm
 
 import (
@@ -65,13 +65,13 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// doingChart begins the text of every error about a chart.
+// operationChart begins the text of every error about a chart.
 const operationChart = "rendering the chart"
 
-// CapabilityQueries returns what the artefact asks about the cluster, sorted: "kubeVersion", "kubeVersion in <range>", "apiVersion
-// <group/version[/Kind]>", "apiVersions" for all of them. It is empty for what is no chart. It is found by searching the
-// chart's files (and the settings' values, which may be templates) for .Capabilities, so it can be more than is asked in
-// truth, but not less: what is not in the list, a template does not get to see.
+// Queries returns what the chart reads about the cluster, sorted: "kubeVersion", "kubeVersion in <range>", "apiVersion
+// <group/version[/Kind]>", or "apiVersions" for all of them. It searches the files of the chart (and the values in
+// settings, which may be templates) for .Capabilities, so it may return more than is used, but not less. A template
+// sees only what is in the list.
 func Queries(files []input.File, settings Settings) []string {
 	var questions []string
 	for _, f := range files {
@@ -93,24 +93,25 @@ func Queries(files []input.File, settings Settings) []string {
 	return slices.Compact(questions)
 }
 
-// inRange reports whether the version of Kubernetes is in a range, as Helm understands it: what follows the patch level does not count.
+// inRange reports whether the version of Kubernetes is in a range, as Helm defines it: a suffix of the patch version is
+// ignored.
 func (c Capabilities) inRange(constraint string) bool {
 	version, err := common.ParseKubeVersion(c.version())
 	return err == nil && chartutil.IsCompatibleRange(constraint, version.String())
 }
 
-// known returns the capabilities as templates see them: what asks does not have is as if the cluster did not have it.
-func (c Capabilities) visible(asks []string) (*common.Capabilities, error) {
+// visible returns the capabilities that templates see: without those that are not in queries.
+func (c Capabilities) visible(queries []string) (*common.Capabilities, error) {
 	version := DefaultKubeVersion
 	apis := common.VersionSet{}
-	for _, q := range asks {
+	for _, q := range queries {
 		api, ok := strings.CutPrefix(q, queryAPI)
 		switch {
 		case q == queryVersion:
 			version = c.version()
 		case q == queryAPIs:
 			apis = c.apis()
-		case ok && slices.Contains(c.apis(), api) && !slices.Contains(asks, queryAPIs):
+		case ok && slices.Contains(c.apis(), api) && !slices.Contains(queries, queryAPIs):
 			apis = append(apis, api)
 		}
 	}
@@ -121,7 +122,7 @@ func (c Capabilities) visible(asks []string) (*common.Capabilities, error) {
 	return &common.Capabilities{KubeVersion: *parsed, APIVersions: apis, HelmVersion: common.DefaultCapabilities.HelmVersion}, nil
 }
 
-// renderChart renders a chart: values, templates, objects.
+// Render renders a chart to objects. leftOut names what is left out, one sentence each.
 func Render(ctx context.Context, files []input.File, settings Settings) ([]*unstructured.Unstructured, []string, error) {
 	chart, err := loadChart(files)
 	if err != nil {
@@ -157,7 +158,8 @@ func Render(ctx context.Context, files []input.File, settings Settings) ([]*unst
 	return settings.AddNamespace(append(objects, rendered...)), append(leftOut, f.lookups...), nil
 }
 
-// chart makes Helm's form of the files. Each rendering needs its own, because values and conditions change it.
+// loadChart returns the files as a chart of Helm. Each rendering needs its own, because values and conditions change
+// it.
 func loadChart(files []input.File) (*helmchart.Chart, error) {
 	bufferedFiles := make([]*buffered.BufferedFile, 0, len(files))
 	for _, f := range files {
@@ -174,7 +176,8 @@ func loadChart(files []input.File) (*helmchart.Chart, error) {
 	return chart, settleDependencies(chart)
 }
 
-// settle refuses a chart without its dependencies, and puts subcharts in an order: the loader has them in any.
+// settleDependencies returns an error for a missing or repeated dependency, and sorts subcharts, which the loader
+// returns in any order.
 func settleDependencies(chart *helmchart.Chart) error {
 	subcharts := slices.Clone(chart.Dependencies())
 	id := func(c *helmchart.Chart) string { return c.Name() + " " + c.Metadata.Version }
@@ -199,7 +202,7 @@ func settleDependencies(chart *helmchart.Chart) error {
 	return nil
 }
 
-// renderValues puts together what templates see.
+// renderValues returns what templates see: values, release and capabilities.
 func renderValues(files []input.File, chart *helmchart.Chart, settings Settings) (common.Values, error) {
 	release := common.ReleaseOptions{Name: settings.Release, Namespace: settings.Namespace, Revision: 1, IsInstall: true}
 	if release.Name == "" {
@@ -230,8 +233,8 @@ func renderValues(files []input.File, chart *helmchart.Chart, settings Settings)
 	return out, validateValues(chart, all)
 }
 
-// validate compares the values with the schema of the chart and those of its subcharts. Helm's own validation would read
-// what a schema refers to, from any server and from this machine's disk.
+// validateValues checks the values against the schemas of the chart and its subcharts. Helm's own validation would read
+// the references of a schema, from any server and from the local disk.
 func validateValues(chart *helmchart.Chart, values map[string]any) error {
 	if err := validateOwnValues(chart, values); err != nil {
 		return err
@@ -282,7 +285,7 @@ func validateOwnValues(chart *helmchart.Chart, values map[string]any) error {
 	return nil
 }
 
-// plainJSON returns values as a JSON decoder would, which is what a schema is checked against.
+// plainJSON returns values as a JSON decoder would, since schemas are checked against such values.
 func plainJSON(values map[string]any) (any, error) {
 	data, err := json.Marshal(values)
 	if err != nil {
@@ -301,19 +304,19 @@ func asMap(value any) (map[string]any, bool) {
 	return nil, false
 }
 
-// noLoader refuses to load what a schema refers to, and remembers it.
+// refusingLoader refuses to load the references of a schema, and records the last one.
 type refusingLoader struct{ refused string }
 
-// Load always fails.
+// Load always returns an error.
 func (l *refusingLoader) Load(url string) (any, error) {
 	l.refused = url
 	return nil, errors.New("nothing is fetched")
 }
 
-// notes is the template that talks to whoever runs Helm.
+// notesFile is the template whose output is shown to the user of Helm.
 const notesFile = "NOTES.txt"
 
-// prepare drops the notes and makes all other templates interruptible.
+// prepareTemplates removes the notes and makes all other templates interruptible.
 func prepareTemplates(chart *helmchart.Chart) {
 	chart.Templates = slices.DeleteFunc(chart.Templates, func(f *common.File) bool { return path.Base(f.Name) == notesFile })
 	for _, f := range chart.Templates {
@@ -324,7 +327,7 @@ func prepareTemplates(chart *helmchart.Chart) {
 	}
 }
 
-// definitions returns the objects in the folders crds, which are no templates, of the chart and its enabled subcharts.
+// crdObjects returns the objects in the folders crds of the chart and its enabled subcharts. They are not templates.
 func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 	crds := chart.CRDObjects()
 	slices.SortStableFunc(crds, func(a, b helmchart.CRD) int { return strings.Compare(a.Filename, b.Filename) })
@@ -339,7 +342,7 @@ func crdObjects(chart *helmchart.Chart) ([]*unstructured.Unstructured, error) {
 	return objects, nil
 }
 
-// collectRendered reads the objects that templates have made, in the order of the templates' paths.
+// collectRendered decodes the objects in the output of templates, in the order of the templates' paths.
 func collectRendered(texts map[string]string, disableHooks bool) (objects []*unstructured.Unstructured, leftOut []string, err error) {
 	size := int64(0)
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
@@ -351,7 +354,7 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []*uns
 		}
 		more, err := input.Parse([]byte(texts[name]))
 		if err != nil {
-			return nil, nil, withTemplate(name, "in what the template makes: ", err)
+			return nil, nil, withTemplate(name, "in the output of the template: ", err)
 		}
 		for _, o := range more {
 			why, err := decideHook(o, disableHooks)
@@ -370,7 +373,7 @@ func collectRendered(texts map[string]string, disableHooks bool) (objects []*uns
 	return objects, leftOut, nil
 }
 
-// inTemplate says which file of a chart an error is about.
+// withTemplate adds the file of the chart to an error.
 func withTemplate(name, where string, err error) error {
 	if e, ok := errors.AsType[*input.Error](err); ok {
 		e.Operation, e.File, e.Problem = operationChart, name, where+e.Problem
@@ -378,17 +381,17 @@ func withTemplate(name, where string, err error) error {
 	return err
 }
 
-// hookAnnotation makes an object a hook: something that Helm applies at certain moments and then forgets.
+// hookAnnotation makes an object a hook: Helm applies it at certain moments and then ignores it.
 const hookAnnotation = "helm.sh/hook"
 
-// judgeHook decides what becomes of an object. It returns why it is left out, or an error if the chart needs what is not
-// done here.
+// decideHook decides how a hook is treated. It returns why the object is left out, or an error if the chart needs what
+// is not supported.
 //
-//	1  no hook                                                      ordinary
+//	1  no hook                                                      ordinary object
 //	2  hooks are disabled                                           left out
-//	3  only for moments that never come: test, delete, rollback     left out
+//	3  only for moments that do not occur: test, delete, rollback   left out
 //	4  a Job or Pod for install or upgrade                          refused
-//	5  anything else for install or upgrade                         ordinary
+//	5  any other object for install or upgrade                      ordinary object
 func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, refused *input.Error) {
 	moments, isHook := o.GetAnnotations()[hookAnnotation]
 	if !isHook {
@@ -407,16 +410,17 @@ func decideHook(o *unstructured.Unstructured, disabled bool) (leftOut string, re
 	kind := o.GroupVersionKind().GroupKind()
 	switch {
 	case !comes:
-		return fmt.Sprintf("it is a hook for %q, which does not happen here", moments), nil
+		return fmt.Sprintf("it is a hook for %q, which does not occur here", moments), nil
 	case kind.Group == "batch" && kind.Kind == "Job" || kind.Group == "" && kind.Kind == "Pod":
 		return "", &input.Error{Operation: operationChart, Code: input.RefusedFeature, Object: input.Describe(o.Object), Problem: fmt.Sprintf(
-			"it is a hook for %q, which would have to run once at that moment, but objects are kept as they are instead: "+
+			"it is a hook for %q, which would have to run once at that moment, but objects are applied continuously: "+
 				"switch it off in the values, or leave out all hooks with DisableHooks=true", moments)}
 	}
 	return "", nil
 }
 
-// keepAsHelm writes what Helm calls the resource policy keep as the annotation by which package apply keeps an object.
+// translateKeepPolicy sets the annotation that makes package apply keep an object for which Helm's resource policy is
+// keep.
 func translateKeepPolicy(o *unstructured.Unstructured) {
 	const prune = "operator.kyma-project.io/prune"
 	annotations := o.GetAnnotations()
@@ -426,10 +430,10 @@ func translateKeepPolicy(o *unstructured.Unstructured) {
 	}
 }
 
-// place finds file and line in the words of Helm's template engine.
+// templateLocation matches file and line in errors of Helm's template engine.
 var templateLocation = regexp.MustCompile(`([^\s():"]+):(\d+)(?::\d+)?`)
 
-// explain turns an error of the template engine into one that says where and what to do.
+// templateError turns an error of the template engine into one with file, line and what to do.
 func (f *functions) templateError(err error) error {
 	if e, ok := errors.AsType[*input.Error](err); ok {
 		return e
@@ -437,7 +441,7 @@ func (f *functions) templateError(err error) error {
 	out := &input.Error{Operation: operationChart, Code: input.TemplateFailed}
 	text := strings.TrimSpace(err.Error())
 	for _, m := range templateLocation.FindAllStringSubmatch(text, -1) {
-		if strings.Contains(m[1], "/templates/") { // the last is where it happened, those before have included it
+		if strings.Contains(m[1], "/templates/") { // the last is where it happened; the others include it
 			out.File = m[1]
 			out.Line, _ = strconv.Atoi(m[2])
 		}

@@ -14,19 +14,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Config is what a config layer says about one installation.
+// Config is the part of a config layer that is about one installation.
 type Config struct {
 	// Name of the installation that it is for.
 	Name string
-	// Values are overrides that were given as a YAML map or document; nil means none.
+	// Values are overrides in the form of a YAML map or document; nil means none.
 	Values []byte
 	// Set are overrides in the syntax of --set; "" means none.
 	Set string
-	// Client is what clientConfig says.
+	// Client contains the options in clientConfig.
 	Client ClientConfig
 }
 
-// ApplyTo returns settings with what the config says in their place.
+// ApplyTo returns settings, overridden by the config.
 func (c Config) ApplyTo(settings Settings) Settings {
 	if c.Values != nil {
 		settings.Values = c.Values
@@ -37,23 +37,24 @@ func (c Config) ApplyTo(settings Settings) Settings {
 	return c.Client.ApplyTo(settings)
 }
 
-// ClientConfig are the options of Helm's install action that mean something here, under the names of its fields.
+// ClientConfig contains those options of Helm's install action that are supported, under the names of its fields.
 type ClientConfig struct {
-	// Namespace and ReleaseName go into Settings.
+	// Namespace and ReleaseName are copied to Settings.
 	Namespace, ReleaseName string
-	// CreateNamespace, DisableHooks and SkipCRDs go into Settings.
+	// CreateNamespace, DisableHooks and SkipCRDs are copied to Settings.
 	CreateNamespace, DisableHooks, SkipCRDs bool
-	// Wait asks to wait for readiness, WaitForJobs for Jobs too, at most for Timeout. It is for the caller to do.
+	// Wait requests to wait for readiness, WaitForJobs for Jobs too, at most for Timeout. The caller has to do that.
 	Wait, WaitForJobs bool
 	Timeout           time.Duration
-	// Version is the version of the chart, exact or a range, and Devel admits pre-releases. They are for whoever finds the chart.
+	// Version is the version of the chart, exact or a range, and Devel allows pre-releases. The caller uses them to
+	// find the chart.
 	Version string
 	Devel   bool
-	// Ignored are the names of other options, sorted. They are accepted and do nothing.
+	// Ignored are the names of other options, sorted. They are accepted and have no effect.
 	Ignored []string
 }
 
-// ApplyTo returns settings with what the options say in their place.
+// ApplyTo returns settings, overridden by the options.
 func (c ClientConfig) ApplyTo(settings Settings) Settings {
 	if c.Namespace != "" {
 		settings.Namespace = c.Namespace
@@ -67,15 +68,15 @@ func (c ClientConfig) ApplyTo(settings Settings) Settings {
 	return settings
 }
 
-// ParseConfig reads a config layer:
+// ParseConfig parses a config layer:
 //
 //	configs:
 //	- name: redis                                       # of the installation
 //	  overrides: replica.count=2,auth.enabled=false     # --set syntax, a map of values, or a text with a YAML document
 //	  clientConfig: CreateNamespace=true,Timeout=10s    # --set syntax or a map
 //
-// Both overrides and clientConfig may be missing, and other keys are passed over. An empty layer holds no configs. The layer
-// may be compressed. Where a name is there twice, the first counts, as [FindConfig] does it.
+// Both overrides and clientConfig may be missing, and other keys are ignored. An empty layer contains no configs. The
+// layer may be compressed. If a name is repeated, FindConfig returns the first.
 //
 // Errors have reason InvalidConfig, InvalidValues, InvalidArchive or ArchiveTooLarge.
 func ParseConfig(layer []byte) ([]Config, error) {
@@ -99,7 +100,7 @@ func ParseConfig(layer []byte) ([]Config, error) {
 	}
 	list, ok := top["configs"].([]any)
 	if !ok && top["configs"] != nil {
-		return nil, refuse("configs is not a list: make it one")
+		return nil, refuse("configs is not a list: correct it")
 	}
 	var configs []Config
 	for i, item := range list {
@@ -109,7 +110,7 @@ func ParseConfig(layer []byte) ([]Config, error) {
 		}
 		name, ok := element["name"].(string)
 		if !ok || name == "" {
-			return nil, refuse("configs[%d] has no name: give it that of the installation it is for", i)
+			return nil, refuse("configs[%d] has no name: set it to that of the installation", i)
 		}
 		config := Config{Name: name}
 		if config.Values, config.Set, err = overrides(element["overrides"]); err == nil {
@@ -123,10 +124,10 @@ func ParseConfig(layer []byte) ([]Config, error) {
 	return configs, nil
 }
 
-// maxConfig bounds an unpacked config layer. What is larger belongs into the chart.
+// maxConfigBytes limits an unpacked config layer. Larger values should be in the chart.
 const maxConfigBytes = 1 << 20
 
-// doingConfig begins the text of every error about a config layer.
+// operationConfig begins the text of every error about a config layer.
 const operationConfig = "reading the config layer"
 
 func withConfig(err error) error {
@@ -146,7 +147,7 @@ func FindConfig(configs []Config, name string) Config {
 	return Config{}
 }
 
-// overrides reads the overrides of one config and checks that they can be used.
+// overrides parses the overrides of one config and checks that they are valid.
 func overrides(value any) (document []byte, set string, err error) {
 	switch value := value.(type) {
 	case nil:
@@ -177,7 +178,7 @@ func overrides(value any) (document []byte, set string, err error) {
 	return document, set, err
 }
 
-// clientConfig reads the clientConfig of one config.
+// clientConfig parses the clientConfig of one config.
 func clientConfig(value any) (ClientConfig, error) {
 	switch value := value.(type) {
 	case nil:
@@ -194,9 +195,9 @@ func clientConfig(value any) (ClientConfig, error) {
 	return ClientConfig{}, &input.Error{Operation: operationConfig, Code: input.InvalidConfig, Problem: "clientConfig is neither a text nor a map: write it as Name=value,Name=value"}
 }
 
-// ParseClientConfig reads options by the names of the fields of Helm's install action, such as "CreateNamespace": true.
-// A time is a [time.Duration], a text such as 10s, or a number of nanoseconds. Names that mean nothing here are in
-// Ignored. The error has reason InvalidConfig and names the option.
+// ParseClientConfig parses options by the names of the fields of Helm's install action, such as "CreateNamespace":
+// true. A duration is a [time.Duration], a text such as 10s, or a number of nanoseconds. Names that are not supported
+// are added to Ignored. The error has reason InvalidConfig and names the option.
 func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 	var c ClientConfig
 	for _, name := range slices.Sorted(maps.Keys(flags)) {
@@ -237,7 +238,7 @@ func ParseClientConfig(flags map[string]any) (ClientConfig, error) {
 	return c, nil
 }
 
-// text reads a text that may look like a number, such as the version 1.2.
+// textOf returns a text that may look like a number, such as the version 1.2.
 func textOf(value any) (string, bool) {
 	switch value := value.(type) {
 	case string:
@@ -266,7 +267,7 @@ func duration(value any) (d time.Duration, ok bool) {
 	return d, ok && d >= 0
 }
 
-// Bounds of an expression in the syntax of --set. Its parser makes room for every index before it knows of a value.
+// Limits of an expression in the syntax of --set. Its parser allocates every index before it has parsed the value.
 const (
 	maxExpressionBytes = 64 << 10
 	maxIndexDigits     = 3 // digits

@@ -54,9 +54,9 @@ func TestParseConfig(t *testing.T) {
 
 func TestParseConfigFails(t *testing.T) {
 	cases := map[string]struct{ layer, want, says string }{
-		"NotYAML":      {"a: [", input.InvalidConfig, "not YAML"},
+		"NotYAML":      {"a: [", input.InvalidConfig, "not valid YAML"},
 		"Two":          {"a: 1\n---\nb: 1\n", input.InvalidConfig, "more than one document"},
-		"Twice":        {"configs: []\nconfigs: []", input.InvalidConfig, "twice"},
+		"Twice":        {"configs: []\nconfigs: []", input.InvalidConfig, "repeated"},
 		"List":         {"[a]", input.InvalidConfig, "not a map"},
 		"Text":         {"hello", input.InvalidConfig, "not a map"},
 		"ConfigsMap":   {"configs: {a: b}", input.InvalidConfig, "not a list"},

@@ -13,24 +13,24 @@ import (
 	"github.com/Masterminds/sprig/v3"
 )
 
-// functions replaces those functions of templates that do not go with rendering once for many clusters, or that may ask
-// for more memory than there is. It notes what templates wanted. It serves
-// one rendering, which is one goroutine.
+// functions replaces the template functions that have another result each time, read other sources than the chart, or
+// may need unlimited memory. It records which of them a template has called. It serves one rendering, which is one
+// goroutine.
 type functions struct {
-	ctx     context.Context //nolint:containedctx // one rendering, and functions of templates take no context
+	ctx     context.Context //nolint:containedctx // one rendering, and template functions take no context
 	calls   int
 	refusal string   // why the last function was refused
-	lookups []string // what was looked up, in order
+	lookups []string // what lookup was called for, in order
 }
 
-// changing are the functions whose result is another one each time.
+// nonDeterministic are the functions whose result differs each time.
 var nonDeterministic = []string{
 	"now", "ago", "randAlpha", "randAlphaNum", "randAscii", "randBytes", "randInt", "randNumeric", "uuidv4", "shuffle",
 	"genCA", "genCAWithKey", "genPrivateKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert",
 	"genSignedCertWithKey", "bcrypt", "htpasswd", "encryptAES",
 }
 
-// maxItems bounds the numbers that a template may count to, and maxRepeat the bytes that it may make of a shorter text.
+// maxItems limits the numbers that a template may count, and maxRepeat the bytes that repeat may return.
 const (
 	maxItems  = 100_000
 	maxRepeat = 1 << 20
@@ -43,7 +43,7 @@ func (f *functions) table() template.FuncMap {
 		checkContextName: f.checkContext,
 		"lookup":         f.lookup,
 		"getHostByName": func(string) (string, error) {
-			return "", f.refuse("getHostByName is refused, because nothing is asked of the network while rendering: give the address as a value")
+			return "", f.refuse("getHostByName is refused, because rendering does not use the network: pass the address as a value")
 		},
 		"keys": func(dicts ...map[string]any) []string {
 			var keys []string
@@ -61,7 +61,7 @@ func (f *functions) table() template.FuncMap {
 		},
 		"repeat": func(count int, text string) (string, error) {
 			if count < 0 || count > maxRepeat || count*len(text) > maxRepeat {
-				return "", f.refuse(fmt.Sprintf("repeat is refused, because it would make more than %d bytes", maxRepeat))
+				return "", f.refuse(fmt.Sprintf("repeat is refused, because its result would have more than %d bytes", maxRepeat))
 			}
 			return original["repeat"].(func(int, string) string)(count, text), nil
 		},
@@ -95,13 +95,13 @@ func (f *functions) table() template.FuncMap {
 	}
 	for _, name := range nonDeterministic {
 		table[name] = func(...any) (any, error) {
-			return nil, f.refuse(name + " is refused, because it gives another result each time, and one rendering serves all clusters: give the result as a value")
+			return nil, f.refuse(name + " is refused, because its result differs each time, and one rendering is for all clusters: pass the result as a value")
 		}
 	}
 	return table
 }
 
-// count is untilStep: from start until stop, downwards if step is negative.
+// count implements untilStep: the numbers from start to stop, downwards if step is negative.
 func (f *functions) count(start, stop, step int) ([]int, error) {
 	out := []int{}
 	if step == 0 {
@@ -115,11 +115,11 @@ func (f *functions) count(start, stop, step int) ([]int, error) {
 	return out, nil
 }
 
-// lookup finds nothing, as in helm template, and notes that somebody asked.
+// lookup returns an empty map, as in helm template, and records the call.
 func (f *functions) lookup(apiVersion, kind, namespace, name string) map[string]any {
-	asked := fmt.Sprintf("lookup of %s %s %s/%s found nothing: one rendering serves all clusters", apiVersion, kind, namespace, name)
-	if !slices.Contains(f.lookups, asked) && len(f.lookups) < 100 {
-		f.lookups = append(f.lookups, asked)
+	call := fmt.Sprintf("lookup of %s %s %s/%s found nothing: one rendering is for all clusters", apiVersion, kind, namespace, name)
+	if !slices.Contains(f.lookups, call) && len(f.lookups) < 100 {
+		f.lookups = append(f.lookups, call)
 	}
 	return map[string]any{}
 }
@@ -129,10 +129,10 @@ func (f *functions) refuse(why string) error {
 	return errors.New(why)
 }
 
-// tick is what interruptible puts into templates.
+// checkContextName is the name of the function that interruptible adds calls of.
 const checkContextName = "interruptible__"
 
-// step ends the rendering when its context has ended.
+// checkContext ends the rendering when its context has ended.
 func (f *functions) checkContext() (string, error) {
 	if f.calls++; f.calls%256 == 0 && f.ctx.Err() != nil {
 		return "", f.ctx.Err()
@@ -140,8 +140,9 @@ func (f *functions) checkContext() (string, error) {
 	return "", nil
 }
 
-// interruptible returns a template that calls step in each round of its loops and at the start of each template it defines,
-// so that none of them goes on for ever. It prints what it did before, on the same lines. Text that cannot be parsed stays as it is.
+// interruptible returns a template that calls checkContext in each iteration of its loops and at the start of each
+// template that it defines, so that none of them runs forever. Its output and its lines are the same. Text that cannot
+// be parsed is returned as it is.
 func interruptible(text string) string {
 	defined := map[string]*syntax.Tree{}
 	parsed := syntax.New("template")
@@ -159,14 +160,14 @@ func interruptible(text string) string {
 	for _, at := range slices.Backward(slices.Compact(places)) {
 		call := "{{" + checkContextName + "}}"
 		if strings.HasPrefix(text[at:], "{{-") {
-			call = "{{- " + checkContextName + "}}" // what it trims must stay trimmed
+			call = "{{- " + checkContextName + "}}" // it must still trim the same space
 		}
 		text = text[:at] + call + text[at:]
 	}
 	return text
 }
 
-// loops appends where the bodies of loops begin.
+// appendLoopPositions appends the positions at which the bodies of loops begin.
 func appendLoopPositions(list *syntax.ListNode, places []int) []int {
 	if list == nil {
 		return places

@@ -18,50 +18,50 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// Settings is what a chart is rendered with. The zero value renders it as its author made it. Of a Settings, only Namespace
-// and CreateNamespace matter for what is no chart.
+// Settings is what a chart is rendered with. The zero value renders it with its own values. For artefacts that are not
+// charts, only Namespace and CreateNamespace have an effect.
 type Settings struct {
 	// Release is the name of the release; "" means the name of the chart.
 	Release string
-	// Namespace is the one of the release; "" means default. Objects that name no namespace stay so: it is for the
-	// caller to apply them to this one.
+	// Namespace is that of the release; "" means default. Objects without a namespace keep none: the caller applies
+	// them to this one.
 	Namespace string
-	// CreateNamespace adds the Namespace, with the label name=<Namespace>, unless it is default or already there.
+	// CreateNamespace adds the Namespace, with the label name=<Namespace>, unless it is default or among the objects.
 	CreateNamespace bool
-	// Values is a YAML document that goes over the values of the chart. nil or empty means none.
+	// Values is a YAML document that overrides the values of the chart. nil or empty means none.
 	Values []byte
-	// Set are expressions in the syntax of Helm's --set, which go over Values in their order: "a.b=1,list={x,y}".
+	// Set are expressions in the syntax of Helm's --set, which override Values in their order: "a.b=1,list={x,y}".
 	Set []string
-	// DisableHooks leaves all hooks out, and SkipCRDs everything in folders named crds.
+	// DisableHooks leaves out all hooks, and SkipCRDs everything in folders named crds.
 	DisableHooks, SkipCRDs bool
 	// Capabilities of the cluster.
 	Capabilities Capabilities
 }
 
-// Capabilities is what a chart can ask about a cluster.
+// Capabilities are the properties of a cluster that a chart can read.
 type Capabilities struct {
 	// KubeVersion is the version of Kubernetes, such as v1.33.4; "" means DefaultKubeVersion.
 	KubeVersion string
-	// APIVersions are what the cluster serves, as group/version and as group/version/Kind. nil means group and version of
-	// everything that is built into Kubernetes.
+	// APIVersions are those that the cluster serves, as group/version and as group/version/Kind. nil means group and
+	// version of all APIs that are built into Kubernetes.
 	APIVersions []string
 }
 
-// DefaultKubeVersion is the version that charts see when nobody knows better.
+// DefaultKubeVersion is the version that charts read if Capabilities has none.
 const DefaultKubeVersion = "v1.37.0"
 
-// Questions that a chart may ask, as Asks gives them.
+// Queries about a cluster, as Queries returns them.
 const (
-	queryVersion = "kubeVersion"     // which version of Kubernetes?
-	queryRange   = "kubeVersion in " // is the version in this range?
-	queryAPIs    = "apiVersions"     // which API versions?
-	queryAPI     = "apiVersion "     // is there this one?
+	queryVersion = "kubeVersion"     // the version of Kubernetes
+	queryRange   = "kubeVersion in " // whether the version is in this range
+	queryAPIs    = "apiVersions"     // all API versions
+	queryAPI     = "apiVersion "     // whether this API version is served
 )
 
-// asking finds uses of .Capabilities. What follows decides what is asked; unknown forms ask for everything.
+// capabilityUse matches uses of .Capabilities. What follows decides the query; unknown forms query everything.
 var capabilityUse = regexp.MustCompile("[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
 
-// ask appends the questions in a text of templates.
+// appendQueries appends the queries in a text of templates.
 func appendQueries(questions []string, text []byte) []string {
 	for _, m := range capabilityUse.FindAllSubmatch(text, -1) {
 		switch what := string(m[1]); {
@@ -77,7 +77,7 @@ func appendQueries(questions []string, text []byte) []string {
 	return questions
 }
 
-// answers returns what the cluster answers to questions.
+// answers returns what the cluster answers to queries.
 func (c Capabilities) answers(questions []string) []string {
 	var out []string
 	for _, q := range questions {
@@ -109,11 +109,12 @@ func (c Capabilities) apis() []string {
 	return c.APIVersions
 }
 
-// Digest identifies artefact, settings and what the cluster answers to asks together. Give it the digest of the artefact
-// and the result of [Artefact.Asks]; it needs neither the artefact nor rendering. It is meant for [Options].Digest.
-// It is "" if artefact is, and artefact if there is nothing but an artefact.
-func (s Settings) Digest(artefact string, asks []string) string {
-	if artefact == "" || len(asks) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace && len(s.Values) == 0 && len(s.Set) == 0 &&
+// Digest returns the digest of artefact, settings and the answers of the cluster to queries. artefact is the digest of
+// the artefact, queries the result of CapabilityQueries; neither the artefact nor rendering is needed. It is meant for
+// Digest of the Options of package render. It is "" if artefact is, and artefact if there are neither settings nor
+// queries.
+func (s Settings) Digest(artefact string, queries []string) string {
+	if artefact == "" || len(queries) == 0 && s.Release == "" && s.Namespace == "" && !s.CreateNamespace && len(s.Values) == 0 && len(s.Set) == 0 &&
 		!s.DisableHooks && !s.SkipCRDs {
 		return artefact
 	}
@@ -121,12 +122,12 @@ func (s Settings) Digest(artefact string, asks []string) string {
 	input.Hash(sum, input.EncodingVersion, artefact, s.Release, s.Namespace, string(s.Values), strconv.FormatBool(s.CreateNamespace),
 		strconv.FormatBool(s.DisableHooks), strconv.FormatBool(s.SkipCRDs), strconv.Itoa(len(s.Set)))
 	input.Hash(sum, s.Set...)
-	input.Hash(sum, asks...)
-	input.Hash(sum, s.Capabilities.answers(asks)...)
+	input.Hash(sum, queries...)
+	input.Hash(sum, s.Capabilities.answers(queries)...)
 	return "sha256:" + hex.EncodeToString(sum.Sum(nil))
 }
 
-// values returns the values that go over those of the chart.
+// values returns the values that override those of the chart.
 func (s Settings) values() (map[string]any, error) {
 	refuse := func(what string, err error) error {
 		return &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: what, Cause: err}
@@ -134,7 +135,7 @@ func (s Settings) values() (map[string]any, error) {
 	values := map[string]any{}
 	if len(bytes.TrimSpace(s.Values)) > 0 {
 		if err := input.CheckMap(s.Values); err != nil {
-			return nil, refuse("the values document has to be one YAML map: correct it", err)
+			return nil, refuse("the values document must be one YAML map: correct it", err)
 		}
 		if err := yaml.Unmarshal(s.Values, &values); err != nil {
 			return nil, refuse("the values document cannot be read: correct it", err)
@@ -148,11 +149,11 @@ func (s Settings) values() (map[string]any, error) {
 	return values, nil
 }
 
-// parseSet reads an expression in the syntax of --set.
+// parseSet parses an expression in the syntax of --set.
 func parseSet(expression string, into map[string]any) (err error) {
 	defer func() {
-		if p := recover(); p != nil { // the parser indexes into what it has read
-			err = &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: "the expression makes the parser fail: correct it"}
+		if p := recover(); p != nil { // the parser may index out of range
+			err = &input.Error{Operation: "reading the values", Code: input.InvalidValues, Problem: "the expression makes the parser panic: correct it"}
 		}
 	}()
 	if len(expression) > maxExpressionBytes || largeIndex.MatchString(strings.ReplaceAll(expression, `\`, "")) {
@@ -161,7 +162,7 @@ func parseSet(expression string, into map[string]any) (err error) {
 	return strvals.ParseInto(expression, into)
 }
 
-// complete adds what settings want besides the objects of the artefact.
+// AddNamespace adds the Namespace to the objects if CreateNamespace is set and they do not contain it.
 func (s Settings) AddNamespace(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	if !s.CreateNamespace || s.Namespace == "" || s.Namespace == "default" {
 		return objects

@@ -15,11 +15,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Limits bounds what is unpacked and rendered. The zero value means the defaults.
+// Limits bound what is unpacked and rendered. The zero value means the defaults.
 type Limits struct {
-	// MaxBytes is the most that each step of unpacking may yield, all files of an archive taken together; 0 means 64 MiB.
+	// MaxBytes limits the result of each step of unpacking, all files of an archive taken together; 0 means 64 MiB.
 	MaxBytes int64
-	// MaxFiles is the most entries an archive may have, of any kind; 0 means 4096.
+	// MaxFiles limits the entries of an archive, of any kind; 0 means 4096.
 	MaxFiles int
 }
 
@@ -29,9 +29,10 @@ const (
 	DefaultMaxFiles = 4096
 )
 
-// nesting is how many times a layer may be compressed. A tar is compressed once; an archiver and a registry client may each do it.
+// maxCompressions is how many times a layer may be compressed: an archiver and a registry client may each do it once.
 const maxCompressions = 2
 
+// Decompress decompresses gzip and zstd, if data is compressed, to at most limit bytes.
 func Decompress(data []byte, limit int64) ([]byte, error) {
 	for range maxCompressions {
 		var stream io.Reader
@@ -43,7 +44,7 @@ func Decompress(data []byte, limit int64) ([]byte, error) {
 			}
 			stream = unzip
 		case bytes.HasPrefix(data, []byte{0x28, 0xb5, 0x2f, 0xfd}):
-			// Without goroutines. A window may be larger than the content: 8 MiB is what every reader should bear.
+			// Without goroutines. A window may be larger than the content: every reader should support 8 MiB.
 			unzip, err := zstd.NewReader(bytes.NewReader(data), zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(uint64(max(limit, 8<<20))))
 			if err != nil {
 				return nil, damagedError("zstd", err)
@@ -69,6 +70,7 @@ func damagedError(what string, err error) error {
 	return &Error{Code: InvalidArchive, Problem: "the " + what + " is damaged: package the module again", Cause: err}
 }
 
+// CheckSize returns an error if have exceeds limit.
 func CheckSize(have, limit int64) error {
 	if have <= limit {
 		return nil
@@ -76,36 +78,38 @@ func CheckSize(have, limit int64) error {
 	return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf("unpacked it is larger than %d bytes: split the module or raise the limit", limit)}
 }
 
-// isTar reports whether data begins with a tar header; its checksum makes a mistake all but impossible.
+// IsTar reports whether data begins with a tar header. Its checksum makes a wrong result all but impossible.
 func IsTar(data []byte) bool {
 	if len(data) < 512 {
 		return false
 	}
 	_, err := tar.NewReader(bytes.NewReader(data[:512])).Next()
-	// A header that continues in the next block (long names, extensions) ends this short input, but is a tar.
+	// A header that continues in the next block (long names, extensions) ends this short input, but is a tar header.
 	return err == nil || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || bytes.Equal(data[257:262], []byte("ustar"))
 }
 
-// file is one regular file of an archive or folder.
+// File is one regular file of an archive or folder.
 type File struct {
+	// Path is relative to the root of the archive or folder; "" if the artefact is a single file without a name.
 	Path string
 	Data []byte
 }
 
-// budget is what is left of Limits for one artefact, with all archives in it.
+// Budget is the unused part of Limits for one artefact, with all archives in it.
 type Budget struct {
 	Limits Limits
 	Bytes  int64
 	Files  int
 }
 
+// NewBudget returns the budget for an artefact of which nothing was unpacked.
 func NewBudget(limits Limits) *Budget {
 	limits.MaxBytes = cmp.Or(limits.MaxBytes, DefaultMaxBytes)
 	limits.MaxFiles = cmp.Or(limits.MaxFiles, DefaultMaxFiles)
 	return &Budget{limits, limits.MaxBytes, limits.MaxFiles}
 }
 
-// entry takes one entry of an archive or folder off the budget.
+// TakeEntry deducts one entry of an archive or folder from the budget.
 func (b *Budget) TakeEntry() error {
 	if b.Files--; b.Files < 0 {
 		return &Error{Code: ArchiveTooLarge, Problem: fmt.Sprintf("it has more than %d entries: split the module or raise the limit", b.Limits.MaxFiles)}
@@ -113,7 +117,7 @@ func (b *Budget) TakeEntry() error {
 	return nil
 }
 
-// read takes the content of one file off the budget.
+// TakeFile reads one file and deducts its content from the budget.
 func (b *Budget) TakeFile(from io.Reader) ([]byte, error) {
 	content, err := io.ReadAll(io.LimitReader(from, b.Bytes+1))
 	if err != nil {
@@ -125,7 +129,7 @@ func (b *Budget) TakeFile(from io.Reader) ([]byte, error) {
 	return content, nil
 }
 
-// untar returns the regular files of an archive in the order of their paths, and the path of the first link in it.
+// Untar returns the regular files of an archive in the order of their paths, and the path of the first link in it.
 func Untar(data []byte, left *Budget) (files []File, link string, err error) {
 	archive := tar.NewReader(bytes.NewReader(data))
 	for {
@@ -162,7 +166,8 @@ func Untar(data []byte, left *Budget) (files []File, link string, err error) {
 	return files, link, nil
 }
 
-// inside returns the clean path of an entry, or an error if the entry or what it links to lies outside the archive's folder.
+// safePath returns the clean path of an entry, or an error if the entry or its link target is outside of the archive's
+// folder.
 func safePath(header *tar.Header) (string, error) {
 	outside := func(p string) bool {
 		p = strings.ReplaceAll(p, `\`, "/")
@@ -172,7 +177,7 @@ func safePath(header *tar.Header) (string, error) {
 	target := header.Linkname
 	switch {
 	case header.Typeflag == tar.TypeSymlink && !path.IsAbs(target):
-		target = path.Join(path.Dir(header.Name), target) //nolint:gosec // it is compared, and nothing is written anywhere
+		target = path.Join(path.Dir(header.Name), target) //nolint:gosec // it is only compared, nothing is written
 	case header.Typeflag != tar.TypeSymlink && header.Typeflag != tar.TypeLink:
 		target = ""
 	}
@@ -182,7 +187,7 @@ func safePath(header *tar.Header) (string, error) {
 	return path.Clean(header.Name), nil
 }
 
-// isManifest reports whether the name of a file says that it holds objects.
+// IsManifest reports whether a file can contain objects by its name.
 func IsManifest(name string) bool {
 	return slices.Contains([]string{".yaml", ".yml", ".json"}, path.Ext(name))
 }

@@ -8,19 +8,19 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// decodeDocument reads the only document of a stream; nil if it is empty.
+// Decode decodes a stream with at most one document; nil if it is empty.
 func Decode(data []byte) (any, error) {
 	documents, err := DecodeAll(data)
 	if err != nil || len(documents) == 0 {
 		return nil, err
 	}
 	if len(documents) > 1 {
-		return nil, &Error{Code: InvalidYAML, Problem: "it has more than one document: make it one"}
+		return nil, &Error{Code: InvalidYAML, Problem: "it has more than one document: only one is allowed"}
 	}
 	return documents[0], nil
 }
 
-// decodeDocuments reads documents of which nothing is known, under the same bounds as objects.
+// DecodeAll decodes documents of any content, under the same limits as objects.
 func DecodeAll(data []byte) ([]any, error) {
 	var documents []any
 	stream := yaml.NewDecoder(bytes.NewReader(bytes.TrimPrefix(data, []byte("\ufeff"))))
@@ -31,7 +31,7 @@ func DecodeAll(data []byte) ([]any, error) {
 			return documents, nil
 		}
 		if err != nil {
-			return nil, &Error{Code: InvalidYAML, Problem: "it is not YAML, correct it", Cause: syntaxError{err}}
+			return nil, &Error{Code: InvalidYAML, Problem: "it is not valid YAML, correct it", Cause: syntaxError{err}}
 		}
 		tree, err := (&converter{}).value(&document, 0)
 		if err != nil {
@@ -43,7 +43,7 @@ func DecodeAll(data []byte) ([]any, error) {
 	}
 }
 
-// checkDocument refuses what is not one YAML map.
+// CheckMap returns an error unless data is empty or one YAML map.
 func CheckMap(data []byte) error {
 	tree, err := Decode(data)
 	if err != nil {

@@ -5,13 +5,14 @@ import (
 	"fmt"
 )
 
-// guarded runs a library on what others wrote: a panic of it becomes an error, and so does a context that has ended meanwhile.
+// Guard calls a library with input of others: its panic becomes an error, and so does a context that has ended
+// meanwhile.
 func Guard[T any](ctx context.Context, doing string, work func() (T, error)) (result T, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = &Error{Operation: doing, Code: RefusedFeature, Problem: fmt.Sprintf("it makes the renderer fail: %v", p)}
+			err = &Error{Operation: doing, Code: RefusedFeature, Problem: fmt.Sprintf("it makes the renderer panic: %v", p)}
 		} else if ctx.Err() != nil {
-			err = &Error{Operation: doing, Code: RenderTimeout, Problem: "it was not finished in time: simplify it or allow more time", Cause: context.Cause(ctx)}
+			err = &Error{Operation: doing, Code: RenderTimeout, Problem: "it did not complete in time: simplify it or allow more time", Cause: context.Cause(ctx)}
 		}
 	}()
 	if ctx.Err() == nil {

@@ -5,12 +5,13 @@ import (
 	"strconv"
 )
 
-// encoding is a part of every digest. It is raised whenever the same input gives other bytes than before, so that a
-// recorded digest never stands for what an older manager sent.
+// EncodingVersion is a part of every digest. It is raised whenever the same input results in other bytes than before,
+// so that a recorded digest never stands for what an older manager applied.
 const EncodingVersion = "render/1"
 
+// Hash adds values to a hash. Each is quoted, so that no two different lists give the same hash.
 func Hash(to hash.Hash, values ...string) {
 	for _, v := range values {
-		_, _ = to.Write(strconv.AppendQuote(nil, v)) // a hash never fails
+		_, _ = to.Write(strconv.AppendQuote(nil, v)) // a hash returns no error
 	}
 }

@@ -16,20 +16,21 @@ import (
 )
 
 const (
-	maxDepth   = 500    // nesting of maps and lists in one document; API servers refuse less than they read
-	maxAliased = 50_000 // values that one document may repeat through YAML aliases
+	maxDepth   = 500    // nesting of maps and lists in one document; API servers accept less than they read
+	maxAliased = 50_000 // values that one document may repeat by YAML aliases
 )
 
 // Parse decodes a stream of YAML or JSON documents into objects. Lists (kind List, or kind …List with items) are
-// replaced by their items, at any depth; documents that are empty or hold only comments are left out.
+// replaced by their items, at any depth. Documents that are empty or contain only comments are left out.
 //
-// Scalars mean what they mean to kubectl (YAML 1.1: a plain yes, on or y is true, 0644 is octal, a date is a string),
-// but for two traps: a plain key stays as it is written, and an integer too large for 64 bits keeps its digits.
+// Scalars have the values that kubectl gives them (YAML 1.1: a plain yes, on or y is true, 0644 is octal, a date is a
+// string), with two exceptions: a plain key stays as it is written, and an integer too large for 64 bits keeps its
+// digits.
 //
-// Errors are of type *Error with reason InvalidYAML or InvalidObject; all documents up to the first bad one are read.
+// Errors are of type *Error with reason InvalidYAML or InvalidObject, for the first invalid document.
 func Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // files put together each bring their own
+	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // concatenated files may each have a byte order mark
 	if objects, ok, err := parseJSON(data); ok {
 		return objects, err
 	}
@@ -42,7 +43,7 @@ func Parse(data []byte) ([]*unstructured.Unstructured, error) {
 			return objects, nil
 		}
 		if err != nil {
-			return nil, &Error{Code: InvalidYAML, Document: number, Problem: "it is not YAML, correct it", Cause: syntaxError{err}}
+			return nil, &Error{Code: InvalidYAML, Document: number, Problem: "it is not valid YAML, correct it", Cause: syntaxError{err}}
 		}
 		tree, err := (&converter{}).value(&document, 0)
 		if err == nil {
@@ -54,17 +55,18 @@ func Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	}
 }
 
-// syntaxError words an error of the YAML reader. The line it gives may be the one on which the construct begins, or the one before.
+// syntaxError changes the text of an error of the YAML parser. The line in it may be the one on which the construct
+// begins, or the one before.
 type syntaxError struct{ error }
 
 func (e syntaxError) Error() string {
 	return strings.TrimPrefix(strings.Replace(e.error.Error(), "yaml: line", "near line", 1), "yaml: ")
 }
 
-// Unwrap returns the reader's own error.
+// Unwrap returns the error of the parser.
 func (e syntaxError) Unwrap() error { return e.error }
 
-// at completes an error with where it happened, as far as it does not know better.
+// withLocation adds the location to an error, as far as it has none.
 func withLocation(err error, document, line int, tree any) error {
 	if e, ok := errors.AsType[*Error](err); ok {
 		e.Document = document
@@ -79,7 +81,7 @@ func withLocation(err error, document, line int, tree any) error {
 	return err
 }
 
-// collect appends the objects that one document holds.
+// appendObjects appends the objects of one document.
 func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstructured.Unstructured, error) {
 	if value == nil {
 		return objects, nil
@@ -93,7 +95,7 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 	if itemKind, ok := strings.CutSuffix(kind, "List"); ok && (isList || tree["items"] == nil && itemKind == "") {
 		for _, item := range items {
 			if object, ok := item.(map[string]any); ok && itemKind != "" && object["kind"] == nil {
-				object["apiVersion"], object["kind"] = tree["apiVersion"], itemKind // a typed list may leave them to the reader
+				object["apiVersion"], object["kind"] = tree["apiVersion"], itemKind // items of a typed list may have none
 			}
 			var err error
 			if objects, err = appendObjects(objects, item); err != nil {
@@ -108,10 +110,10 @@ func appendObjects(objects []*unstructured.Unstructured, value any) ([]*unstruct
 	return append(objects, &unstructured.Unstructured{Object: tree}), nil
 }
 
-// converter makes a JSON value of a YAML document. Its counters are what bounds aliases.
+// converter converts a YAML document to a JSON value. Its counters limit aliases.
 type converter struct {
-	aliased int // values reached through an alias so far
-	inside  int // how many aliases are being followed
+	aliased int // values reached through aliases so far
+	inside  int // number of aliases being followed
 }
 
 func (c *converter) value(n *yaml.Node, depth int) (any, error) {
@@ -162,14 +164,14 @@ func (c *converter) mapping(n *yaml.Node, depth int) (any, error) {
 			return out, err
 		}
 		if first, ok := lines[key]; ok {
-			return out, yamlError(keyNode, "key %q is there twice, first on line %d: remove one", key, first)
+			return out, yamlError(keyNode, "key %q is repeated, first on line %d: remove one", key, first)
 		}
 		lines[key] = keyNode.Line
 		if out[key], err = c.value(valueNode, depth+1); err != nil {
-			return out, err // what there is so far names the object
+			return out, err // what was read so far contains the name of the object
 		}
 	}
-	for _, m := range merges { // explicit keys win, then the source that comes first
+	for _, m := range merges { // explicit keys take precedence, then the first source
 		v, err := c.value(m, depth+1)
 		if err != nil {
 			return out, err
@@ -193,7 +195,8 @@ func (c *converter) mapping(n *yaml.Node, depth int) (any, error) {
 	return out, nil
 }
 
-// keyOf returns the key of a map as JSON needs it. A plain key is taken as it is written: on stays "on" and 8080 "8080".
+// keyOf returns the key of a map as a string, as JSON needs it. A plain key is taken as it is written: on stays "on"
+// and 8080 "8080".
 func keyOf(n *yaml.Node) (string, error) {
 	if n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -204,7 +207,7 @@ func keyOf(n *yaml.Node) (string, error) {
 	return n.Value, nil
 }
 
-// scalar returns the JSON value of a scalar.
+// yamlScalar returns the JSON value of a scalar.
 func yamlScalar(n *yaml.Node) (any, error) {
 	switch n.ShortTag() {
 	case "!!null":
@@ -228,10 +231,10 @@ func yamlScalar(n *yaml.Node) (any, error) {
 	case "!!int", "!!float":
 		return yamlNumber(n)
 	}
-	return nil, yamlError(n, "tag %s means nothing in a Kubernetes object: remove it", n.Tag)
+	return nil, yamlError(n, "tag %s is not supported in a Kubernetes object: remove it", n.Tag)
 }
 
-// boolOf returns the bool that text stands for in YAML 1.1.
+// boolOf returns the bool that text means in YAML 1.1.
 func boolOf(text string) (value, ok bool) {
 	switch text {
 	case "y", "Y", "yes", "Yes", "YES", "on", "On", "ON", "true", "True", "TRUE":
@@ -268,8 +271,8 @@ func yamlError(n *yaml.Node, format string, args ...any) error {
 	return &Error{Code: InvalidYAML, Line: n.Line, Problem: fmt.Sprintf(format, args...)}
 }
 
-// numberOf returns the value of a JSON number: int64 where that is exact, every digit of a larger integer, else float64.
-// It reports false for what no JSON number can say.
+// jsonNumber returns the value of a JSON number: int64 where that is exact, a json.Number for a larger integer, else
+// float64. ok is false for what is not a JSON number.
 func jsonNumber(text string) (any, bool) {
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return n, true
@@ -281,7 +284,7 @@ func jsonNumber(text string) (any, bool) {
 	return f, err == nil
 }
 
-// isInteger reports whether text is a decimal integer of the form that JSON allows: no plus sign, no leading zero.
+// isInteger reports whether text is a decimal integer as JSON allows it: no plus sign, no leading zero.
 func isInteger(text string) bool {
 	if len(text) > 1 && text[0] == '-' {
 		text = text[1:]
@@ -297,8 +300,8 @@ func isInteger(text string) bool {
 	return true
 }
 
-// parseJSON reads a stream of JSON documents. It reports false if data is not one: most JSON is YAML too, but not JSON
-// indented with tabs, nor documents without a separator.
+// parseJSON decodes a stream of JSON documents. ok is false if data is not one. Most JSON is YAML too, but JSON
+// indented with tabs and documents without a separator are not.
 func parseJSON(data []byte) (objects []*unstructured.Unstructured, ok bool, err error) {
 	if text := bytes.TrimLeft(data, " \t\r\n"); len(text) == 0 || text[0] != '{' {
 		return nil, false, nil
@@ -310,7 +313,7 @@ func parseJSON(data []byte) (objects []*unstructured.Unstructured, ok bool, err 
 		if err := stream.Decode(&document); errors.Is(err, io.EOF) {
 			break
 		} else if err != nil {
-			return nil, false, nil // YAML's reader has the better message
+			return nil, false, nil // the error of the YAML parser is better
 		}
 		documents = append(documents, document)
 	}
@@ -332,7 +335,7 @@ func parseJSON(data []byte) (objects []*unstructured.Unstructured, ok bool, err 
 	return objects, true, nil
 }
 
-// jsonReader makes values of one valid JSON document; encoding/json alone would let duplicate keys pass.
+// jsonReader decodes one valid JSON document; encoding/json alone would accept duplicate keys.
 type jsonReader struct {
 	tokens *json.Decoder
 	text   []byte
@@ -360,7 +363,7 @@ func (r *jsonReader) value(depth int) (any, error) {
 	}
 }
 
-// token returns the next token. The document is known to be valid, so there is one.
+// token returns the next token. The document is valid, so there is one.
 func (r *jsonReader) token() json.Token {
 	token, _ := r.tokens.Token()
 	return token
@@ -384,7 +387,7 @@ func (r *jsonReader) object(depth int) (any, error) {
 	for r.tokens.More() {
 		key, _ := r.token().(string)
 		if _, ok := out[key]; ok {
-			return out, r.invalid("key %q is there twice: remove one", key)
+			return out, r.invalid("key %q is repeated: remove one", key)
 		}
 		v, err := r.value(depth + 1)
 		if out[key] = v; err != nil {

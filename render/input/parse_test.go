@@ -188,9 +188,9 @@ func TestParseErrors(t *testing.T) {
 		"Tabs":            {"", "a:\n\t- b\n", InvalidYAML, 1, 0, "", "near line 2"},
 		"NotUTF8":         {"", "a: \xff\n", InvalidYAML, 1, 0, "", "UTF-8"},
 		"UnknownAnchor":   {"", "a: *b\n", InvalidYAML, 1, 0, "", "unknown anchor"},
-		"DuplicateKey":    {"the last one would win in silence", object("a", "data: 1\nx: 2\ndata: 3\n"), InvalidYAML, 1, 7, "ConfigMap a", `"data" is there twice, first on line 5`},
+		"DuplicateKey":    {"otherwise the last one would be used", object("a", "data: 1\nx: 2\ndata: 3\n"), InvalidYAML, 1, 7, "ConfigMap a", `"data" is repeated, first on line 5`},
 		"DuplicateDeep":   {"", object("a", "x:\n  y: {z: 1, z: 2}\n"), InvalidYAML, 1, 6, "ConfigMap a", `"z"`},
-		"DuplicateJSON":   {"", "\n\n{\"apiVersion\":\"v1\",\"kind\":\"A\",\n\"metadata\":{\"name\":\"a\"},\n\"x\":1,\n\"x\":2}", InvalidYAML, 1, 6, "A a", `"x" is there twice`},
+		"DuplicateJSON":   {"", "\n\n{\"apiVersion\":\"v1\",\"kind\":\"A\",\n\"metadata\":{\"name\":\"a\"},\n\"x\":1,\n\"x\":2}", InvalidYAML, 1, 6, "A a", `"x" is repeated`},
 		"MapAsKey":        {"", object("a", "? {b: c}\n: d\n"), InvalidYAML, 1, 5, "ConfigMap a", "put it in quotes"},
 		"NullKey":         {"", object("a", "~: d\n"), InvalidYAML, 1, 5, "ConfigMap a", "put it in quotes"},
 		"Infinity":        {"JSON has no such number", object("a", "x: .inf\n"), InvalidYAML, 1, 5, "ConfigMap a", "JSON"},
@@ -222,7 +222,7 @@ func TestParseErrors(t *testing.T) {
 		"InList":          {"the item is named", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A, metadata: {}}\n", InvalidObject, 1, 1, "A without name", "name"},
 		"NoObjectInList":  {"", "apiVersion: v1\nkind: List\nitems: [a]\n", InvalidObject, 1, 1, "List without name", "not a map"},
 		"NoObjectInJSON":  {"the second document, on its line", "{\"apiVersion\":\"v1\",\"kind\":\"A\",\"metadata\":{\"name\":\"a\"}}\n{\"kind\":\"B\"}", InvalidObject, 2, 2, "B without name", "apiVersion"},
-		"BrokenJSON":      {"YAML's reader words it", `{"a": [1}`, InvalidYAML, 1, 0, "", "not YAML"},
+		"BrokenJSON":      {"YAML's reader words it", `{"a": [1}`, InvalidYAML, 1, 0, "", "not valid YAML"},
 		"DuplicateInside": {"", `{"apiVersion":"v1","kind":"A","metadata":{"name":"a"},"x":[{"y":1,"y":2}]}`, InvalidYAML, 1, 1, "A a", `"y"`},
 	}
 	for name, tc := range cases {

@@ -8,7 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// check refuses what cannot be one object of a cluster. Whether a cluster knows and accepts it is for the cluster to say.
+// ValidateObject returns an error if tree cannot be one object of a cluster. Whether a cluster supports and accepts it
+// is for the cluster to decide.
 func ValidateObject(tree map[string]any) error {
 	refuse := func(problem string) error {
 		return &Error{Code: InvalidObject, Object: Describe(tree), Problem: problem}
@@ -49,7 +50,7 @@ func ValidateObject(tree map[string]any) error {
 	return nil
 }
 
-// describe names an object for a person, as far as it has a name: kind, then namespace and name.
+// Describe returns kind, namespace and name of an object for messages, as far as it has them.
 func Describe(tree map[string]any) string {
 	text := func(m map[string]any, key string) string { s, _ := m[key].(string); return s }
 	metadata, _ := tree["metadata"].(map[string]any)

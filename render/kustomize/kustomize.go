@@ -1,10 +1,10 @@
-// Package kustomize builds Kustomize directories. Package render is the door to it.
+// Package kustomize builds Kustomize directories. Use it through package render.
 //
 // # How it works
 //
-// Kustomize runs on a copy in memory. Refused are remote resources, files outside of the artefact, helmCharts, and generators,
-// transformers and validators that are programs or containers, or that come from a directory; those built into Kustomize, inline or in
-// a file, are supported.
+// Kustomize runs on a copy in memory. Refused are remote resources, files outside of the artefact, helmCharts, and
+// generators, transformers and validators that are programs or containers, or that come from a directory; those built
+// into Kustomize, inline or in a file, are supported.
 //
 // # What it does not do
 //
@@ -24,11 +24,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render/input"
 )
 
-// doingKustomize begins the text of every error about a Kustomize directory.
+// operationKustomize begins the text of every error about a Kustomize directory.
 const operationKustomize = "building the Kustomize directory"
 
-// build runs Kustomize on a file system in memory. Whatever could lead out of it is refused before: Kustomize would fetch
-// it with its own HTTP client or with git.
+// Build runs Kustomize on the directory root of files, in a file system in memory. References that lead out of it are
+// refused before: Kustomize would fetch them with its own HTTP client or with git.
 func Build(ctx context.Context, files []input.File, root string) ([]*unstructured.Unstructured, error) {
 	guard := &referenceChecker{files: make(map[string][]byte, len(files)), folders: map[string]bool{".": true}, seen: map[string]bool{}}
 	disk := filesys.MakeFsInMemory()
@@ -51,7 +51,7 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 		}
 		text, err := resources.AsYaml()
 		if err != nil {
-			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, Problem: "its result cannot be written", Cause: err}
+			return nil, &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, Problem: "its result cannot be encoded", Cause: err}
 		}
 		if err := input.CheckSize(int64(len(text)), input.DefaultMaxBytes); err != nil {
 			return nil, err
@@ -64,20 +64,20 @@ func Build(ctx context.Context, files []input.File, root string) ([]*unstructure
 	})
 }
 
-// guard goes through the files that a build will read, as far as they can refer to others.
+// referenceChecker checks the files that a build will read for references to others.
 type referenceChecker struct {
 	files   map[string][]byte
 	folders map[string]bool
-	seen    map[string]bool // folders and files already gone through
+	seen    map[string]bool // folders that are already checked
 }
 
 // maxFolders is how deep Kustomize directories may refer to each other.
 const maxFolders = 64
 
-// folder checks a Kustomize directory and those it builds upon.
+// checkFolder checks a Kustomize directory and those that it refers to.
 func (g *referenceChecker) checkFolder(dir string, depth int) error {
 	if g.seen[dir] {
-		return nil // a circle is for Kustomize to name
+		return nil // Kustomize reports cycles
 	}
 	g.seen[dir] = true
 	if depth > maxFolders {
@@ -105,8 +105,8 @@ func (g *referenceChecker) checkFolder(dir string, depth int) error {
 	return nil
 }
 
-// fields checks the fields of a kustomization that name other files and directories. Kustomize matches names of fields
-// without regard to case.
+// checkFields checks the fields of a kustomization that refer to files and directories. Kustomize ignores case in names
+// of fields.
 func (g *referenceChecker) checkFields(file string, fields map[string]any, depth int) error {
 	for name, value := range fields {
 		switch strings.ToLower(name) {
@@ -139,7 +139,7 @@ func (g *referenceChecker) checkFields(file string, fields map[string]any, depth
 	return nil
 }
 
-// reference follows a file or directory that a kustomization names.
+// checkReference checks a file or directory that a kustomization refers to.
 func (g *referenceChecker) checkReference(from, ref string, depth int, plugins bool) error {
 	if err := g.checkLocal(from, ref); err != nil {
 		return err
@@ -151,26 +151,27 @@ func (g *referenceChecker) checkReference(from, ref string, depth int, plugins b
 		return g.checkPlugins(target, data)
 	case isFile:
 		return nil
-	case g.folders[target] && plugins: // its own patches could make anything of the plugins in it
-		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("the directory %q of plugins is refused: name the files in it", ref)}
+	case g.folders[target] && plugins: // patches in it could change the plugins
+		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("the directory %q of plugins is refused: list the files in it", ref)}
 	case g.folders[target]:
 		return g.checkFolder(target, depth+1)
 	case target == ".." || strings.HasPrefix(target, "../") || path.IsAbs(ref):
-		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("%q is outside of the artefact: package it too", ref)}
+		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("%q is outside of the artefact: add it to the artefact", ref)}
 	}
-	return &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, File: from, Problem: fmt.Sprintf("it refers to %q, which is not in the artefact: package it too or correct the path", ref)}
+	return &input.Error{Operation: operationKustomize, Code: input.InvalidKustomization, File: from, Problem: fmt.Sprintf("it refers to %q, which is not in the artefact: add it or correct the path", ref)}
 }
 
-// local refuses what Kustomize would take for a remote file or repository.
+// checkLocal refuses references that Kustomize would take for a remote file or repository.
 func (g *referenceChecker) checkLocal(from, ref string) error {
 	lower := strings.ToLower(ref)
 	if strings.ContainsAny(ref, ":@?") || strings.HasPrefix(lower, "github.com") || strings.Contains(lower, ".git/") || strings.HasSuffix(lower, ".git") {
-		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("%q is remote, and nothing is fetched while rendering: package it too", ref)}
+		return &input.Error{Operation: operationKustomize, Code: input.RefusedFeature, File: from, Problem: fmt.Sprintf("%q is remote, and nothing is fetched while rendering: add it to the artefact", ref)}
 	}
 	return nil
 }
 
-// plugins refuses generators, transformers and validators that are programs. What Kustomize itself can do is fine.
+// checkPlugins refuses generators, transformers and validators that are programs. Those built into Kustomize are
+// allowed.
 func (g *referenceChecker) checkPlugins(file string, data []byte) error {
 	documents, err := input.DecodeAll(data)
 	if err != nil {
@@ -190,7 +191,7 @@ func (g *referenceChecker) checkPlugins(file string, data []byte) error {
 	return nil
 }
 
-// paths refuses remote files in fields that Kustomize loads files from, at any depth.
+// checkPaths refuses remote files in fields from which Kustomize loads files, at any depth.
 func (g *referenceChecker) checkPaths(file string, tree any) error {
 	switch tree := tree.(type) {
 	case []any:
@@ -229,7 +230,7 @@ func (g *referenceChecker) withFile(file string, err error) error {
 	return err
 }
 
-// texts returns a text, or the texts of a list.
+// stringsOf returns the strings in a value: itself, or the items of a list.
 func stringsOf(value any) []string {
 	switch value := value.(type) {
 	case string:
