@@ -15,11 +15,11 @@ import (
 // MaxWatches is the largest number of entries of a Watchlist.
 const MaxWatches = 500
 
-// ParseHeartbeat reads the body of a heartbeat. It must name the life of the agent, and no number in it is negative.
+// ParseHeartbeat reads the body of a heartbeat. It must have a boot ID, and no negative number.
 func ParseHeartbeat(body []byte) (Heartbeat, error) {
 	var h Heartbeat
 	if err := json.Unmarshal(body, &h); err != nil {
-		return Heartbeat{}, fmt.Errorf("reading a heartbeat: it is no JSON of the expected shape: %w", err)
+		return Heartbeat{}, fmt.Errorf("reading a heartbeat: it is not JSON of the expected form: %w", err)
 	}
 	if h.BootID == "" {
 		return Heartbeat{}, errors.New("reading a heartbeat: boot is missing")
@@ -30,12 +30,12 @@ func ParseHeartbeat(body []byte) (Heartbeat, error) {
 	return h, nil
 }
 
-// ParseWatchlist reads a watch list as it is in its ConfigMap. The first thing that is wrong with it is the error: one bad entry spoils all,
-// because a list that is half in force would not be noticed.
+// ParseWatchlist reads a watch list from its ConfigMap. The error is about the first invalid entry. One invalid entry makes the whole list
+// invalid, because nobody would notice a list of which only a part is in force.
 func ParseWatchlist(data []byte) (Watchlist, error) {
 	var w Watchlist
 	if err := json.Unmarshal(data, &w); err != nil {
-		return Watchlist{}, fmt.Errorf("reading a watch list: it is no JSON of the expected shape: %w", err)
+		return Watchlist{}, fmt.Errorf("reading a watch list: it is not JSON of the expected form: %w", err)
 	}
 	if len(w.Watches) > MaxWatches {
 		return Watchlist{}, fmt.Errorf("reading a watch list: it has %d entries, at most %d are allowed", len(w.Watches), MaxWatches)
@@ -48,7 +48,7 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 		if err := entry.validate(); err != nil {
 			return Watchlist{}, fmt.Errorf("reading a watch list: watches[%d]: %w", n, err)
 		}
-		entry = entry.normal()
+		entry = entry.withDefaults()
 		if first, twice := seen[entry]; twice {
 			return Watchlist{}, fmt.Errorf("reading a watch list: watches[%d] is the same as watches[%d]: remove one", n, first)
 		}
@@ -58,19 +58,19 @@ func ParseWatchlist(data []byte) (Watchlist, error) {
 }
 
 var (
-	word    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)          // what groups, versions, resources and namespaces are made of
-	object  = regexp.MustCompile(`^[^/%\s]{1,253}$`)                                // what the API server takes as a name
-	kind    = regexp.MustCompile(`^[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)      // what events may call an object
+	word    = regexp.MustCompile(`^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$`)          // groups, versions, resources and namespaces
+	object  = regexp.MustCompile(`^[^/%\s]{1,253}$`)                                // names that the API server accepts
+	kind    = regexp.MustCompile(`^[A-Za-z]([-A-Za-z0-9]{0,61}[A-Za-z0-9])?$`)      // kinds in events
 	manager = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9._]{0,61}[A-Za-z0-9])?$`) // a segment of a path
 )
 
-// validate says what is wrong with an entry.
+// validate returns an error if an entry is invalid.
 func (w Watch) validate() error {
 	if w.Resource == "" {
 		return errors.New("resource is missing")
 	}
 	if w.Version == "" {
-		return errors.New("version is missing: name one, or * for the one that the API server prefers")
+		return errors.New("version is missing: enter one, or * for the preferred version of the API server")
 	}
 	for _, part := range []struct {
 		name, value string
@@ -80,11 +80,11 @@ func (w Watch) validate() error {
 		{"namespace", w.Namespace, word}, {"name", w.Name, object},
 	} {
 		if part.value != "" && !part.pattern.MatchString(part.value) {
-			return fmt.Errorf("%s %.100q is no name that it can have", part.name, part.value)
+			return fmt.Errorf("%s %.100q is not a valid name", part.name, part.value)
 		}
 	}
 	if w.Name == "." || w.Name == ".." {
-		return fmt.Errorf("name %q is no name that it can have", w.Name)
+		return fmt.Errorf("name %q is not a valid name", w.Name)
 	}
 	if w.Version != "*" && !word.MatchString(w.Version) {
 		return fmt.Errorf("version %.100q is neither a version nor *", w.Version)
@@ -98,28 +98,28 @@ func (w Watch) validate() error {
 	return nil
 }
 
-// normal fills in what an empty field means.
-func (w Watch) normal() Watch {
+// withDefaults returns the entry with the default of Manager.
+func (w Watch) withDefaults() Watch {
 	if w.Manager == "" {
 		w.Manager = ManagerName
 	}
 	return w
 }
 
-// Digest tells watch lists apart: lists that mean the same have the same one, whatever the order of their entries. 16 hexadecimal digits.
+// Digest returns a hash of 16 hexadecimal digits. Lists with the same meaning have the same digest, whatever the order of their entries.
 func (w Watchlist) Digest() string {
 	lines := make([]string, 0, len(w.Watches))
 	for _, entry := range w.Watches {
-		line, err := json.Marshal(entry.normal())
+		line, err := json.Marshal(entry.withDefaults())
 		if err != nil {
-			panic(err) // strings alone are always JSON
+			panic(err) // strings can always be encoded
 		}
 		lines = append(lines, string(line))
 	}
 	slices.Sort(lines)
 	hash := sha256.New()
 	for _, line := range lines {
-		_, _ = fmt.Fprintln(hash, line) // a hash takes everything
+		_, _ = fmt.Fprintln(hash, line) // it never fails
 	}
 	_, _ = fmt.Fprintln(hash, w.EffectiveHeartbeatInterval())
 	return hex.EncodeToString(hash.Sum(nil)[:8])

@@ -1,22 +1,22 @@
-// Package protocol is the language between the agent in a runtime and the listener in the control plane.
+// Package protocol has the messages between the agent in a runtime and the listener in the control plane.
 //
 // # Use
 //
-// The agent posts an [Event] to [EventPath] when something changed, and a [Heartbeat] to [HeartbeatPath] now and then. What it watches is told
-// by a [Watchlist] in a ConfigMap of its runtime. [ParseEvent], [ParseHeartbeat] and [ParseWatchlist] read what the other side sent.
+// The agent posts an [Event] to [EventPath] when an object changed, and a [Heartbeat] to [HeartbeatPath] in an interval. A [Watchlist] in a
+// ConfigMap of its runtime lists what it watches. [ParseEvent], [ParseHeartbeat] and [ParseWatchlist] read the messages of the other side.
 //
 // # How it works
 //
-// An event is a hint: it says which object changed, and who gets it looks for himself. The first two fields are all that the agent of the Kyma
-// project sends, and all that its listener reads; ours are added, and optional. Nothing in a body says which runtime speaks: that is
-// in the client certificate, see [Identity].
+// An event is a hint: it names an object that changed, and its receiver reads the object. The agent of the Kyma project sends only the first two
+// fields, and its listener reads only these; the other fields are additions, and optional. No message contains the name of the runtime: the
+// client certificate identifies it, see [Identity].
 //
-// Every event of an agent has a number. A heartbeat says the last number that was given away and how many events are still on their way, so the
-// listener sees what it has missed.
+// Every event of an agent has a sequence number. A heartbeat has the last number that was assigned and the number of events that are pending, so
+// that the listener finds out whether it has missed some.
 //
 // # What it does not do
 //
-// It opens no connection, and it trusts nothing: limits on size are the business of who reads from the network.
+// It opens no connection. It does not limit the size of what it parses: its callers limit what they read from the network.
 package protocol
 
 import (
@@ -27,7 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Limits of what is sent. The one on events is that of the Kyma project's listener.
+// Limits of messages. The limit of events is that of the Kyma project's listener.
 const (
 	// MaxEventBytes is the largest body of an event.
 	MaxEventBytes = 16384
@@ -35,75 +35,75 @@ const (
 	MaxHeartbeatBytes = 1024
 )
 
-// Names that both sides know.
+// Names that both sides use.
 const (
 	// ManagerName is the name of the lifecycle manager in paths.
 	ManagerName = "lifecycle-manager"
-	// HeaderInstance is a header of every answer of our listener: which process answers. When it changes, the agent repeats what it sent
-	// lately, because the process before may have died with it.
+	// HeaderInstance is a header of every answer of our listener. It identifies the process. When it changes, the agent repeats recent events,
+	// because the former process may have ended before it acted on them.
 	HeaderInstance = "X-Listener-Instance"
-	// HeaderNextHeartbeat is a header of answers to heartbeats, in a large fleet: in how many seconds the next one is wanted, as long as the agent has nothing else to
-	// say. Without it, that is what the watch list says. It may be more than MaxHeartbeatInterval, which is the most that an agent waits.
+	// HeaderNextHeartbeat is a header of answers to heartbeats in a large fleet: the seconds until the next heartbeat, if the agent has no other
+	// reason for one. Without it, the interval of the watch list applies. Agents wait at most MaxHeartbeatInterval.
 	HeaderNextHeartbeat = "X-Listener-Next"
 	// WatchlistKey is the key of the ConfigMap that holds a Watchlist as JSON.
 	WatchlistKey = "watches.json"
 )
 
-// EventPath is where events for a manager are posted to.
+// EventPath returns the path to which events for a manager are posted.
 func EventPath(manager string) string { return "/v2/" + manager + "/event" }
 
-// HeartbeatPath is where heartbeats are posted to.
+// HeartbeatPath returns the path to which heartbeats for a manager are posted.
 func HeartbeatPath(manager string) string { return "/v2/" + manager + "/heartbeat" }
 
-// Event says that an object of a runtime changed.
+// Event reports that an object of a runtime changed.
 type Event struct {
 	// Watched is the object.
 	Watched Name `json:"watched"`
 	// WatchedGVK is its kind.
 	WatchedGVK metav1.GroupVersionKind `json:"watchedGvk"`
 
-	// BootID is the life of the agent that Sequence belongs to. "" in events of the Kyma project's agent.
+	// BootID identifies the start of the agent that Sequence belongs to. "" in events of the Kyma project's agent.
 	BootID string `json:"boot,omitempty"`
-	// Sequence numbers the events of one life of an agent for one manager, from 1. An event that is sent again keeps its number.
+	// Sequence numbers the events for one manager since the agent started, from 1. An event that is sent again keeps its number.
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Resource is the plural name of the kind.
 	Resource string `json:"resource,omitempty"`
-	// WatchStarted says that the agent has begun to watch Resource, or has missed changes of it: Watched and Object are empty, and any object of
-	// it may have changed.
+	// WatchStarted is true if the agent has started to watch Resource, or has missed changes of it: Watched and Object are empty, and any of its
+	// objects may have changed.
 	WatchStarted bool `json:"began,omitempty"`
-	// ObjectsComplete says, with WatchStarted, that Objects are all objects of Resource that the watch is for, as they were when it began: who remembers them
-	// need not look.
+	// ObjectsComplete is true, with WatchStarted, if Objects are all objects of Resource that match the watch, as they were when it started: a
+	// receiver that remembers their state need not read them.
 	ObjectsComplete bool `json:"complete,omitempty"`
-	// Objects are those objects: name, namespace, and what [TrimMetadata] leaves.
+	// Objects are the names and namespaces of these objects, and their metadata as [TrimMetadata] returns it.
 	Objects []metav1.ObjectMeta `json:"there,omitempty"`
-	// Deleted says that the object is gone.
+	// Deleted is true if the object was deleted.
 	Deleted bool `json:"deleted,omitempty"`
-	// Object is what is known of the object beside its name, see [TrimMetadata]. nil if it does not fit or is not known.
+	// Object is the metadata of the object, see [TrimMetadata]. nil if it is too large or unknown.
 	Object *metav1.ObjectMeta `json:"object,omitempty"`
 }
 
-// Name names an object. Its keys are capitalised: they are those of the Kyma project's agent.
+// Name is the name of an object. Its JSON keys are capitalised like those of the Kyma project's agent.
 type Name struct {
-	// Namespace is empty for what belongs to the whole cluster.
+	// Namespace is empty for cluster-scoped objects.
 	Namespace string `json:"Namespace"`
 	Name      string `json:"Name"`
 }
 
-// Heartbeat says that an agent is alive.
+// Heartbeat reports that an agent is running.
 type Heartbeat struct {
-	// BootID is the life of the agent: a random name made when it starts.
+	// BootID is a random name that the agent chooses when it starts.
 	BootID string `json:"boot"`
-	// Version is that of the agent.
+	// Version is the version of the agent.
 	Version string `json:"version"`
-	// Sequence is the highest number that an event for this manager got, 0 if there was none yet.
+	// Sequence is the highest sequence number of an event for this manager, 0 if there was none.
 	Sequence uint64 `json:"sequence"`
 	// Pending is the number of events that are still to be sent, or to be sent again.
 	Pending int `json:"pending"`
-	// EventsLost says that the agent had to drop events, since its last heartbeat that was answered: anything may have changed.
+	// EventsLost is true if the agent had to drop events since its last heartbeat that was answered: any object may have changed.
 	EventsLost bool `json:"lost,omitempty"`
 	// Watchlist is the Digest of the watch list in force.
 	Watchlist string `json:"watchlist,omitempty"`
-	// Problem is why something on the watch list cannot be watched, for people, at most 300 bytes. "" if all is well.
+	// Problem explains to people which resources of the watch list cannot be watched, and why, in at most 300 bytes. "" if there is none.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -114,47 +114,47 @@ type Field string
 const (
 	// FieldAny is every change.
 	FieldAny Field = ""
-	// FieldSpec is every change but those of the status alone.
+	// FieldSpec is every change except those of the status alone.
 	FieldSpec Field = "spec"
-	// FieldStatus is every change but those of the spec alone.
+	// FieldStatus is every change except those of the spec alone.
 	FieldStatus Field = "status"
 )
 
 // Watch is one collection of objects that an agent watches for one manager.
 type Watch struct {
-	// Manager is who is told. "" is ManagerName.
+	// Manager receives the events. "" is ManagerName.
 	Manager string `json:"manager,omitempty"`
 	Group   string `json:"group,omitempty"`
-	// Version is an API version, or * for the one that the API server prefers.
+	// Version is an API version, or * for the preferred one of the API server.
 	Version string `json:"version"`
 	// Resource is the plural name in lower case.
 	Resource string `json:"resource"`
-	// Kind is what events call it. "" is to be found out.
+	// Kind is the kind in events. "" is found out by discovery.
 	Kind string `json:"kind,omitempty"`
-	// Namespace and Name narrow it to one namespace, one object. Empty is all.
+	// Namespace and Name limit it to one namespace and one object. Empty is all.
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
 	// Selector is a label selector. Empty is all.
 	Selector string `json:"selector,omitempty"`
-	// Field is the part that counts.
+	// Field is the part whose changes are reported.
 	Field Field `json:"field,omitempty"`
 }
 
-// Watchlist is what one agent watches.
+// Watchlist lists the resources that an agent watches.
 type Watchlist struct {
-	// Watches is in stable order.
+	// Watches are sorted.
 	Watches []Watch `json:"watches"`
 	// HeartbeatInterval is the time between two heartbeats. 0 is DefaultHeartbeatInterval.
 	HeartbeatInterval metav1.Duration `json:"heartbeat,omitzero"`
 }
 
-// DefaultHeartbeatInterval is the time between two heartbeats where a watch list does not say.
+// DefaultHeartbeatInterval is the time between two heartbeats if the watch list has none.
 const DefaultHeartbeatInterval = 30 * time.Second
 
-// MaxHeartbeatInterval is the longest time between two heartbeats, whatever the listener says.
+// MaxHeartbeatInterval is the longest time between two heartbeats, also if the listener requests a longer one.
 const MaxHeartbeatInterval = time.Hour
 
-// EffectiveHeartbeatInterval is the time between two heartbeats.
+// EffectiveHeartbeatInterval returns HeartbeatInterval or its default.
 func (w Watchlist) EffectiveHeartbeatInterval() time.Duration {
 	if w.HeartbeatInterval.Duration > 0 {
 		return w.HeartbeatInterval.Duration
@@ -162,28 +162,28 @@ func (w Watchlist) EffectiveHeartbeatInterval() time.Duration {
 	return DefaultHeartbeatInterval
 }
 
-// Identity is who speaks, as the client certificate says.
+// Identity is the content of the client certificate of an agent.
 type Identity struct {
 	// CommonName is the runtime ID of the Kyma, or its name if it has none.
 	CommonName string
-	// UID is that of the Kyma. "" in certificates that others than our own authority have issued.
+	// UID is the UID of the Kyma. "" if another authority than ours issued the certificate.
 	UID string
-	// Issued is when our authority issued the certificate. Zero if it was not ours.
+	// Issued is when our authority issued the certificate. Zero if another one did.
 	Issued time.Time
-	// Expires is when the certificate ends.
+	// Expires is when the certificate expires.
 	Expires time.Time
-	// Root is the fingerprint of the root that it was verified with, see [Fingerprint].
+	// Root is the fingerprint of the root certificate that verified it, see [Fingerprint].
 	Root string
 }
 
-// BackdatePeriod is how much earlier than they were issued the certificates of our authority begin to be valid: the clock of a runtime may be slow.
+// BackdatePeriod is how long before their issue the certificates of our authority begin to be valid: the clock of a runtime may be slow.
 const BackdatePeriod = 24 * time.Hour
 
-// ParseEvent reads the body of an event. It must name a kind, and an object unless it says WatchStarted.
+// ParseEvent reads the body of an event. The event must have a kind, and the name of an object unless WatchStarted is true.
 func ParseEvent(body []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(body, &e); err != nil {
-		return Event{}, fmt.Errorf("reading an event: it is no JSON of the expected shape: %w", err)
+		return Event{}, fmt.Errorf("reading an event: it is not JSON of the expected form: %w", err)
 	}
 	if e.WatchedGVK.Kind == "" {
 		return Event{}, fmt.Errorf("reading an event: watchedGvk.kind is missing")

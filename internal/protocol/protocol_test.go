@@ -150,7 +150,7 @@ func TestTrim(t *testing.T) {
 	now := metav1.Now()
 	full := &metav1.ObjectMeta{
 		Name: "n", Namespace: "ns", UID: "u", ResourceVersion: "1", Generation: 2, DeletionTimestamp: &now, CreationTimestamp: now,
-		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d", lastApplied: "{}"}, Finalizers: []string{"f"},
+		Labels: map[string]string{"a": "b"}, Annotations: map[string]string{"c": "d", lastAppliedAnnotation: "{}"}, Finalizers: []string{"f"},
 		OwnerReferences: []metav1.OwnerReference{{UID: "o"}},
 		ManagedFields: []metav1.ManagedFieldsEntry{{
 			Manager: "m", Operation: metav1.ManagedFieldsOperationApply, Time: &now, Subresource: "status", APIVersion: "v1", FieldsType: "FieldsV1",

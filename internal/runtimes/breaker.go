@@ -18,8 +18,8 @@ var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Secon
 const (
 	// firstProbe and lastProbe bound the time between two probes of a runtime that does not answer: twice the time that it has not, so
 	// that a short outage is over soon and one of more than a quarter of a minute costs less than a probe a minute.
-	firstProbe = 500 * time.Millisecond
-	lastProbe  = 80 * time.Second
+	minProbeDelay = 500 * time.Millisecond
+	maxProbeDelay  = 80 * time.Second
 	// probeTimeout is the deadline of a probe.
 	probeTimeout = 10 * time.Second
 )
@@ -49,10 +49,10 @@ type breaker struct {
 	changed func() // called, without lock, when it opens or closes
 
 	mu     sync.Mutex
-	broken *Error    // why it is open; nil when closed
-	since  time.Time // when it opened
+	openReason *Error    // why it is open; nil when closed
+	openSince  time.Time // when it opened
 	timer  *time.Timer
-	closed bool // the connection was given up: never probe again
+	stopped bool // the connection was given up: never probe again
 	base   string
 }
 
@@ -62,7 +62,7 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	resp, err := b.next.RoundTrip(req)
-	if e := b.judge(req.Context(), resp, err); e != nil {
+	if e := b.errorOf(req.Context(), resp, err); e != nil {
 		b.open(e)
 	}
 	return resp, err
@@ -72,14 +72,14 @@ func (b *breaker) RoundTrip(req *http.Request) (*http.Response, error) {
 func (b *breaker) err() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.broken != nil {
-		return b.broken
+	if b.openReason != nil {
+		return b.openReason
 	}
 	return nil
 }
 
 // judge returns what an answer says about the runtime as a whole, nil if nothing bad.
-func (b *breaker) judge(ctx context.Context, resp *http.Response, err error) *Error {
+func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *Error {
 	switch {
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
 		return nil // the caller went away; that says nothing
@@ -120,10 +120,10 @@ func isCertificateError(err error) bool {
 // open opens the breaker, or notes a newer reason.
 func (b *breaker) open(e *Error) {
 	b.mu.Lock()
-	wasClosed := b.broken == nil
-	b.broken = e
-	if wasClosed && !b.closed {
-		b.since = time.Now()
+	wasClosed := b.openReason == nil
+	b.openReason = e
+	if wasClosed && !b.stopped {
+		b.openSince = time.Now()
 		b.scheduleLocked()
 	}
 	b.mu.Unlock()
@@ -134,7 +134,7 @@ func (b *breaker) open(e *Error) {
 
 // scheduleLocked plans the next probe. The caller holds mu.
 func (b *breaker) scheduleLocked() {
-	delay := min(max(2*time.Since(b.since), firstProbe), lastProbe)
+	delay := min(max(2*time.Since(b.openSince), minProbeDelay), maxProbeDelay)
 	b.timer = time.AfterFunc(delay*4/5+rand.N(delay*2/5), b.probe)
 }
 
@@ -148,16 +148,16 @@ func (b *breaker) probe() {
 	if err == nil {
 		defer resp.Body.Close()
 	}
-	bad := b.judge(req.Context(), resp, err)
+	bad := b.errorOf(req.Context(), resp, err)
 	b.mu.Lock()
-	if b.closed {
+	if b.stopped {
 		b.mu.Unlock()
 		return
 	}
 	if bad != nil {
 		// The reason may have changed, say from refused to unauthorised; then it is news.
-		news := b.broken == nil || *b.broken != *bad
-		b.broken = bad
+		news := b.openReason == nil || *b.openReason != *bad
+		b.openReason = bad
 		b.scheduleLocked()
 		b.mu.Unlock()
 		if news {
@@ -165,7 +165,7 @@ func (b *breaker) probe() {
 		}
 		return
 	}
-	b.broken, b.timer = nil, nil
+	b.openReason, b.timer = nil, nil
 	b.mu.Unlock()
 	b.changed()
 }
@@ -174,7 +174,7 @@ func (b *breaker) probe() {
 func (b *breaker) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.closed = true
+	b.stopped = true
 	if b.timer != nil {
 		b.timer.Stop()
 	}

@@ -20,7 +20,7 @@ import (
 
 const (
 	// secretKey is the key of the kubeconfig in an access Secret.
-	secretKey = "config"
+	kubeconfigKey = "config"
 	// kymaNameLabel ties an access Secret to a Kyma.
 	kymaNameLabel = "operator.kyma-project.io/kyma-name"
 	// maxKubeconfigBytes bounds what is parsed.
@@ -74,7 +74,7 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 	case 0:
 		return credential{}, &Error{Code: "AccessSecretNotFound", Runtime: kyma, Message: fmt.Sprintf(
 			"no access Secret: create a Secret in namespace %s with label %s=%s and the kubeconfig under key %q",
-			p.opts.Namespace, kymaNameLabel, kyma, secretKey)}
+			p.opts.Namespace, kymaNameLabel, kyma, kubeconfigKey)}
 	case 1:
 		s := list.Items[0]
 		return credential{secret: s.Name, uid: string(s.UID), resourceVersion: s.ResourceVersion}, nil
@@ -91,7 +91,7 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 }
 
 // config reads the credential and turns it into what a client needs.
-func (p *Pool) config(ctx context.Context, kyma string, c credential) (*rest.Config, error) {
+func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*rest.Config, error) {
 	if p.opts.Self != nil {
 		return rest.CopyConfig(p.opts.Self), nil
 	}
@@ -99,10 +99,10 @@ func (p *Pool) config(ctx context.Context, kyma string, c credential) (*rest.Con
 	if err := p.opts.Live.Get(ctx, client.ObjectKey{Namespace: p.opts.Namespace, Name: c.secret}, &secret); err != nil {
 		return nil, fmt.Errorf("reading access Secret %s of runtime %s: %w", c.secret, kyma, err)
 	}
-	cfg, err := ParseKubeconfig(secret.Data[secretKey])
+	cfg, err := ParseKubeconfig(secret.Data[kubeconfigKey])
 	if err != nil {
 		if e, ok := errors.AsType[*Error](err); ok {
-			e.Runtime, e.Message = kyma, fmt.Sprintf("access Secret %s/%s, key %q: %s", p.opts.Namespace, c.secret, secretKey, e.Message)
+			e.Runtime, e.Message = kyma, fmt.Sprintf("access Secret %s/%s, key %q: %s", p.opts.Namespace, c.secret, kubeconfigKey, e.Message)
 		}
 		return nil, err
 	}
@@ -143,13 +143,13 @@ func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	case user == nil:
 		return invalid("context %q names user %q, which is not in it", file.CurrentContext, context.AuthInfo)
 	case user.Exec != nil:
-		return refused("the exec plugin of user " + quoted(context.AuthInfo))
+		return refused("the exec plugin of user " + quote(context.AuthInfo))
 	case user.AuthProvider != nil:
-		return refused("the auth-provider of user " + quoted(context.AuthInfo))
+		return refused("the auth-provider of user " + quote(context.AuthInfo))
 	case user.ClientCertificate != "" || user.ClientKey != "" || user.TokenFile != "":
-		return refused("a reference to a file (client-certificate, client-key or tokenFile) of user " + quoted(context.AuthInfo))
+		return refused("a reference to a file (client-certificate, client-key or tokenFile) of user " + quote(context.AuthInfo))
 	case cluster.CertificateAuthority != "":
-		return refused("a reference to a file (certificate-authority) of cluster " + quoted(context.Cluster))
+		return refused("a reference to a file (certificate-authority) of cluster " + quote(context.Cluster))
 	case !hasCredential(user):
 		return invalid("user %q has neither token nor client certificate nor password", context.AuthInfo)
 	}
@@ -167,7 +167,7 @@ func hasCredential(u *clientcmdapi.AuthInfo) bool {
 	return u.Token != "" || len(u.ClientCertificateData) > 0 || u.Username != ""
 }
 
-func quoted(s string) string { return fmt.Sprintf("%q", s) }
+func quote(s string) string { return fmt.Sprintf("%q", s) }
 
 // oneLine keeps an error of a parser short and on one line; such errors may quote their input, so they are cut early.
 func oneLine(err error) string {
@@ -180,7 +180,7 @@ func oneLine(err error) string {
 
 // transportOf builds the one transport of a runtime. It is made by hand because the one of client-go would be kept in a
 // global cache for ever.
-func (p *Pool) transportOf(cfg *rest.Config) (*http.Transport, error) {
+func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, err

@@ -248,12 +248,12 @@ func (p *Pool) openConnection(kyma string) *Runtime {
 
 // dial makes a connection. It sends no request.
 func (p *Pool) dial(ctx context.Context, kyma string, cred credential) (*Runtime, error) {
-	cfg, err := p.config(ctx, kyma, cred)
+	cfg, err := p.readKubeconfig(ctx, kyma, cred)
 	if err != nil {
 		return nil, err
 	}
 	cfg.UserAgent = p.opts.UserAgent
-	transport, err := p.transportOf(cfg)
+	transport, err := p.newTransport(cfg)
 	if err != nil {
 		return nil, &Error{Code: "KubeconfigInvalid", Runtime: kyma, Message: "certificates do not parse: " + oneLine(err)}
 	}

@@ -61,7 +61,7 @@ func (s *server) kubeconfig(token string) []byte {
 func secret(name string, kubeconfig []byte) *corev1.Secret {
 	return &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name, Labels: map[string]string{kymaNameLabel: "a"}},
-		Data:       map[string][]byte{secretKey: kubeconfig},
+		Data:       map[string][]byte{kubeconfigKey: kubeconfig},
 	}
 }
 
@@ -168,7 +168,7 @@ func TestConnectionFollowsTheCredential(t *testing.T) {
 	events := make(chan Event, 10)
 	pool.Subscribe("a", Subscriber{Key: "k", Notify: func(s Event) { events <- s }})
 	s.token.Store(new("second"))
-	access.Data[secretKey] = s.kubeconfig("second")
+	access.Data[kubeconfigKey] = s.kubeconfig("second")
 	if err := kcp.Update(t.Context(), access); err != nil {
 		t.Fatal(err)
 	}

@@ -19,70 +19,70 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// CacheOptions are what a Cache is made of. All are needed.
+// CacheOptions configure a Cache. All but ReplayedKinds are required.
 type CacheOptions struct {
-	// Base has all kinds of which every replica knows all objects.
+	// Base is the cache of all kinds that are not sharded.
 	Base cache.Cache
 	// Scheme knows the kinds.
 	Scheme *runtime.Scheme
-	// NewShardCache makes the cache of one shard, which has only objects with its label.
+	// NewShardCache makes the cache of one shard, which has only the objects with its label.
 	NewShardCache func(shard int) (cache.Cache, error)
 	// NewShardClient makes a client that reads from the cache of one shard.
 	NewShardClient func(cache.Cache) (client.Client, error)
-	// ShardedKinds are split by shard; each is an empty object.
+	// ShardedKinds are the kinds that are split by shard; each is an empty object.
 	ShardedKinds []client.Object
-	// ReplayedKinds are kinds of Base about which handlers hear when a shard is opened or closed: of objects that name a Kyma of that shard, by the
-	// label v1beta2.LabelKymaName.
+	// ReplayedKinds are kinds of Base whose handlers receive objects again when a shard is opened or closed: those with the label
+	// v1beta2.LabelKymaName of a Kyma of that shard.
 	ReplayedKinds []client.Object
 }
 
-// Cache is the cache of a controller-runtime manager that holds the shards of a Keeper. Of kinds that are split by shard, there is one small cache for each
-// shard, started when the shard is opened and ended when it is closed: handlers hear of all its objects as of new ones, and then as of deleted ones. A pass
-// reads from the cache of its own shard; who is in no pass sees all shards that are open. A controller does not notice that there are several.
+// Cache is the cache of a controller-runtime manager with a Keeper. It has one small cache of the sharded kinds for each shard, which is started
+// when the shard is opened and stopped when it is closed: handlers receive all its objects as added, and then as deleted. A reconcile reads from
+// the cache of its own shard; all other callers read from the caches of all open shards. A controller does not notice the difference.
 //
-// A shard costs one watch and one informer for each kind, next to its objects. One cache for the whole set would cost less, but would have to be
-// filled anew, for all runtimes, whenever one shard changes hands.
+// A shard costs one watch and one informer for each kind. One cache for all shards of the replica would cost less, but would have to be filled
+// again, for all runtimes, whenever one shard moves to another replica.
 type Cache struct {
 	CacheOptions
 
-	mu      sync.RWMutex
-	parts   [Count]*part                          // guarded by mu
-	indexes []index                               // guarded by mu
-	split   map[schema.GroupVersionKind]*informer // of Kinds; the map does not change
-	replay  map[schema.GroupVersionKind]*informer // likewise, of Replayed
+	mu          sync.RWMutex
+	shardCaches [Count]*shardCache                    // guarded by mu
+	indexes     []index                               // guarded by mu
+	sharded     map[schema.GroupVersionKind]*informer // by kind, of ShardedKinds; the map does not change
+	replayed    map[schema.GroupVersionKind]*informer // likewise, of ReplayedKinds
 }
 
-// part is the cache of one shard.
-type part struct {
+// shardCache is the cache of one shard.
+type shardCache struct {
 	cache.Cache
-	client client.Client
-	run    context.Context // ends it; kept because it lives on its own
-	stop   context.CancelFunc
-	ended  chan struct{}
-	heard  bool // handlers hear of it; set by Opened, which has returned before Close is called
+	client    client.Client
+	run       context.Context // stops it
+	stop      context.CancelFunc
+	ended     chan struct{}
+	announced bool // its objects were passed to handlers; set by Opened, which returns before Close is called
 }
 
-// index is a field index of a kind that is split.
+// index is a field index of a sharded kind.
 type index struct {
 	object client.Object
 	field  string
 	keys   client.IndexerFunc
 }
 
-// NewCache returns a cache without shards.
+// NewCache returns a cache without open shards.
 func NewCache(o CacheOptions) (*Cache, error) {
 	if o.Base == nil || o.Scheme == nil || o.NewShardCache == nil || o.NewShardClient == nil || len(o.ShardedKinds) == 0 {
-		return nil, errors.New("making a cache by shards: options need Base, Scheme, Part, Client and Kinds")
+		return nil, errors.New("making a sharded cache: options need Base, Scheme, Part, Client and Kinds")
 	}
-	c := &Cache{CacheOptions: o, split: map[schema.GroupVersionKind]*informer{}, replay: map[schema.GroupVersionKind]*informer{}}
+	c := &Cache{CacheOptions: o, sharded: map[schema.GroupVersionKind]*informer{}, replayed: map[schema.GroupVersionKind]*informer{}}
 	for _, group := range []struct {
 		kinds []client.Object
 		into  map[schema.GroupVersionKind]*informer
-	}{{o.ShardedKinds, c.split}, {o.ReplayedKinds, c.replay}} {
+	}{{o.ShardedKinds, c.sharded}, {o.ReplayedKinds, c.replayed}} {
 		for _, kind := range group.kinds {
 			gvk, err := apiutil.GVKForObject(kind, o.Scheme)
 			if err != nil {
-				return nil, fmt.Errorf("making a cache by shards: %w", err)
+				return nil, fmt.Errorf("making a sharded cache: %w", err)
 			}
 			group.into[gvk] = &informer{cache: c, kind: kind, gvk: gvk}
 		}
@@ -90,45 +90,46 @@ func NewCache(o CacheOptions) (*Cache, error) {
 	return c, nil
 }
 
-// kindOf returns the informer of a kind that is split, nil for other kinds.
-func (c *Cache) kindOf(o runtime.Object) (*informer, error) {
+// informerOf returns the informer of the kind of an object or list if it is sharded, nil for other kinds.
+func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
 	gvk, err := apiutil.GVKForObject(o, c.Scheme)
 	if err != nil {
 		return nil, err
 	}
 	gvk.Kind = strings.TrimSuffix(gvk.Kind, "List")
-	return c.split[gvk], nil
+	return c.sharded[gvk], nil
 }
 
-// part returns the cache of the shard that a pass is about; of a context that is not of a pass, nil and all that are open.
-func (c *Cache) part(ctx context.Context) (own *part, all []*part, err error) {
-	shard := current(ctx)
+// cachesFor returns the cache of the shard of a reconcile. If the context belongs to no reconcile, own is nil, and all are the caches of all open
+// shards.
+func (c *Cache) cachesFor(ctx context.Context) (own *shardCache, all []*shardCache, err error) {
+	shard := shardOf(ctx)
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if shard < 0 {
-		for _, p := range c.parts {
+		for _, p := range c.shardCaches {
 			if p != nil {
 				all = append(all, p)
 			}
 		}
 		return nil, all, nil
 	}
-	if own = c.parts[shard]; own == nil {
-		return nil, nil, errLost
+	if own = c.shardCaches[shard]; own == nil {
+		return nil, nil, errShardLost
 	}
 	return own, nil, nil
 }
 
 // Get implements [client.Reader].
 func (c *Cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	kind, err := c.kindOf(o)
+	kind, err := c.informerOf(o)
 	if err != nil {
 		return err
 	}
 	if kind == nil {
 		return c.Base.Get(ctx, key, o, opts...)
 	}
-	own, all, err := c.part(ctx)
+	own, all, err := c.cachesFor(ctx)
 	if err != nil {
 		return err
 	}
@@ -145,14 +146,14 @@ func (c *Cache) Get(ctx context.Context, key client.ObjectKey, o client.Object, 
 
 // List implements [client.Reader].
 func (c *Cache) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	kind, err := c.kindOf(list)
+	kind, err := c.informerOf(list)
 	if err != nil {
 		return err
 	}
 	if kind == nil {
 		return c.Base.List(ctx, list, opts...)
 	}
-	own, all, err := c.part(ctx)
+	own, all, err := c.cachesFor(ctx)
 	if err != nil {
 		return err
 	}
@@ -180,38 +181,38 @@ func (c *Cache) GetInformer(ctx context.Context, o client.Object, opts ...cache.
 	if err != nil {
 		return nil, err
 	}
-	if kind := c.split[gvk]; kind != nil {
+	if kind := c.sharded[gvk]; kind != nil {
 		return kind, nil
 	}
 	base, err := c.Base.GetInformer(ctx, o, opts...)
 	if err != nil {
 		return nil, err
 	}
-	if kind := c.replay[gvk]; kind != nil {
-		return &replayed{base, kind}, nil
+	if kind := c.replayed[gvk]; kind != nil {
+		return &replayedInformer{base, kind}, nil
 	}
 	return base, nil
 }
 
 // GetInformerForKind implements [cache.Informers].
 func (c *Cache) GetInformerForKind(ctx context.Context, gvk schema.GroupVersionKind, opts ...cache.InformerGetOption) (cache.Informer, error) {
-	if kind := c.split[gvk]; kind != nil {
+	if kind := c.sharded[gvk]; kind != nil {
 		return kind, nil
 	}
 	return c.Base.GetInformerForKind(ctx, gvk, opts...)
 }
 
-// RemoveInformer implements [cache.Informers]. Kinds that are split stay.
+// RemoveInformer implements [cache.Informers]. Informers of sharded kinds are not removed.
 func (c *Cache) RemoveInformer(ctx context.Context, o client.Object) error {
-	if kind, err := c.kindOf(o); kind != nil || err != nil {
+	if kind, err := c.informerOf(o); kind != nil || err != nil {
 		return err
 	}
 	return c.Base.RemoveInformer(ctx, o)
 }
 
-// IndexField implements [client.FieldIndexer]. It has no effect on shards that are open already.
+// IndexField implements [client.FieldIndexer]. It has no effect on shards that are open.
 func (c *Cache) IndexField(ctx context.Context, o client.Object, field string, keys client.IndexerFunc) error {
-	kind, err := c.kindOf(o)
+	kind, err := c.informerOf(o)
 	if err != nil {
 		return err
 	}
@@ -224,7 +225,7 @@ func (c *Cache) IndexField(ctx context.Context, o client.Object, field string, k
 	return nil
 }
 
-// Start implements [cache.Informers] for Base; shards are started by Open.
+// Start implements [cache.Informers] for Base. Open starts shards.
 func (c *Cache) Start(ctx context.Context) error { return c.Base.Start(ctx) }
 
 // WaitForCacheSync implements [cache.Informers] for Base.
@@ -253,61 +254,61 @@ func (c *Cache) Open(ctx context.Context, shard int) error {
 	if err != nil {
 		return fmt.Errorf("making the client of shard %d: %w", shard, err)
 	}
-	// It has to outlive the tenure: passes that are being cancelled read from it until they have ended.
+	// The cache is needed longer than ctx lasts: reconciles that are being cancelled read from it until they have ended.
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p := &part{Cache: inner, client: reader, run: run, stop: stop, ended: make(chan struct{})}
+	p := &shardCache{Cache: inner, client: reader, run: run, stop: stop, ended: make(chan struct{})}
 	go func() {
 		defer close(p.ended)
-		_ = inner.Start(run) // what it cannot do, it says to WaitForCacheSync and in the log
+		_ = inner.Start(run) // WaitForCacheSync and the log report its failures
 	}()
 	if !inner.WaitForCacheSync(ctx) {
 		stop()
 		<-p.ended
-		return fmt.Errorf("filling the cache of shard %d: %w", shard, errors.Join(errors.New("it did not come in time"), ctx.Err()))
+		return fmt.Errorf("filling the cache of shard %d: %w", shard, errors.Join(errors.New("the cache did not sync"), ctx.Err()))
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.parts[shard] = p
+	c.shardCaches[shard] = p
 	return nil
 }
 
-// Opened lets all handlers hear of the objects of a shard; see Options.Opened.
+// Opened passes the objects of a shard to all handlers; see Options.Opened.
 func (c *Cache) Opened(shard int) {
 	c.mu.Lock()
-	p := c.parts[shard]
+	p := c.shardCaches[shard]
 	if p == nil {
 		c.mu.Unlock()
 		return
 	}
-	p.heard = true
-	for _, kind := range c.split {
+	p.announced = true
+	for _, kind := range c.sharded {
 		for _, h := range kind.handlers {
-			kind.hearLocked(p, h)
+			kind.addHandlerLocked(p, h)
 		}
 	}
 	c.mu.Unlock()
-	c.tellOfReplayed(p.run, shard, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
+	c.replay(p.run, shard, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
 }
 
-// Close lets all handlers hear that the objects of a shard are gone, and ends its cache; see Options.Close. Who looks for them does not find them any more.
+// Close removes the cache of a shard, so that its objects are not found any more, and reports them as deleted to all handlers; see Options.Close.
 func (c *Cache) Close(shard int) {
 	c.mu.Lock()
-	p := c.parts[shard]
-	c.parts[shard] = nil
+	p := c.shardCaches[shard]
+	c.shardCaches[shard] = nil
 	c.mu.Unlock()
 	if p == nil {
 		return
 	}
 	left := map[*informer][]runtime.Object{}
-	for _, kind := range c.split {
+	for _, kind := range c.sharded {
 		left[kind] = kind.objects(p.run, p)
 	}
-	if p.heard {
-		c.tellOfReplayed(p.run, shard, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnDelete(o) })
+	if p.announced {
+		c.replay(p.run, shard, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnDelete(o) })
 	}
 	p.stop()
-	<-p.ended // so that nothing is heard after the end
-	if !p.heard {
+	<-p.ended // so that no event follows the deletions
+	if !p.announced {
 		return
 	}
 	for kind, objects := range left {
@@ -319,7 +320,7 @@ func (c *Cache) Close(shard int) {
 	}
 }
 
-// handlers returns who hears of a kind.
+// handlers returns the handlers of a kind.
 func (c *Cache) handlers(kind *informer) []toolscache.ResourceEventHandler {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -330,9 +331,9 @@ func (c *Cache) handlers(kind *informer) []toolscache.ResourceEventHandler {
 	return all
 }
 
-// tellOfReplayed calls tell for each object of a replayed kind that names a Kyma of the shard, and each who hears of that kind.
-func (c *Cache) tellOfReplayed(ctx context.Context, shard int, tell func(toolscache.ResourceEventHandler, runtime.Object)) {
-	for _, kind := range c.replay {
+// replay calls notify for each object of a replayed kind that belongs to a Kyma of the shard, with each handler of that kind.
+func (c *Cache) replay(ctx context.Context, shard int, notify func(toolscache.ResourceEventHandler, runtime.Object)) {
+	for _, kind := range c.replayed {
 		all := c.handlers(kind)
 		if len(all) == 0 {
 			continue
@@ -343,7 +344,7 @@ func (c *Cache) tellOfReplayed(ctx context.Context, shard int, tell func(toolsca
 				continue
 			}
 			for _, h := range all {
-				tell(h, o)
+				notify(h, o)
 			}
 		}
 	}

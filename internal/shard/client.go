@@ -7,27 +7,27 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Client is the client of a controller-runtime manager that has a Cache: in a pass, kinds that are split by shard are read from the cache of the
-// pass's shard, which waits for the pass's own writes. Outside of passes, they are read from what there is, and written without waiting.
+// Client is the client of a controller-runtime manager with a Cache. In a reconcile it reads sharded kinds from the cache of the reconcile's shard,
+// after waiting for the writes of the reconcile. Other callers read from all open shards, and write without waiting.
 type Client struct {
-	client.Client // for all other kinds
+	client.Client // for kinds that are not sharded
 	cache         *Cache
 	live          client.Client
 }
 
-// NewClient returns a client. Rest is for kinds that are not split; live has no cache.
+// NewClient returns a client. rest is for kinds that are not sharded; live is a client without a cache.
 func NewClient(c *Cache, rest, live client.Client) *Client { return &Client{rest, c, live} }
 
-// of returns the client for an object or list.
-func (c *Client) of(ctx context.Context, o runtime.Object) (client.Client, error) {
-	kind, err := c.cache.kindOf(o)
+// clientFor returns the client for an object or list.
+func (c *Client) clientFor(ctx context.Context, o runtime.Object) (client.Client, error) {
+	kind, err := c.cache.informerOf(o)
 	if err != nil {
 		return nil, err
 	}
 	if kind == nil {
 		return c.Client, nil
 	}
-	own, _, err := c.cache.part(ctx)
+	own, _, err := c.cache.cachesFor(ctx)
 	switch {
 	case err != nil:
 		return nil, err
@@ -39,7 +39,7 @@ func (c *Client) of(ctx context.Context, o runtime.Object) (client.Client, error
 
 // Get implements [client.Reader].
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
-	to, err := c.of(ctx, o)
+	to, err := c.clientFor(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object,
 
 // List implements [client.Reader].
 func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...client.ListOption) error {
-	to, err := c.of(ctx, list)
+	to, err := c.clientFor(ctx, list)
 	if err != nil {
 		return err
 	}
@@ -63,7 +63,7 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...clien
 
 // Create implements [client.Writer].
 func (c *Client) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	to, err := c.of(ctx, o)
+	to, err := c.clientFor(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -72,7 +72,7 @@ func (c *Client) Create(ctx context.Context, o client.Object, opts ...client.Cre
 
 // Delete implements [client.Writer].
 func (c *Client) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	to, err := c.of(ctx, o)
+	to, err := c.clientFor(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -81,7 +81,7 @@ func (c *Client) Delete(ctx context.Context, o client.Object, opts ...client.Del
 
 // Update implements [client.Writer].
 func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	to, err := c.of(ctx, o)
+	to, err := c.clientFor(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -90,7 +90,7 @@ func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.Upd
 
 // Patch implements [client.Writer].
 func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	to, err := c.of(ctx, o)
+	to, err := c.clientFor(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch,
 
 // DeleteAllOf implements [client.Writer].
 func (c *Client) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {
-	to, err := c.of(ctx, o)
+	to, err := c.clientFor(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -109,15 +109,15 @@ func (c *Client) DeleteAllOf(ctx context.Context, o client.Object, opts ...clien
 // Status implements [client.StatusClient].
 func (c *Client) Status() client.SubResourceWriter { return subresource{c.Client.Status(), c} }
 
-// subresource writes the status of objects.
+// subresource is the status writer of a Client.
 type subresource struct {
-	client.SubResourceWriter // for Apply, which no kind that is split is written by
+	client.SubResourceWriter // for Apply, which is not used for sharded kinds
 	client                   *Client
 }
 
 // Create implements [client.SubResourceWriter].
 func (s subresource) Create(ctx context.Context, o, sub client.Object, opts ...client.SubResourceCreateOption) error {
-	to, err := s.client.of(ctx, o)
+	to, err := s.client.clientFor(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -126,7 +126,7 @@ func (s subresource) Create(ctx context.Context, o, sub client.Object, opts ...c
 
 // Update implements [client.SubResourceWriter].
 func (s subresource) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	to, err := s.client.of(ctx, o)
+	to, err := s.client.clientFor(ctx, o)
 	if err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ func (s subresource) Update(ctx context.Context, o client.Object, opts ...client
 
 // Patch implements [client.SubResourceWriter].
 func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	to, err := s.client.of(ctx, o)
+	to, err := s.client.clientFor(ctx, o)
 	if err != nil {
 		return err
 	}

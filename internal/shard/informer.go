@@ -15,49 +15,49 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// informer is what handlers of a kind are added to: it adds them to the informers of all shards that are open, now and later. It counts as synced from the
-// beginning: a shard that is opened is heard of as a list of its own.
+// informer is the informer of a sharded kind: it adds handlers to the informers of all shards, now and when they are opened. It always counts as
+// synced: the objects of a shard that is opened later are passed to handlers as an initial list of that shard.
 type informer struct {
 	cache *Cache
 	kind  client.Object
 	gvk   schema.GroupVersionKind
 
-	handlers []*handling // guarded by cache.mu
+	handlers []*handler // guarded by cache.mu
 }
 
-// handling is a handler of a kind. It is its own registration.
-type handling struct {
+// handler is a handler of a kind, and its registration.
+type handler struct {
 	handler toolscache.ResourceEventHandler
 	options toolscache.HandlerOptions
 }
 
-// always is closed.
-var always = func() chan struct{} {
+// closedChannel is a channel that is closed.
+var closedChannel = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// synced is what waits for nothing.
-type synced struct{}
+// alwaysSynced is a DoneChecker that is always done.
+type alwaysSynced struct{}
 
 // Name implements [toolscache.DoneChecker].
-func (synced) Name() string { return "shards" }
+func (alwaysSynced) Name() string { return "shards" }
 
 // Done implements [toolscache.DoneChecker].
-func (synced) Done() <-chan struct{} { return always }
+func (alwaysSynced) Done() <-chan struct{} { return closedChannel }
 
 // HasSynced implements [toolscache.ResourceEventHandlerRegistration].
-func (*handling) HasSynced() bool { return true }
+func (*handler) HasSynced() bool { return true }
 
 // HasSyncedChecker implements [toolscache.ResourceEventHandlerRegistration].
-func (*handling) HasSyncedChecker() toolscache.DoneChecker { return synced{} }
+func (*handler) HasSyncedChecker() toolscache.DoneChecker { return alwaysSynced{} }
 
-// hearLocked adds a handler to the informer of a shard. The caller holds cache.mu.
-func (i *informer) hearLocked(p *part, h *handling) {
+// addHandlerLocked adds a handler to the informer of a shard. The caller holds cache.mu.
+func (i *informer) addHandlerLocked(p *shardCache, h *handler) {
 	inner, err := p.GetInformer(p.run, i.kind, cache.BlockUntilSynced(false))
 	if err != nil {
-		return // it was made by Open, so it is there as long as the shard is
+		return // Open made the informer, so that this fails only after the shard was closed
 	}
 	_, _ = inner.AddEventHandlerWithOptions(h.handler, h.options) // likewise
 }
@@ -73,42 +73,42 @@ func (i *informer) AddEventHandlerWithResyncPeriod(h toolscache.ResourceEventHan
 }
 
 // AddEventHandlerWithOptions implements [cache.Informer].
-func (i *informer) AddEventHandlerWithOptions(handler toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
-	h := &handling{handler, o}
+func (i *informer) AddEventHandlerWithOptions(on toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+	h := &handler{on, o}
 	i.cache.mu.Lock()
 	defer i.cache.mu.Unlock()
 	i.handlers = append(i.handlers, h)
-	for _, p := range i.cache.parts {
-		if p != nil && p.heard {
-			i.hearLocked(p, h)
+	for _, p := range i.cache.shardCaches {
+		if p != nil && p.announced {
+			i.addHandlerLocked(p, h)
 		}
 	}
 	return h, nil
 }
 
-// RemoveEventHandler implements [cache.Informer]. Of shards that are open, the handler still hears until they are closed.
+// RemoveEventHandler implements [cache.Informer]. The handler still receives events of open shards until they are closed.
 func (i *informer) RemoveEventHandler(r toolscache.ResourceEventHandlerRegistration) error {
 	i.cache.mu.Lock()
 	defer i.cache.mu.Unlock()
-	i.handlers = slices.DeleteFunc(i.handlers, func(h *handling) bool { return r == h })
+	i.handlers = slices.DeleteFunc(i.handlers, func(h *handler) bool { return r == h })
 	return nil
 }
 
-// AddIndexers implements [cache.Informer]: an index is made by IndexField, which knows shards that are opened later.
+// AddIndexers implements [cache.Informer] with an error: IndexField adds indexes, also to shards that are opened later.
 func (i *informer) AddIndexers(toolscache.Indexers) error {
-	return errors.New("adding an index to a kind that is split by shard: use IndexField of the cache")
+	return errors.New("adding an index to a sharded kind: use IndexField of the cache")
 }
 
 // HasSynced implements [cache.Informer].
 func (*informer) HasSynced() bool { return true }
 
 // HasSyncedChecker implements [cache.Informer].
-func (*informer) HasSyncedChecker() toolscache.DoneChecker { return synced{} }
+func (*informer) HasSyncedChecker() toolscache.DoneChecker { return alwaysSynced{} }
 
 // IsStopped implements [cache.Informer].
 func (*informer) IsStopped() bool { return false }
 
-// objects returns what a cache has of the kind. Nobody may change them.
+// objects returns the objects of the kind in a cache. They must not be changed.
 func (i *informer) objects(ctx context.Context, from client.Reader) []runtime.Object {
 	gvk := i.gvk.GroupVersion().WithKind(i.gvk.Kind + "List")
 	var list client.ObjectList
@@ -117,30 +117,30 @@ func (i *informer) objects(ctx context.Context, from client.Reader) []runtime.Ob
 		of.SetGroupVersionKind(gvk)
 		list = of
 	} else if made, err := i.cache.Scheme.New(gvk); err == nil {
-		list = made.(client.ObjectList) // by its name
+		list = made.(client.ObjectList) // as the name of the kind says
 	}
 	if err := from.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		return nil // the cache has ended, and with it the process
+		return nil // the cache has ended, because the process ends
 	}
-	items, _ := meta.ExtractList(list) // a list has items
+	items, _ := meta.ExtractList(list) // every list has items
 	return items
 }
 
-// replayed is the informer of a kind of Base whose handlers hear of shards that are opened and closed, too.
-type replayed struct {
+// replayedInformer is the informer of a kind of Base whose handlers receive objects again when a shard is opened or closed.
+type replayedInformer struct {
 	cache.Informer
-	of *informer
+	informer *informer
 }
 
 // AddEventHandler implements [cache.Informer].
-func (r *replayed) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
+func (r *replayedInformer) AddEventHandler(h toolscache.ResourceEventHandler) (toolscache.ResourceEventHandlerRegistration, error) {
 	return r.AddEventHandlerWithOptions(h, toolscache.HandlerOptions{})
 }
 
 // AddEventHandlerWithOptions implements [cache.Informer].
-func (r *replayed) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
-	r.of.cache.mu.Lock()
-	r.of.handlers = append(r.of.handlers, &handling{h, o})
-	r.of.cache.mu.Unlock()
+func (r *replayedInformer) AddEventHandlerWithOptions(h toolscache.ResourceEventHandler, o toolscache.HandlerOptions) (toolscache.ResourceEventHandlerRegistration, error) {
+	r.informer.cache.mu.Lock()
+	r.informer.handlers = append(r.informer.handlers, &handler{h, o})
+	r.informer.cache.mu.Unlock()
 	return r.Informer.AddEventHandlerWithOptions(h, o)
 }

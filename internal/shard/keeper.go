@@ -16,7 +16,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// Leases is the part of the coordination API that is used, of one namespace. The client of client-go has it; tests have one in memory.
+// Leases is the used part of the client of Leases in one namespace. client-go implements it; tests have one in memory.
 type Leases interface {
 	List(context.Context, metav1.ListOptions) (*coordinationv1.LeaseList, error)
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
@@ -25,74 +25,74 @@ type Leases interface {
 	Delete(context.Context, string, metav1.DeleteOptions) error
 }
 
-// Options are what a Keeper works with. Leases is needed.
+// Options configure a Keeper. Leases is required.
 type Options struct {
 	// Leases are those of the manager's namespace.
 	Leases Leases
-	// Name tells people which replica it is; what makes it unique is added. Default replica.
+	// Name identifies the replica for people; a random suffix makes it unique. Default replica.
 	Name string
-	// Address is host:port of the listener of this replica, for the others. "": there is none.
+	// Address is host:port of the listener of this replica, for other replicas. "" is none.
 	Address string
-	// Duration is how long others wait for a replica that does not renew its Lease. Default 12 s. Less than 1 s is not possible.
+	// Duration is the time after which a replica that does not renew its Lease counts as dead. Default 12 s, at least 1 s.
 	Duration time.Duration
-	// Gate says whether work may begin; it is asked until it says yes, once in the life of a Lease. nil says yes.
+	// Gate reports whether this replica may acquire shards. It is called until it returns true, once for each Lease of the replica. nil is true.
 	Gate func(context.Context) (bool, error)
-	// Open prepares a shard that this replica got, such as its cache. Until it has returned, nobody can enter. After an error it is called again.
-	// The context ends with the shard. nil does nothing.
+	// Open prepares a shard that this replica acquired, for example its cache. Reconciles start after it has returned. After an error it is called
+	// again. The context ends when the shard is lost or released. nil does nothing.
 	Open func(ctx context.Context, shard int) error
-	// Opened is told that the shard can be entered. nil is nobody.
+	// Opened, if not nil, is called when reconciles of the shard may start.
 	Opened func(shard int)
-	// Close ends what Open began. All passes have ended. nil does nothing.
+	// Close reverts Open. All reconciles of the shard have ended before. nil does nothing.
 	Close func(shard int)
-	// Log gets a line for each time that the set of shards changes.
+	// Log receives a line for each change of the set of shards.
 	Log logr.Logger
 }
 
-// valid is how long after the beginning of its last renewal a replica may act.
-func (o *Options) valid() time.Duration { return o.Duration * 2 / 3 }
+// validPeriod returns how long a replica may act after the start of its last successful renewal.
+func (o *Options) validPeriod() time.Duration { return o.Duration * 2 / 3 }
 
-// patience is how long a request may take before it is tried again. For a renewal there is less or more of it: as long as the Lease is valid.
+// requestTimeout returns the deadline of a request. A renewal has as much time as the Lease is valid.
 func (o *Options) requestTimeout() time.Duration { return o.Duration / 4 }
 
 // Keeper holds the shards of this replica. Safe for concurrent use. A nil Keeper holds everything.
 type Keeper struct {
-	opts Options
-	sent atomic.Pointer[time.Time] // when the last renewal that succeeded was begun; nil before the first, and after the Lease is lost
+	opts      Options
+	renewedAt atomic.Pointer[time.Time] // start of the last successful renewal; nil before the first, and after the Lease is lost
 
-	mu       sync.Mutex
-	tenures  [Count]*tenure        // guarded by mu; nil where this replica has nothing to do with the shard
-	known    map[string]observed   // guarded by mu; all Leases, by name
-	complete bool                  // guarded by mu: known is all there is
-	renewed  *coordinationv1.Lease // guarded by mu; the Lease of this replica as it was written last, nil while there is none
-	onOpened []func(shard int)     // guarded by mu
+	mu           sync.Mutex
+	holdings     [Count]*holding          // guarded by mu; nil for shards that this replica neither has nor acquires
+	known        map[string]observedLease // guarded by mu; all Leases, by name
+	complete     bool                     // guarded by mu: known has all Leases
+	replicaLease *coordinationv1.Lease    // guarded by mu; the Lease of this replica as last written, nil if there is none
+	onOpened     []func(shard int)        // guarded by mu
 
-	kick chan struct{} // something has changed
+	assignNow chan struct{} // a value makes assignLoop run
 }
 
-// observed is a Lease as it was last seen.
-type observed struct {
+// observedLease is a Lease in the version that was received last.
+type observedLease struct {
 	lease *coordinationv1.Lease
-	since time.Time // when it was first seen like this, by our clock
+	since time.Time // when this version was received, by the clock of this replica
 }
 
-// tenure is the time that this replica has a shard.
-type tenure struct {
-	shard  int
-	ctx    context.Context // ends with it; kept because passes hang on it
-	cancel context.CancelFunc
-	taken  chan struct{}         // closed when acquire has done what it could
-	lease  *coordinationv1.Lease // as acquire wrote it; nil if it could not
+// holding is a shard that this replica has, acquires or releases.
+type holding struct {
+	shard    int
+	ctx      context.Context // ends when the shard is lost or released; the parent of the contexts of reconciles
+	cancel   context.CancelFunc
+	acquired chan struct{}         // closed when acquire has returned
+	lease    *coordinationv1.Lease // as acquire wrote it; nil if that failed
 
 	// guarded by Keeper.mu
-	open    bool // passes may begin
-	closing bool // and none may any more
-	passes  int
-	idle    chan struct{} // closed when it is closing and there are no passes
+	open       bool // reconciles may start
+	closing    bool // no reconcile may start any more
+	reconciles int
+	idle       chan struct{} // closed when closing is true and no reconcile runs
 }
 
-// settleLocked says that all passes have ended, if they have to. The caller holds Keeper.mu.
-func (t *tenure) settleLocked() {
-	if !t.closing || t.passes > 0 {
+// signalIdleLocked closes idle if the shard is closing and no reconcile runs. The caller holds Keeper.mu.
+func (t *holding) signalIdleLocked() {
+	if !t.closing || t.reconciles > 0 {
 		return
 	}
 	select {
@@ -131,14 +131,14 @@ func New(o Options) (*Keeper, error) {
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
 	}
-	return &Keeper{opts: o, known: map[string]observed{}, kick: make(chan struct{}, 1)}, nil
+	return &Keeper{opts: o, known: map[string]observedLease{}, assignNow: make(chan struct{}, 1)}, nil
 }
 
-// NeedLeaderElection says that all replicas take part.
+// NeedLeaderElection returns false: a Keeper runs on all replicas.
 func (k *Keeper) NeedLeaderElection() bool { return false }
 
-// OnOpened lets f know of shards that can be entered from now on. It must not block. It is called before Start. A nil Keeper tells nobody:
-// there is nothing that changes.
+// OnOpened adds a function that is called when reconciles of a shard may start. The function must not block. OnOpened must be called before
+// Start. A nil Keeper never calls the function, because its shards do not change.
 func (k *Keeper) OnOpened(f func(shard int)) {
 	if k == nil {
 		return
@@ -148,122 +148,122 @@ func (k *Keeper) OnOpened(f func(shard int)) {
 	k.onOpened = append(k.onOpened, f)
 }
 
-// Start takes part until the end of ctx; then it hands over everything. It may be called once.
+// Start acquires and releases shards until the end of ctx; then it releases all of them. It may be called once.
 func (k *Keeper) Start(ctx context.Context) error {
 	for ctx.Err() == nil {
-		k.live(ctx)
+		k.runMembership(ctx)
 	}
 	return nil
 }
 
-// live is one life of a replica: from the creation of its Lease to the loss of it, or to the end of ctx.
-func (k *Keeper) live(ctx context.Context) {
-	if !k.join(ctx) {
+// runMembership runs from the creation of a Lease of this replica until the Lease is lost or ctx ends.
+func (k *Keeper) runMembership(ctx context.Context) {
+	if !k.createReplicaLease(ctx) {
 		return
 	}
-	life, end := context.WithCancel(ctx)
+	membership, end := context.WithCancel(ctx)
 	defer end()
 	var tasks sync.WaitGroup
-	tasks.Go(func() { k.renew(life); end() })
-	tasks.Go(func() { k.watchLeases(life) })
-	tasks.Go(func() { k.decide(life, &tasks) })
-	<-life.Done()
+	tasks.Go(func() { k.renew(membership); end() })
+	tasks.Go(func() { k.watchLeases(membership) })
+	tasks.Go(func() { k.assignLoop(membership, &tasks) })
+	<-membership.Done()
 	change := metrics.ShardLost
 	if ctx.Err() != nil {
 		change = metrics.ShardReleased
 	}
 	for shard := range Count {
-		tasks.Go(func() { k.drop(shard, change) })
+		tasks.Go(func() { k.releaseWithoutLease(shard, change) })
 	}
 	tasks.Wait()
-	k.resign(ctx)
+	k.deleteReplicaLease(ctx)
 }
 
-// triggerDecide makes decide look.
-func (k *Keeper) triggerDecide() {
+// triggerAssign makes assignLoop run soon.
+func (k *Keeper) triggerAssign() {
 	select {
-	case k.kick <- struct{}{}:
+	case k.assignNow <- struct{}{}:
 	default:
 	}
 }
 
-// decide takes what is free and ours to have, and hands over what is not, until the end of a life.
-func (k *Keeper) decide(life context.Context, tasks *sync.WaitGroup) {
+// assignLoop acquires and releases shards, and deletes Leases of dead replicas, until the end of the membership.
+func (k *Keeper) assignLoop(membership context.Context, tasks *sync.WaitGroup) {
 	may := false
 	for {
 		wait := k.opts.Duration
 		if !may {
 			var err error
-			if may, err = k.opts.Gate(life); err != nil && life.Err() == nil {
-				k.opts.Log.Error(err, "cannot find out whether others work without shards")
+			if may, err = k.opts.Gate(membership); err != nil && membership.Err() == nil {
+				k.opts.Log.Error(err, "cannot find out whether replicas without shards are running")
 			}
 			wait = k.opts.Duration / 12
 		}
-		next := k.bury(life, tasks)
+		next := k.deleteExpiredReplicas(membership, tasks)
 		if may {
-			k.rearrange(life, tasks)
+			k.applyAssignment(membership, tasks)
 		}
 		timer := time.NewTimer(min(wait, next))
 		select {
-		case <-life.Done():
+		case <-membership.Done():
 			timer.Stop()
 			return
-		case <-k.kick:
+		case <-k.assignNow:
 		case <-timer.C:
 		}
 		timer.Stop()
 	}
 }
 
-// rearrange begins to acquire and to release shards so that every replica gets what Assign says.
-func (k *Keeper) rearrange(life context.Context, tasks *sync.WaitGroup) {
+// applyAssignment starts to acquire and release shards, so that this replica gets the ones that Assign returns.
+func (k *Keeper) applyAssignment(membership context.Context, tasks *sync.WaitGroup) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if !k.complete || k.renewed == nil || life.Err() != nil {
+	if !k.complete || k.replicaLease == nil || membership.Err() != nil {
 		return
 	}
-	me, replicas := *k.renewed.Spec.HolderIdentity, k.replicasLocked()
+	me, replicas := *k.replicaLease.Spec.HolderIdentity, k.replicasLocked()
 	if replicas[me] == nil {
-		return // it will be seen in a moment
+		return // the watch has not received the Lease of this replica yet
 	}
 	names := make([]string, 0, len(replicas))
 	for name := range replicas {
 		names = append(names, name)
 	}
-	for shard, heir := range Assign(names) {
-		t := k.tenures[shard]
+	for shard, assigned := range Assign(names) {
+		t := k.holdings[shard]
 		switch {
-		case t == nil && heir == me:
-			lease := k.known[leaseOfShard(shard)].lease
+		case t == nil && assigned == me:
+			lease := k.known[shardLeaseName(shard)].lease
 			if holder := holderOf(lease); holder != "" && holder != me && replicas[holder] != nil {
-				continue // until its holder lets it go, or is dead
+				continue // until its holder releases it or is dead
 			}
-			t = k.newTenureLocked(life, shard)
+			t = k.newHoldingLocked(membership, shard)
 			tasks.Go(func() { k.acquire(t, lease, me) })
-		case t != nil && heir != me && t.open && !t.closing:
+		case t != nil && assigned != me && t.open && !t.closing:
 			t.closing = true
-			tasks.Go(func() { k.release(life, t) })
+			tasks.Go(func() { k.release(membership, t) })
 		}
 	}
 }
 
-// newTenureLocked begins a tenure. The caller holds mu.
-func (k *Keeper) newTenureLocked(life context.Context, shard int) *tenure {
-	t := &tenure{shard: shard, idle: make(chan struct{}), taken: make(chan struct{})}
-	t.ctx, t.cancel = context.WithCancel(life)
-	k.tenures[shard] = t
+// newHoldingLocked adds a holding. The caller holds mu.
+func (k *Keeper) newHoldingLocked(membership context.Context, shard int) *holding {
+	t := &holding{shard: shard, idle: make(chan struct{}), acquired: make(chan struct{})}
+	t.ctx, t.cancel = context.WithCancel(membership)
+	k.holdings[shard] = t
 	return t
 }
 
-// acquire writes this replica into the Lease of a shard, and opens it.
-func (k *Keeper) acquire(t *tenure, lease *coordinationv1.Lease, me string) {
-	defer close(t.taken)
-	lease, err := k.take(t.ctx, t.shard, lease, me)
+// acquire writes this replica into the Lease of a shard and opens the shard.
+func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
+	defer close(t.acquired)
+	lease, err := k.writeHolder(t.ctx, t.shard, lease, me)
 	if err != nil {
-		// Somebody was faster, or there was no answer; if it was written all the same, the next try finds that.
-		k.opts.Log.V(1).Info("a shard was not acquired", "shard", t.shard, "problem", err.Error())
-		k.forget(t)
-		time.AfterFunc(k.opts.Duration/24, k.triggerDecide)
+		// Another replica acquired it, or there was no answer. If the Lease was written without an answer, the next attempt finds that.
+		k.opts.Log.V(1).Info("a shard was not acquired", "shard", t.shard, "error", err.Error())
+		k.removeHolding(t)
+		time.AfterFunc(k.opts.Duration/24, k.triggerAssign)
 		return
 	}
 	t.lease = lease
@@ -273,10 +273,10 @@ func (k *Keeper) acquire(t *tenure, lease *coordinationv1.Lease, me string) {
 			break
 		}
 		if t.ctx.Err() != nil {
-			return // drop sees to the rest
+			return // releaseWithoutLease does the rest
 		}
 		k.opts.Log.Error(err, "a shard cannot be opened", "shard", t.shard)
-		if !pause(t.ctx, k.opts.Duration/12) {
+		if !sleep(t.ctx, k.opts.Duration/12) {
 			return
 		}
 	}
@@ -286,94 +286,94 @@ func (k *Keeper) acquire(t *tenure, lease *coordinationv1.Lease, me string) {
 		return
 	}
 	t.open = true
-	tell := k.onOpened
+	callbacks := k.onOpened
 	k.mu.Unlock()
 	metrics.Shards.Inc()
 	metrics.ShardChanges.WithLabelValues(metrics.ShardAcquired).Inc()
-	k.opts.Log.Info("works on a shard from now on", "shard", t.shard)
+	k.opts.Log.Info("acquired a shard", "shard", t.shard)
 	k.opts.Opened(t.shard)
-	for _, f := range tell {
+	for _, f := range callbacks {
 		f(t.shard)
 	}
-	k.triggerDecide() // it may have another heir already
+	k.triggerAssign() // it may be assigned to another replica by now
 }
 
-// release hands a shard over. What it was closed by is said in Lease and log.
-func (k *Keeper) release(life context.Context, t *tenure) {
-	defer k.forget(t)
-	k.end(t, metrics.ShardReleased)
-	for life.Err() == nil {
-		err := k.free(life, t.lease)
+// release closes a shard and clears the holder in its Lease, so that another replica can acquire it.
+func (k *Keeper) release(membership context.Context, t *holding) {
+	defer k.removeHolding(t)
+	k.closeShard(t, metrics.ShardReleased)
+	for membership.Err() == nil {
+		err := k.clearHolder(membership, t.lease)
 		if err == nil {
 			break
 		}
-		k.opts.Log.Info("a shard cannot be handed over yet", "shard", t.shard, "problem", err.Error())
-		if !pause(life, k.opts.Duration/24) {
-			return // the Lease of this replica goes next, or has gone
+		k.opts.Log.Info("the Lease of a shard cannot be written; trying again", "shard", t.shard, "error", err.Error())
+		if !sleep(membership, k.opts.Duration/24) {
+			return // the Lease of this replica was deleted or is deleted next, which frees the shard, too
 		}
 	}
-	k.forget(t)
-	k.triggerDecide()
+	k.removeHolding(t)
+	k.triggerAssign()
 }
 
-// drop ends the tenure of a shard at the end of a life, if there is one.
-func (k *Keeper) drop(shard int, change string) {
+// releaseWithoutLease closes a shard at the end of a membership. Its Lease is not written: it is free when the Lease of this replica is deleted.
+func (k *Keeper) releaseWithoutLease(shard int, change string) {
 	k.mu.Lock()
-	t := k.tenures[shard]
+	t := k.holdings[shard]
 	if t == nil || t.closing {
 		k.mu.Unlock()
-		return // release ends it
+		return // release does it
 	}
 	t.closing = true
 	k.mu.Unlock()
-	k.end(t, change)
-	k.forget(t)
+	k.closeShard(t, change)
+	k.removeHolding(t)
 }
 
-// end cancels the passes of a shard, waits until they have ended, and closes it.
-func (k *Keeper) end(t *tenure, change string) {
+// closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. change is the reason in metrics and log.
+func (k *Keeper) closeShard(t *holding, change string) {
 	t.cancel()
 	k.mu.Lock()
 	wasOpen := t.open
 	t.open = false
-	t.settleLocked()
+	t.signalIdleLocked()
 	k.mu.Unlock()
-	<-t.taken
+	<-t.acquired
 	<-t.idle
 	k.opts.Close(t.shard)
 	if wasOpen {
 		metrics.Shards.Dec()
 		metrics.ShardChanges.WithLabelValues(change).Inc()
-		k.opts.Log.Info("works on a shard no more", "shard", t.shard, "how", change)
+		k.opts.Log.Info("stopped working on a shard", "shard", t.shard, "reason", change)
 	}
 }
 
-// forget ends a tenure.
-func (k *Keeper) forget(t *tenure) {
+// removeHolding removes a holding.
+func (k *Keeper) removeHolding(t *holding) {
 	t.cancel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.tenures[t.shard] == t {
-		k.tenures[t.shard] = nil
+	if k.holdings[t.shard] == t {
+		k.holdings[t.shard] = nil
 	}
 }
 
-// HolderAddress returns the address (host:port) of the listener of the replica that works on the runtime of a Kyma, "" if that is not known, and whether it is
-// this one.
+// HolderAddress returns the address (host:port) of the listener of the replica that has the shard of a Kyma, "" if it is unknown. me is true, and
+// the address empty, if that is this replica.
 func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	if k.Holds(kyma) {
 		return "", true
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if of := k.replicasLocked()[holderOf(k.known[leaseOfShard(Of(kyma))].lease)]; of != nil {
+	if of := k.replicasLocked()[holderOf(k.known[shardLeaseName(Of(kyma))].lease)]; of != nil {
 		address = of.Annotations[annotationAddress]
 	}
 	return address, false
 }
 
-// pause waits, and returns false if the context ends before.
-func pause(ctx context.Context, d time.Duration) bool {
+// sleep waits for d. It returns false if ctx ends before.
+func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

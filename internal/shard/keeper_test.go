@@ -170,7 +170,7 @@ func TestHandOver(t *testing.T) {
 					count++
 				}
 			}
-			if count == 0 || count > most(3) {
+			if count == 0 || count > maxShards(3) {
 				t.Errorf("replica %d of 3 holds %d shards", i, count)
 			}
 		}
@@ -210,7 +210,7 @@ func TestChaos(t *testing.T) {
 				if got := f.held(); got != Count {
 					t.Errorf("in the end, %d shards are held", got)
 				}
-				if got := len(heldBy(f.server.holders())); got != len(f.alive) {
+				if got := len(countByReplica(f.server.holders())); got != len(f.alive) {
 					t.Errorf("in the end, %d replicas hold shards, and there are %d", got, len(f.alive))
 				}
 			})
@@ -370,7 +370,7 @@ func TestOpen(t *testing.T) {
 				tries[shard]++
 				again := tries[shard] == 1
 				mu.Unlock()
-				if !pause(ctx, 300*time.Millisecond) || again {
+				if !sleep(ctx, 300*time.Millisecond) || again {
 					return fmt.Errorf("shard %d does not open", shard)
 				}
 				mu.Lock()

@@ -23,12 +23,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Selector returns the objects of one shard.
+// Selector selects the objects of one shard.
 func Selector(shard int) labels.Selector {
 	return labels.SelectorFromSet(labels.Set{v1beta2.LabelShard: strconv.Itoa(shard)})
 }
 
-// UnassignedSelector returns the objects that are of no shard: those without label, and those with one that says nothing.
+// UnassignedSelector selects the objects that belong to no shard: those without the label, or with an invalid one.
 func UnassignedSelector() (labels.Selector, error) {
 	values := make([]string, Count)
 	for shard := range values {
@@ -36,98 +36,98 @@ func UnassignedSelector() (labels.Selector, error) {
 	}
 	none, err := labels.NewRequirement(v1beta2.LabelShard, selection.NotIn, values)
 	if err != nil {
-		return nil, fmt.Errorf("selecting objects without shard: %w", err)
+		return nil, fmt.Errorf("selecting objects without a shard: %w", err)
 	}
 	return labels.NewSelector().Add(*none), nil
 }
 
-// LabelerOptions are what a Labeler works with. All but Log are needed.
+// LabelerOptions configure a Labeler. All but Log are required.
 type LabelerOptions struct {
-	// Keeper holds the shards.
+	// Keeper has the shards of this replica.
 	Keeper *Keeper
-	// Cache has the objects of the shards that are held.
+	// Cache has the objects of these shards.
 	Cache *Cache
-	// Unassigned has the metadata of the Kymas and Manifests that UnassignedSelector selects. It is not started yet.
+	// Unassigned has the metadata of the Kymas and Manifests that UnassignedSelector selects. It must not be started before NewLabeler.
 	Unassigned cache.Cache
-	// Client writes, without a cache.
+	// Client writes labels. It has no cache.
 	Client client.Client
-	// Log gets a line for each object that cannot be labelled.
+	// Log receives a line for each object that cannot be labelled.
 	Log logr.Logger
 }
 
-// Labeler gives Kymas and Manifests the label of their shard where it is missing, or wrong. That of a Kyma without is the business of the replica that
-// holds the shard that it should have; a wrong one is that of the replica that sees it. Manifests go before their Kyma, so that nobody
-// works on a Kyma whose Manifests cannot be seen yet.
+// Labeler writes the shard label of Kymas and Manifests where it is missing or wrong. The replica that has the shard of a Kyma labels it; a wrong
+// label is corrected by the replica that has the wrong shard. Manifests are labelled before their Kyma, so that no Kyma is reconciled whose
+// Manifests are not in the cache yet.
 type Labeler struct {
 	LabelerOptions
-	queue workqueue.TypedRateLimitingInterface[unlabelled]
+	queue workqueue.TypedRateLimitingInterface[labelTask]
 }
 
-// unlabelled is an object without its label. The zero value stands for all of them.
-type unlabelled struct {
+// labelTask is an object to label. The zero value stands for all objects that belong to no shard.
+type labelTask struct {
 	kind  string // v1beta2.KindKyma or KindManifest
 	key   types.NamespacedName
 	uid   types.UID
 	kyma  string
-	wrong bool // it has the label of another shard, which is held
+	wrong bool // it has the label of another shard, which this replica has
 }
 
-// strangerIndex finds Manifests by their Kyma.
-const strangerIndex = "shard.kyma"
+// kymaIndex is the index of Manifests by their Kyma.
+const kymaIndex = "shard.kyma"
 
-// labellers is how many objects are labelled at the same time. There are many only when sharding is switched on.
-const labellers = 8
+// labelWorkers is the number of objects that are labelled at the same time. There are many objects only when sharding is enabled for the first time.
+const labelWorkers = 8
 
-// NewLabeler checks options and prepares what is watched. It makes no request.
+// NewLabeler checks options and adds handlers to the caches. It sends no request.
 func NewLabeler(ctx context.Context, o LabelerOptions) (*Labeler, error) {
 	if o.Keeper == nil || o.Cache == nil || o.Unassigned == nil || o.Client == nil {
-		return nil, errors.New("making what labels objects with their shard: options need Keeper, Cache, Strangers and Client")
+		return nil, errors.New("making a labeler: options need Keeper, Cache, Strangers and Client")
 	}
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
 	}
 	l := &Labeler{LabelerOptions: o}
-	l.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[unlabelled](100*time.Millisecond, 30*time.Second))
-	err := o.Unassigned.IndexField(ctx, slim(v1beta2.KindManifest), strangerIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} })
+	l.queue = workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[labelTask](100*time.Millisecond, 30*time.Second))
+	err := o.Unassigned.IndexField(ctx, metadataOf(v1beta2.KindManifest), kymaIndex, func(o client.Object) []string { return []string{o.GetLabels()[v1beta2.LabelKymaName]} })
 	if err != nil {
-		return nil, fmt.Errorf("indexing Manifests without shard: %w", err)
+		return nil, fmt.Errorf("indexing Manifests without a shard: %w", err)
 	}
 	for _, kind := range []string{v1beta2.KindManifest, v1beta2.KindKyma} {
-		without, err := o.Unassigned.GetInformer(ctx, slim(kind), cache.BlockUntilSynced(false))
+		without, err := o.Unassigned.GetInformer(ctx, metadataOf(kind), cache.BlockUntilSynced(false))
 		if err == nil {
-			_, err = without.AddEventHandler(l.seen(kind, false))
+			_, err = without.AddEventHandler(l.handlerFor(kind, false))
 		}
 		if err != nil {
-			return nil, fmt.Errorf("watching objects without shard: %w", err)
+			return nil, fmt.Errorf("watching objects without a shard: %w", err)
 		}
 	}
 	for kind, with := range map[string]client.Object{v1beta2.KindManifest: &v1beta2.Manifest{}, v1beta2.KindKyma: &v1beta2.Kyma{}} {
 		held, err := o.Cache.GetInformer(ctx, with)
 		if err == nil {
-			_, err = held.AddEventHandler(l.seen(kind, true))
+			_, err = held.AddEventHandler(l.handlerFor(kind, true))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("watching objects of shards: %w", err)
 		}
 	}
-	o.Keeper.OnOpened(l.opened)
+	o.Keeper.OnOpened(l.enqueueAll)
 	return l, nil
 }
 
-// slim returns an object of which only metadata is read.
-func slim(kind string) *metav1.PartialObjectMetadata {
+// metadataOf returns an empty object of a kind of which only metadata is read.
+func metadataOf(kind string) *metav1.PartialObjectMetadata {
 	m := &metav1.PartialObjectMetadata{}
 	m.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(kind))
 	return m
 }
 
-// NeedLeaderElection says that all replicas label.
+// NeedLeaderElection returns false: all replicas label.
 func (l *Labeler) NeedLeaderElection() bool { return false }
 
-// Start labels until the end of ctx.
+// Start labels objects until the end of ctx.
 func (l *Labeler) Start(ctx context.Context) error {
 	var working sync.WaitGroup
-	for range labellers {
+	for range labelWorkers {
 		working.Go(func() {
 			for {
 				u, end := l.queue.Get()
@@ -135,7 +135,7 @@ func (l *Labeler) Start(ctx context.Context) error {
 					return
 				}
 				if err := l.label(ctx, u); err != nil && ctx.Err() == nil {
-					l.Log.Info("the label of a shard cannot be written", "kind", u.kind, "name", u.key.Name, "problem", err.Error())
+					l.Log.Info("the shard label of an object cannot be written; trying again", "kind", u.kind, "name", u.key.Name, "error", err.Error())
 					l.queue.AddRateLimited(u)
 				} else {
 					l.queue.Forget(u)
@@ -150,19 +150,19 @@ func (l *Labeler) Start(ctx context.Context) error {
 	return nil
 }
 
-// seen returns what is told of objects of a kind.
-func (l *Labeler) seen(kind string, labelled bool) toolscache.ResourceEventHandler {
-	look := func(raw any) {
+// handlerFor returns the handler for objects of a kind.
+func (l *Labeler) handlerFor(kind string, labelled bool) toolscache.ResourceEventHandler {
+	enqueue := func(raw any) {
 		if o, is := raw.(client.Object); is {
-			l.note(kind, o, labelled)
+			l.enqueueIfWrong(kind, o, labelled)
 		}
 	}
-	return toolscache.ResourceEventHandlerFuncs{AddFunc: look, UpdateFunc: func(_, o any) { look(o) }}
+	return toolscache.ResourceEventHandlerFuncs{AddFunc: enqueue, UpdateFunc: func(_, o any) { enqueue(o) }}
 }
 
-// note puts an object into the queue if its label is not what it should be.
-func (l *Labeler) note(kind string, o client.Object, labelled bool) {
-	u := unlabelled{kind: kind, key: client.ObjectKeyFromObject(o), uid: o.GetUID(), kyma: o.GetName(), wrong: labelled}
+// enqueueIfWrong enqueues an object if its label is missing or wrong.
+func (l *Labeler) enqueueIfWrong(kind string, o client.Object, labelled bool) {
+	u := labelTask{kind: kind, key: client.ObjectKeyFromObject(o), uid: o.GetUID(), kyma: o.GetName(), wrong: labelled}
 	if kind == v1beta2.KindManifest {
 		u.kyma = o.GetLabels()[v1beta2.LabelKymaName]
 	}
@@ -171,92 +171,92 @@ func (l *Labeler) note(kind string, o client.Object, labelled bool) {
 	}
 }
 
-// opened has all objects without a label looked at: this replica may be the one to label some of them now.
-func (l *Labeler) opened(int) { l.queue.Add(unlabelled{}) }
+// enqueueAll makes the workers check all objects that belong to no shard: this replica may have to label some of them now.
+func (l *Labeler) enqueueAll(int) { l.queue.Add(labelTask{}) }
 
-// strangers returns the objects without label: all, or the Manifests of one Kyma.
-func (l *Labeler) strangers(ctx context.Context, kind, kyma string) ([]metav1.PartialObjectMetadata, error) {
+// unassigned returns the objects that belong to no shard: all, or those of one Kyma.
+func (l *Labeler) unassigned(ctx context.Context, kind, kyma string) ([]metav1.PartialObjectMetadata, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(kind + "List"))
 	opts := []client.ListOption{client.UnsafeDisableDeepCopy}
 	if kyma != "" {
-		opts = append(opts, client.MatchingFields{strangerIndex: kyma})
+		opts = append(opts, client.MatchingFields{kymaIndex: kyma})
 	}
 	if err := l.Unassigned.List(ctx, list, opts...); err != nil {
-		return nil, fmt.Errorf("listing objects without shard: %w", err)
+		return nil, fmt.Errorf("listing objects without a shard: %w", err)
 	}
 	return list.Items, nil
 }
 
-// lookAtAll puts all objects without a label into the queue.
-func (l *Labeler) lookAtAll(ctx context.Context) error {
+// enqueueUnassigned enqueues all objects that belong to no shard.
+func (l *Labeler) enqueueUnassigned(ctx context.Context) error {
 	for _, kind := range []string{v1beta2.KindManifest, v1beta2.KindKyma} {
-		all, err := l.strangers(ctx, kind, "")
+		all, err := l.unassigned(ctx, kind, "")
 		if err != nil {
 			return err
 		}
 		for i := range all {
-			l.note(kind, &all[i], false)
+			l.enqueueIfWrong(kind, &all[i], false)
 		}
 	}
 	return nil
 }
 
-// label writes the label of an object, if that is our business.
-func (l *Labeler) label(ctx context.Context, u unlabelled) error {
+// label writes the label of an object, if this replica is responsible for it. The Manifests of a Kyma are labelled before the Kyma.
+func (l *Labeler) label(ctx context.Context, u labelTask) error {
 	switch {
 	case u.kind == "":
-		return l.lookAtAll(ctx)
+		return l.enqueueUnassigned(ctx)
 	case u.wrong:
-		return l.write(ctx, u)
+		return l.patchLabel(ctx, u)
 	}
-	ctx, leave, ours := l.Keeper.BeginReconcile(ctx, u.kyma)
-	if !ours {
+	ctx, done, held := l.Keeper.BeginReconcile(ctx, u.kyma)
+	if !held {
 		return nil
 	}
-	defer leave()
+	defer done()
 	if u.kind == v1beta2.KindManifest {
-		return l.write(ctx, u)
+		return l.patchLabel(ctx, u)
 	}
-	first, err := l.strangers(ctx, v1beta2.KindManifest, u.kyma)
+	first, err := l.unassigned(ctx, v1beta2.KindManifest, u.kyma)
 	if err != nil {
 		return err
 	}
 	for i := range first {
-		of := unlabelled{kind: v1beta2.KindManifest, key: client.ObjectKeyFromObject(&first[i]), uid: first[i].UID, kyma: u.kyma}
-		if err := l.write(ctx, of); err != nil {
+		of := labelTask{kind: v1beta2.KindManifest, key: client.ObjectKeyFromObject(&first[i]), uid: first[i].UID, kyma: u.kyma}
+		if err := l.patchLabel(ctx, of); err != nil {
 			return err
 		}
-		if err := l.await(ctx, of); err != nil {
+		if err := l.waitForCache(ctx, of); err != nil {
 			return err
 		}
 	}
-	return l.write(ctx, u)
+	return l.patchLabel(ctx, u)
 }
 
-// write patches the label of an object, unless it is another one by now.
-func (l *Labeler) write(ctx context.Context, u unlabelled) error {
+// patchLabel writes the label of an object, unless the object was replaced by another one with its name.
+func (l *Labeler) patchLabel(ctx context.Context, u labelTask) error {
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": u.uid, "labels": map[string]string{v1beta2.LabelShard: LabelValue(u.kyma)}}})
 	if err != nil {
 		return fmt.Errorf("encoding the label of %s %s: %w", u.kind, u.key.Name, err)
 	}
-	o := slim(u.kind)
+	o := metadataOf(u.kind)
 	o.Namespace, o.Name = u.key.Namespace, u.key.Name
-	if err := l.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, body), client.FieldOwner(v1beta2.FieldOwner)); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) { // another one of that name is told of
+	if err := l.Client.Patch(ctx, o, client.RawPatch(types.MergePatchType, body), client.FieldOwner(v1beta2.FieldOwner)); client.IgnoreNotFound(err) != nil && !apierrors.IsConflict(err) { // the handler receives the other object
 		return fmt.Errorf("labelling %s %s: %w", u.kind, u.key.Name, err)
 	}
 	return nil
 }
 
-// await waits until the cache of its shard has a Manifest, a second at most.
-func (l *Labeler) await(ctx context.Context, u unlabelled) error {
+// waitForCache waits until the cache of its shard has a Manifest, at most a second.
+func (l *Labeler) waitForCache(ctx context.Context, u labelTask) error {
 	for range 100 {
 		if err := l.Cache.Get(ctx, u.key, &v1beta2.Manifest{}); client.IgnoreNotFound(err) != nil || err == nil {
 			return err
 		}
-		if !pause(ctx, 10*time.Millisecond) {
+		if !sleep(ctx, 10*time.Millisecond) {
 			break
 		}
 	}
-	return fmt.Errorf("labelling %s %s: the cache does not show it yet", u.kind, u.key.Name)
+	return fmt.Errorf("labelling %s %s: the cache does not have it yet", u.kind, u.key.Name)
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/watch"
 )
 
-// annotationAddress on the Lease of a replica says where its listener is.
+// annotationAddress on the Lease of a replica is the address of its listener.
 const annotationAddress = "operator.kyma-project.io/listener-address"
 
 // Names of Leases.
@@ -26,9 +26,9 @@ const (
 	shardPrefix   = "lifecycle-manager-shard-"
 )
 
-func leaseOfShard(shard int) string { return fmt.Sprintf("%s%02d", shardPrefix, shard) }
+func shardLeaseName(shard int) string { return fmt.Sprintf("%s%02d", shardPrefix, shard) }
 
-// holderOf returns who holds a Lease, "" if nobody does or there is none.
+// holderOf returns the holder of a Lease, "" if it has none or is nil.
 func holderOf(l *coordinationv1.Lease) string {
 	if l == nil || l.Spec.HolderIdentity == nil {
 		return ""
@@ -36,16 +36,16 @@ func holderOf(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// lifeOf returns how long a Lease is valid without a renewal. What nobody of us wrote is valid for long.
-func lifeOf(l *coordinationv1.Lease) time.Duration {
+// durationOf returns how long a Lease is valid without a renewal: a minute if it has no duration, which no replica writes.
+func durationOf(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil || *l.Spec.LeaseDurationSeconds <= 0 {
 		return time.Minute
 	}
 	return time.Duration(*l.Spec.LeaseDurationSeconds) * time.Second
 }
 
-// isOfReplica tells whether a Lease is a replica's sign of life.
-func isOfReplica(l *coordinationv1.Lease) bool {
+// isReplicaLease reports whether a Lease is that of a replica, as opposed to a shard.
+func isReplicaLease(l *coordinationv1.Lease) bool {
 	return l.Labels[v1beta2.LabelLease] == v1beta2.LeaseOfReplica && holderOf(l) != ""
 }
 
@@ -53,15 +53,15 @@ func isOfReplica(l *coordinationv1.Lease) bool {
 func (k *Keeper) replicasLocked() map[string]*coordinationv1.Lease {
 	found := map[string]*coordinationv1.Lease{}
 	for _, s := range k.known {
-		if isOfReplica(s.lease) {
+		if isReplicaLease(s.lease) {
 			found[holderOf(s.lease)] = s.lease
 		}
 	}
 	return found
 }
 
-// join creates the Lease of this replica, under a name that nobody had before. It returns false when ctx has ended.
-func (k *Keeper) join(ctx context.Context) bool {
+// createReplicaLease creates the Lease of this replica, under a name that was never used. It returns false when ctx has ended.
+func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 	for {
 		unique := strings.ToLower(rand.Text()[:12])
 		seconds := int32((k.opts.Duration + time.Second - 1) / time.Second) //nolint:gosec // a few
@@ -76,77 +76,77 @@ func (k *Keeper) join(ctx context.Context) bool {
 		if k.opts.Address != "" {
 			lease.Annotations = map[string]string{annotationAddress: k.opts.Address}
 		}
-		within, cancel := context.WithTimeout(ctx, k.opts.valid())
+		within, cancel := context.WithTimeout(ctx, k.opts.validPeriod())
 		written, err := k.opts.Leases.Create(within, lease, metav1.CreateOptions{})
 		cancel()
 		if err == nil {
 			k.mu.Lock()
-			k.renewed, k.complete = written, false
+			k.replicaLease, k.complete = written, false
 			k.mu.Unlock()
-			k.sent.Store(&begin)
-			k.opts.Log.Info("takes part in the work", "replica", *written.Spec.HolderIdentity)
+			k.renewedAt.Store(&begin)
+			k.opts.Log.Info("created the Lease of this replica", "replica", *written.Spec.HolderIdentity)
 			return true
 		}
-		if ctx.Err() == nil { // what was created all the same runs out
+		if ctx.Err() == nil { // a Lease that was created without an answer expires
 			k.opts.Log.Error(err, "the Lease of this replica cannot be created")
 		}
-		if !pause(ctx, k.opts.Duration/12) {
+		if !sleep(ctx, k.opts.Duration/12) {
 			return false
 		}
 	}
 }
 
-// renew renews the Lease of this replica until it is lost, or the life ends.
-func (k *Keeper) renew(life context.Context) {
+// renew renews the Lease of this replica until it is lost, or the membership ends.
+func (k *Keeper) renew(membership context.Context) {
 	next := k.opts.Duration / 3
-	for pause(life, next) {
+	for sleep(membership, next) {
 		begin := time.Now()
-		if !k.isValid() {
-			k.opts.Log.Info("the Lease of this replica was not renewed in time: all shards are given up")
+		if !k.isLeaseValid() {
+			k.opts.Log.Info("the Lease of this replica was not renewed in time; releasing all shards")
 			return
 		}
-		err := k.renewOnce(life, begin)
+		err := k.renewOnce(membership, begin)
 		switch {
 		case err == nil:
 			next = k.opts.Duration / 3
 			continue
 		case apierrors.IsNotFound(err):
-			k.opts.Log.Info("another replica has found this one dead: all shards are given up")
+			k.opts.Log.Info("another replica deleted the Lease of this one, because it was not renewed in time; releasing all shards")
 			return
-		case life.Err() == nil:
-			k.opts.Log.Info("the Lease of this replica was not renewed", "problem", err.Error())
+		case membership.Err() == nil:
+			k.opts.Log.Info("the Lease of this replica was not renewed; trying again", "error", err.Error())
 		}
-		// The last moment is looked at, too: then it is time to say so.
-		left := k.opts.valid() - time.Since(*k.sent.Load())
+		// The loop runs once more when the Lease becomes invalid, to report that.
+		left := k.opts.validPeriod() - time.Since(*k.renewedAt.Load())
 		next = min(k.opts.Duration/12, max(left, 0)+time.Millisecond)
 	}
 }
 
 // renewOnce writes the Lease of this replica.
-func (k *Keeper) renewOnce(life context.Context, begin time.Time) error {
+func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 	k.mu.Lock()
-	old := k.renewed
-	// A write whose answer was lost is seen by the watch: nobody else writes this Lease.
+	old := k.replicaLease
+	// The watch receives a write whose answer was lost. Only this replica writes the Lease.
 	if seen := k.known[old.Name].lease; seen != nil && seen.UID == old.UID {
 		old = newest(old, seen)
 	}
 	k.mu.Unlock()
 	lease := old.DeepCopy()
 	lease.Spec.RenewTime = &metav1.MicroTime{Time: begin}
-	within, cancel := context.WithDeadline(life, k.sent.Load().Add(k.opts.valid()))
+	within, cancel := context.WithDeadline(membership, k.renewedAt.Load().Add(k.opts.validPeriod()))
 	defer cancel()
 	written, err := k.opts.Leases.Update(within, lease, metav1.UpdateOptions{})
 	if err != nil {
 		return fmt.Errorf("renewing Lease %s: %w", lease.Name, err)
 	}
 	k.mu.Lock()
-	k.renewed = written
+	k.replicaLease = written
 	k.mu.Unlock()
-	k.sent.Store(&begin)
+	k.renewedAt.Store(&begin)
 	return nil
 }
 
-// newest returns that of two versions of an object that was written last.
+// newest returns the later one of two versions of a Lease.
 func newest(a, b *coordinationv1.Lease) *coordinationv1.Lease {
 	if len(a.ResourceVersion) != len(b.ResourceVersion) {
 		if len(a.ResourceVersion) > len(b.ResourceVersion) {
@@ -154,55 +154,56 @@ func newest(a, b *coordinationv1.Lease) *coordinationv1.Lease {
 		}
 		return b
 	}
-	if a.ResourceVersion > b.ResourceVersion { // numbers of the same length
+	if a.ResourceVersion > b.ResourceVersion { // decimal numbers of the same length
 		return a
 	}
 	return b
 }
 
-// resign deletes the Lease of this replica, which sets all shards free that name it.
-func (k *Keeper) resign(ctx context.Context) {
-	k.sent.Store(nil)
+// deleteReplicaLease deletes the Lease of this replica, which frees all shards that it holds.
+func (k *Keeper) deleteReplicaLease(ctx context.Context) {
+	k.renewedAt.Store(nil)
 	k.mu.Lock()
-	lease := k.renewed
-	k.renewed = nil
+	lease := k.replicaLease
+	k.replicaLease = nil
 	k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.opts.requestTimeout())
 	defer cancel()
 	err := k.opts.Leases.Delete(ctx, lease.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &lease.UID}})
 	if err != nil && !apierrors.IsNotFound(err) {
-		k.opts.Log.Info("the Lease of this replica has to run out", "lease", lease.Name, "problem", err.Error())
+		k.opts.Log.Info("the Lease of this replica cannot be deleted; it expires", "lease", lease.Name, "error", err.Error())
 	}
 }
 
-// bury deletes the Leases of replicas that are dead, if they still are what was seen, and returns when the next one may be.
-func (k *Keeper) bury(life context.Context, tasks *sync.WaitGroup) time.Duration {
+// deleteExpiredReplicas deletes the Leases of replicas that were not renewed in time, unless they have changed, and returns the time until the next
+// one may expire.
+func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.WaitGroup) time.Duration {
 	next := k.opts.Duration
-	if !k.isValid() {
+	if !k.isLeaseValid() {
 		return next
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for name, s := range k.known {
-		if !isOfReplica(s.lease) || k.renewed != nil && name == k.renewed.Name {
+		if !isReplicaLease(s.lease) || k.replicaLease != nil && name == k.replicaLease.Name {
 			continue
 		}
-		if left := lifeOf(s.lease) - time.Since(s.since); left > 0 {
+		if left := durationOf(s.lease) - time.Since(s.since); left > 0 {
 			next = min(next, left)
 			continue
 		}
-		k.known[name] = observed{s.lease, time.Now().Add(k.opts.Duration/6 - lifeOf(s.lease))} // when it is tried again
+		k.known[name] = observedLease{s.lease, time.Now().Add(k.opts.Duration/6 - durationOf(s.lease))} // when the next attempt is made
 		tasks.Go(func() {
-			within, cancel := context.WithTimeout(life, k.opts.requestTimeout())
+			within, cancel := context.WithTimeout(membership, k.opts.requestTimeout())
 			defer cancel()
-			_ = buryOne(within, k.opts.Leases, s.lease) // who is not dead is seen; what failed is tried again
+			_ = deleteIfUnchanged(within, k.opts.Leases, s.lease) // the watch shows a renewal; a failure is tried again
 		})
 	}
 	return next
 }
 
-// buryOne deletes the Lease of a replica if it has not changed.
-func buryOne(ctx context.Context, leases Leases, l *coordinationv1.Lease) error {
+// deleteIfUnchanged deletes a Lease if it has not changed.
+func deleteIfUnchanged(ctx context.Context, leases Leases, l *coordinationv1.Lease) error {
 	err := leases.Delete(ctx, l.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &l.UID, ResourceVersion: &l.ResourceVersion}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting Lease %s, which was not renewed: %w", l.Name, err)
@@ -210,17 +211,17 @@ func buryOne(ctx context.Context, leases Leases, l *coordinationv1.Lease) error 
 	return nil
 }
 
-// take writes this replica into the Lease of a shard: as lease is known, or a new one if that is nil.
-func (k *Keeper) take(ctx context.Context, shard int, lease *coordinationv1.Lease, me string) (*coordinationv1.Lease, error) {
-	if !k.isValid() {
-		return nil, errLost
+// writeHolder writes this replica into the Lease of a shard, which it creates if lease is nil. The write fails if the Lease has changed.
+func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordinationv1.Lease, me string) (*coordinationv1.Lease, error) {
+	if !k.isLeaseValid() {
+		return nil, errShardLost
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.opts.requestTimeout())
 	defer cancel()
 	now := metav1.NowMicro()
 	if lease == nil {
 		lease = &coordinationv1.Lease{
-			ObjectMeta: metav1.ObjectMeta{Name: leaseOfShard(shard), Labels: map[string]string{v1beta2.LabelLease: v1beta2.LeaseOfShard}},
+			ObjectMeta: metav1.ObjectMeta{Name: shardLeaseName(shard), Labels: map[string]string{v1beta2.LabelLease: v1beta2.LeaseOfShard}},
 			Spec:       coordinationv1.LeaseSpec{HolderIdentity: &me, AcquireTime: &now},
 		}
 		written, err := k.opts.Leases.Create(ctx, lease, metav1.CreateOptions{})
@@ -242,15 +243,15 @@ func (k *Keeper) take(ctx context.Context, shard int, lease *coordinationv1.Leas
 	return written, nil
 }
 
-// free takes this replica out of the Lease of a shard.
-func (k *Keeper) free(ctx context.Context, lease *coordinationv1.Lease) error {
+// clearHolder removes this replica from the Lease of a shard.
+func (k *Keeper) clearHolder(ctx context.Context, lease *coordinationv1.Lease) error {
 	k.mu.Lock()
 	if seen := k.known[lease.Name].lease; seen != nil && newest(lease, seen) == seen {
 		if seen.UID != lease.UID || holderOf(seen) != holderOf(lease) {
 			k.mu.Unlock()
-			return nil // an answer was lost, or somebody has deleted it
+			return nil // it is cleared already, by a write whose answer was lost, or was deleted
 		}
-		lease = seen // somebody has edited it
+		lease = seen // a person has edited it
 	}
 	k.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, k.opts.requestTimeout())
@@ -287,9 +288,9 @@ func (k *Keeper) watchLeases(membership context.Context) {
 			if !complete {
 				return
 			}
-			maps.DeleteFunc(k.known, func(name string, _ observed) bool { return !listed[name] })
+			maps.DeleteFunc(k.known, func(name string, _ observedLease) bool { return !listed[name] })
 			k.complete = true
-			k.triggerDecide()
+			k.triggerAssign()
 		},
 		Event: k.receive,
 		Failed: func(err error, _ time.Time) error {
@@ -319,14 +320,14 @@ func (k *Keeper) receive(e watch.Event[coordinationv1.Lease]) {
 		k.recordLocked(l)
 	}
 	if before == nil || e.Deleted || holderOf(before) != holderOf(l) {
-		k.triggerDecide() // a renewal changes nothing
+		k.triggerAssign() // a renewal changes nothing
 	}
 }
 
-// recordLocked takes note of a Lease. The caller holds mu.
+// recordLocked records a version of a Lease. The caller holds mu.
 func (k *Keeper) recordLocked(l *coordinationv1.Lease) {
 	if before := k.known[l.Name].lease; before != nil && before.UID == l.UID && before.ResourceVersion == l.ResourceVersion {
 		return
 	}
-	k.known[l.Name] = observed{l, time.Now()}
+	k.known[l.Name] = observedLease{l, time.Now()}
 }

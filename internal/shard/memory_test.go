@@ -91,7 +91,7 @@ func (s *server) holders() (holders [Count]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for shard := range holders {
-		holders[shard] = holderOf(s.leases[leaseOfShard(shard)])
+		holders[shard] = holderOf(s.leases[shardLeaseName(shard)])
 	}
 	return holders
 }
@@ -128,7 +128,7 @@ func (l *line) pass(ctx context.Context) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}
-	if wait > 0 && !pause(ctx, wait) {
+	if wait > 0 && !sleep(ctx, wait) {
 		return ctx.Err()
 	}
 	return ctx.Err()
@@ -217,7 +217,7 @@ func (l *line) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 			}
 			next++
 			for l.isCut() { // what was sent meanwhile comes later
-				if !pause(ctx, 100*time.Millisecond) {
+				if !sleep(ctx, 100*time.Millisecond) {
 					return
 				}
 			}

@@ -9,7 +9,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// SetLabel gives an object that belongs to a Kyma the label of its shard. A nil Keeper leaves it as it is.
+// SetLabel sets the shard label of an object that belongs to a Kyma. A nil Keeper does not change it.
 func (k *Keeper) SetLabel(o client.Object, kyma string) {
 	if k == nil {
 		return
@@ -22,25 +22,25 @@ func (k *Keeper) SetLabel(o client.Object, kyma string) {
 	o.SetLabels(labels)
 }
 
-// IsLabelled tells whether an object that belongs to a Kyma has the label of its shard: if not, it is of no shard until Labels has seen it. To a nil
-// Keeper that does not matter.
+// IsLabelled reports whether an object that belongs to a Kyma has the label of its shard. An object without it belongs to no shard until the
+// Labeler has labelled it. A nil Keeper needs no label and returns true.
 func (k *Keeper) IsLabelled(o client.Object, kyma string) bool {
 	return k == nil || o.GetLabels()[v1beta2.LabelShard] == LabelValue(kyma)
 }
 
-// Runnable returns what runs f beside the passes: on each replica where a Keeper splits the work, else, with a nil Keeper, on the leader alone.
+// Runnable returns a Runnable for f: it runs on every replica, or with a nil Keeper on the leader alone.
 func (k *Keeper) Runnable(f func(context.Context) error) manager.Runnable {
 	if k == nil {
 		return manager.RunnableFunc(f)
 	}
-	return everywhere(f)
+	return onAllReplicas(f)
 }
 
-// everywhere runs on all replicas.
-type everywhere func(context.Context) error
+// onAllReplicas is a Runnable that runs on all replicas.
+type onAllReplicas func(context.Context) error
 
 // Start implements [manager.Runnable].
-func (f everywhere) Start(ctx context.Context) error { return f(ctx) }
+func (f onAllReplicas) Start(ctx context.Context) error { return f(ctx) }
 
-// NeedLeaderElection says that it runs on all replicas.
-func (everywhere) NeedLeaderElection() bool { return false }
+// NeedLeaderElection returns false: it runs on all replicas.
+func (onAllReplicas) NeedLeaderElection() bool { return false }

@@ -37,7 +37,7 @@ func TestOfSpreads(t *testing.T) {
 }
 
 // held counts the shards of each replica.
-func heldBy(holders [Count]string) map[string]int {
+func countByReplica(holders [Count]string) map[string]int {
 	count := map[string]int{}
 	for _, h := range holders {
 		count[h]++
@@ -58,12 +58,12 @@ func TestAssignBalances(t *testing.T) {
 	for n := 1; n <= 80; n++ {
 		for range 4 {
 			names := replicas(random, n)
-			held := heldBy(Assign(names))
+			held := countByReplica(Assign(names))
 			total := 0
 			for name, count := range held {
 				total += count
-				if count > most(n) || !slices.Contains(names, name) {
-					t.Fatalf("%d replicas: %q has %d shards, at most %d are right", n, name, count, most(n))
+				if count > maxShards(n) || !slices.Contains(names, name) {
+					t.Fatalf("%d replicas: %q has %d shards, at most %d are right", n, name, count, maxShards(n))
 				}
 			}
 			if total != Count {
@@ -96,7 +96,7 @@ func TestAssignMovesLittle(t *testing.T) {
 			}
 		}
 		// Chance alone moves 64/(n+1) to the newcomer. The limit on what one may have moves some more, 9 of 64 on average at 16.
-		if mean := float64(gained) / rounds; mean > float64(most(n+1)) {
+		if mean := float64(gained) / rounds; mean > float64(maxShards(n+1)) {
 			t.Errorf("the newcomer to %d gets %.1f shards on average", n, mean)
 		}
 		if mean := float64(others) / rounds; mean > 10 {
@@ -119,8 +119,8 @@ func FuzzAssign(f *testing.F) {
 			t.Fatal("the order of names, or how often one is said, matters")
 		}
 		different := len(slices.Compact(slices.Sorted(slices.Values(names))))
-		for name, count := range heldBy(holders) {
-			if different > 0 && (count > most(different) || !slices.Contains(names, name)) {
+		for name, count := range countByReplica(holders) {
+			if different > 0 && (count > maxShards(different) || !slices.Contains(names, name)) {
 				t.Fatalf("%q has %d of %d shards; there are %d replicas", name, count, Count, different)
 			}
 		}
