@@ -16,22 +16,22 @@ import (
 var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 
 const (
-	// firstProbe and lastProbe bound the time between two probes of a runtime that does not answer: twice the time that it has not, so
-	// that a short outage is over soon and one of more than a quarter of a minute costs less than a probe a minute.
+	// minProbeDelay and maxProbeDelay limit the time between two probes of a runtime that does not answer. It is twice the time since the breaker
+	// opened, so that the end of a short outage is noticed soon, and a long one costs less than one probe a minute.
 	minProbeDelay = 500 * time.Millisecond
-	maxProbeDelay  = 80 * time.Second
+	maxProbeDelay = 80 * time.Second
 	// probeTimeout is the deadline of a probe.
 	probeTimeout = 10 * time.Second
 )
 
-// Error says why a runtime cannot be worked on.
+// Error is the reason why a runtime cannot be reconciled.
 type Error struct {
 	// Code is the stable reason: AccessSecretNotFound, AccessSecretAmbiguous, KubeconfigInvalid, KubeconfigRefused,
 	// RuntimeUnreachable or RuntimeUnauthorized.
 	Code string
 	// Runtime is the name of the Kyma.
 	Runtime string
-	// Message says what is wrong and what to do. It does not change while nothing changes.
+	// Message describes the problem and its solution. It stays the same while the problem stays the same.
 	Message string
 }
 
@@ -40,20 +40,20 @@ func (e *Error) Error() string { return fmt.Sprintf("runtime %s: %s", e.Runtime,
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }
 
-// breaker stands in the way of every request to one runtime. Closed, it lets all through and watches the answers. An answer
-// that speaks of the runtime as a whole (no connection, no answer in time, 401) opens it: from then on requests fail at once
-// with the reason, and one probe at a time, further and further apart, finds out when to go on.
+// breaker is the circuit breaker of one runtime, which all its requests pass. While it is closed, it checks the answers. An answer that concerns the
+// whole runtime (no connection, no answer in time, 401) opens it: then requests fail at once with the reason, and one probe at a time, with a
+// growing delay, finds out when to close it.
 type breaker struct {
 	runtime string
 	next    http.RoundTripper
-	changed func() // called, without lock, when it opens or closes
+	changed func() // called without the lock when the breaker opens or closes, or its reason changes
 
-	mu     sync.Mutex
-	openReason *Error    // why it is open; nil when closed
+	mu         sync.Mutex
+	openReason *Error    // nil while it is closed
 	openSince  time.Time // when it opened
-	timer  *time.Timer
-	stopped bool // the connection was given up: never probe again
-	base   string
+	timer      *time.Timer
+	stopped    bool // the connection was closed: no more probes
+	base       string
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -78,11 +78,11 @@ func (b *breaker) err() error {
 	return nil
 }
 
-// judge returns what an answer says about the runtime as a whole, nil if nothing bad.
+// errorOf returns the Error of an answer that concerns the whole runtime, nil for other answers.
 func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *Error {
 	switch {
 	case err != nil && errors.Is(err, context.Canceled) && ctx.Err() != nil:
-		return nil // the caller went away; that says nothing
+		return nil // the caller cancelled the request
 	case err != nil:
 		return &Error{Code: "RuntimeUnreachable", Runtime: b.runtime, Message: fmt.Sprintf(
 			"%s does not answer (%s): check that the cluster runs and that the control plane can reach it", b.base, cause(err))}
@@ -93,7 +93,7 @@ func (b *breaker) errorOf(ctx context.Context, resp *http.Response, err error) *
 	return nil
 }
 
-// cause names a connection error in words that stay the same from try to try: no ports of our own, no counts.
+// cause describes a connection error in words that are the same for each attempt, without local ports and counts.
 func cause(err error) string {
 	var timeout interface{ Timeout() bool }
 	var dns *net.DNSError
@@ -117,7 +117,7 @@ func isCertificateError(err error) bool {
 	return bad
 }
 
-// open opens the breaker, or notes a newer reason.
+// open opens the breaker, or replaces its reason.
 func (b *breaker) open(e *Error) {
 	b.mu.Lock()
 	wasClosed := b.openReason == nil
@@ -132,13 +132,13 @@ func (b *breaker) open(e *Error) {
 	}
 }
 
-// scheduleLocked plans the next probe. The caller holds mu.
+// scheduleLocked schedules the next probe. The caller holds mu.
 func (b *breaker) scheduleLocked() {
 	delay := min(max(2*time.Since(b.openSince), minProbeDelay), maxProbeDelay)
 	b.timer = time.AfterFunc(delay*4/5+rand.N(delay*2/5), b.probe)
 }
 
-// probe asks the runtime one small question and closes the breaker if it is answered.
+// probe sends one small request to the runtime, and closes the breaker if it is answered.
 func (b *breaker) probe() {
 	req, err := http.NewRequest(http.MethodGet, b.base+"/api", http.NoBody)
 	if err != nil {
@@ -155,12 +155,12 @@ func (b *breaker) probe() {
 		return
 	}
 	if bad != nil {
-		// The reason may have changed, say from refused to unauthorised; then it is news.
-		news := b.openReason == nil || *b.openReason != *bad
+		// The reason may have changed, for example from a refused connection to 401.
+		changed := b.openReason == nil || *b.openReason != *bad
 		b.openReason = bad
 		b.scheduleLocked()
 		b.mu.Unlock()
-		if news {
+		if changed {
 			b.changed()
 		}
 		return
@@ -170,7 +170,7 @@ func (b *breaker) probe() {
 	b.changed()
 }
 
-// stop gives the connection up.
+// stop ends the probes.
 func (b *breaker) stop() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

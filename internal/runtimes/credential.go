@@ -19,24 +19,24 @@ import (
 )
 
 const (
-	// secretKey is the key of the kubeconfig in an access Secret.
+	// kubeconfigKey is the key of the kubeconfig in an access Secret.
 	kubeconfigKey = "config"
-	// kymaNameLabel ties an access Secret to a Kyma.
+	// kymaNameLabel names the Kyma of an access Secret.
 	kymaNameLabel = "operator.kyma-project.io/kyma-name"
-	// maxKubeconfigBytes bounds what is parsed.
+	// maxKubeconfigBytes limits the kubeconfigs that are parsed.
 	maxKubeconfigBytes = 256 << 10
 )
 
-// KymaNameIndex is the index by which the cache of the control plane finds the access Secrets and the Manifests of a Kyma. To list them by their label takes
-// 40 ms with 10,000 Kymas.
+// KymaNameIndex is the index of access Secrets and Manifests by the name of their Kyma. Without it, listing them by label takes 40 ms with 10,000
+// Kymas.
 const KymaNameIndex = "kyma-name"
 
-// IndexByKyma teaches the cache to find objects of a kind by the Kyma that their label names.
+// IndexByKyma adds KymaNameIndex for a kind to a cache.
 func IndexByKyma(ctx context.Context, indexer client.FieldIndexer, kind client.Object) error {
 	return indexer.IndexField(ctx, kind, KymaNameIndex, KymaIndexValues)
 }
 
-// KymaIndexValues returns the keys of an object in the index ByKyma.
+// KymaIndexValues returns the values of an object in KymaNameIndex.
 func KymaIndexValues(o client.Object) []string {
 	if name := o.GetLabels()[kymaNameLabel]; name != "" {
 		return []string{name}
@@ -51,7 +51,7 @@ func NewSecretMetadata() *metav1.PartialObjectMetadata {
 	return m
 }
 
-// credential names one version of the access to a runtime; two that are equal open the same door.
+// credential identifies one version of an access Secret. Connections with equal credentials are the same.
 type credential struct {
 	secret          string // name of the Secret, "" for the cluster the manager runs on
 	uid             string
@@ -67,7 +67,7 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("SecretList"))
 	err := p.opts.Cache.List(ctx, list, client.InNamespace(p.opts.Namespace), client.MatchingFields{KymaNameIndex: kyma})
 	if err != nil {
-		// Not being able to read our own control plane never means that the runtime is gone.
+		// A failure to read the control plane does not mean that the runtime was deleted.
 		return credential{}, fmt.Errorf("looking for the access Secret of runtime %s: %w", kyma, err)
 	}
 	switch len(list.Items) {
@@ -90,7 +90,7 @@ func (p *Pool) credentialOf(ctx context.Context, kyma string) (credential, error
 	}
 }
 
-// config reads the credential and turns it into what a client needs.
+// readKubeconfig reads the access Secret of a credential and returns the client configuration in it.
 func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*rest.Config, error) {
 	if p.opts.Self != nil {
 		return rest.CopyConfig(p.opts.Self), nil
@@ -109,9 +109,9 @@ func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*
 	return cfg, nil
 }
 
-// ParseKubeconfig turns a kubeconfig from an untrusted hand into a client configuration. Refused are: exec plugins, auth providers
-// and references to files, because they would run programs or read files of the manager; anything that does not parse; and a
-// kubeconfig without a current context, server or credentials. The error is an [Error].
+// ParseKubeconfig returns the client configuration in a kubeconfig from an untrusted source. It refuses exec plugins, auth providers and
+// references to files, because they would run programs or read files of the manager. A kubeconfig without a current context, server or
+// credentials is an error, too. The error is an [Error].
 func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	invalid := func(format string, args ...any) (*rest.Config, error) {
 		return nil, &Error{Code: "KubeconfigInvalid", Message: fmt.Sprintf(format, args...)}
@@ -169,7 +169,7 @@ func hasCredential(u *clientcmdapi.AuthInfo) bool {
 
 func quote(s string) string { return fmt.Sprintf("%q", s) }
 
-// oneLine keeps an error of a parser short and on one line; such errors may quote their input, so they are cut early.
+// oneLine returns the text of an error of a parser on one line. It is cut, because such errors may quote their input.
 func oneLine(err error) string {
 	s := strings.Join(strings.Fields(err.Error()), " ")
 	if len(s) > 160 {
@@ -178,18 +178,17 @@ func oneLine(err error) string {
 	return s
 }
 
-// transportOf builds the one transport of a runtime. It is made by hand because the one of client-go would be kept in a
-// global cache for ever.
+// newTransport returns the transport of a runtime. It does not use that of client-go, which stays in a global cache for ever.
 func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, err
 	}
-	// A connection that was cut without a word is found out by a ping, so that a watch does not wait for ever.
+	// Pings detect a connection that was cut without notice, so that a watch does not wait for ever.
 	idle, pings := 90*time.Second, &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second}
 	if p.opts.Agents {
-		// Nobody watches, and nobody looks before something is heard. Each connection is a file descriptor, and the timers of one that was closed keep
-		// its memory until they have run out.
+		// There are no watches, and few requests. Each connection needs a file descriptor, and the timers of a closed one keep its memory until they
+		// expire.
 		idle, pings = 10*time.Second, nil
 	}
 	return &http.Transport{

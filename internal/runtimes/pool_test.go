@@ -82,7 +82,7 @@ func newPool(t *testing.T, objects ...client.Object) (*Pool, client.Client) {
 	return pool, kcp
 }
 
-// TestGetIfOpen: who can do without a connection does not make the first one, and hears of what stands in the way all the same.
+// TestGetIfOpen checks that it does not make the first connection, and returns errors of the access Secret.
 func TestPeek(t *testing.T) {
 	s := newServer(t)
 	pool, kcp := newPool(t, secret("x", s.kubeconfig("first")))
@@ -122,7 +122,7 @@ func codeOf(err error) string {
 
 var someRef = apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "b", Name: "a"}
 
-func TestGetSaysWhatIsMissing(t *testing.T) {
+func TestGetErrors(t *testing.T) {
 	s := newServer(t)
 	cases := map[string]struct {
 		reason  string
@@ -251,7 +251,7 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
-func TestUnreachableIsSaidInStableWords(t *testing.T) {
+func TestUnreachableMessageIsStable(t *testing.T) {
 	s := newServer(t)
 	pool, _ := newPool(t, secret("x", s.kubeconfig("first")))
 	rt, err := pool.Get(t.Context(), "a")
@@ -268,8 +268,8 @@ func TestUnreachableIsSaidInStableWords(t *testing.T) {
 	}
 }
 
-// TestDeadCostLittle counts the probes of a runtime that answers nobody.
-func TestDeadCostLittle(t *testing.T) {
+// TestProbesOfDeadRuntime counts the probes of a runtime that does not answer.
+func TestProbesOfDeadRuntime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var sent []time.Duration
 		begin := time.Now()
