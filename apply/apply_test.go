@@ -69,7 +69,7 @@ func TestRemoved(t *testing.T) {
 		want         []Ref
 	}{
 		"VersionChanged": {"a change of apiVersion is not a removal", []Ref{a}, []Ref{moved}, nil},
-		"Removed":        {"what is not in the new set goes", []Ref{other, a}, []Ref{a}, []Ref{other}},
+		"Removed":        {"an object that is not in the new set is removed", []Ref{other, a}, []Ref{a}, []Ref{other}},
 		"Moved":          {"another namespace is another object", []Ref{elsewhere}, []Ref{a}, []Ref{elsewhere}},
 		"AllGone":        {"an empty set removes everything, in order", []Ref{other, a}, nil, []Ref{other, a}},
 	}
@@ -97,7 +97,7 @@ func TestApplyOrder(t *testing.T) {
 	if err != nil || len(result.Failed) != 0 {
 		t.Fatalf("applying: %v, failed %v", err, result.Failed)
 	}
-	// The definition is new: one discovery request says that its kind is not served yet, and its custom resource waits.
+	// The CRD is new: one discovery request shows that its kind is not served yet, and its custom resource waits.
 	want := [][]string{
 		patches(namespacePath, definitionPath), patches(accountPath, configPath, rolePath, servicePath), patches(bindingPath),
 		patches(managerPath), patches(hookPath), {"GET /apis/example.com/v1"},
@@ -208,7 +208,7 @@ func TestApplyParallel(t *testing.T) {
 	}
 }
 
-// TestApplyFailures: what one refused object does to itself, to what needs it, and to all others.
+// TestApplyFailures: the effect of a refused object on itself, on dependent objects, and on all others.
 func TestApplyFailures(t *testing.T) {
 	all := []string{accountPath, bindingPath, configPath, definitionPath, hookPath, managerPath, namespacePath, rolePath, servicePath, thingPath}
 	denied := refusing(http.StatusUnprocessableEntity, "Invalid", "spec.x: field is immutable")
@@ -224,7 +224,7 @@ func TestApplyFailures(t *testing.T) {
 		"Configuration": {"workloads do not start with half of their configuration, others of the phase are applied", configPath, denied,
 			ObjectRefused, Terminal, []string{managerPath, hookPath}},
 		"Binding":   {"workloads do not start without rights", bindingPath, denied, ObjectRefused, Terminal, []string{managerPath, hookPath}},
-		"Namespace": {"what lives in it waits, and what depends on that", namespacePath, denied, ObjectRefused, Terminal, []string{configPath, servicePath, managerPath, hookPath}},
+		"Namespace": {"its objects wait, and what depends on them", namespacePath, denied, ObjectRefused, Terminal, []string{configPath, servicePath, managerPath, hookPath}},
 		"Definition": {"its custom resources wait, and so does the operator that needs it", definitionPath, denied, ObjectRefused, Terminal,
 			[]string{thingPath, managerPath, hookPath}},
 		"CustomResource": {"nothing depends on it", thingPath, denied, ObjectRefused, Terminal, nil},
@@ -287,7 +287,7 @@ func TestApplyFailures(t *testing.T) {
 				t.Errorf("%s: objects in the cluster (-want +got):\n%s", tc.reason, diff)
 			}
 
-			// It heals by itself, and sends only what is left.
+			// The next Apply sends only what is left.
 			s.on("PATCH "+tc.path, nil)
 			s.take()
 			if result, err = c.Apply(t.Context(), set, &done); err != nil || !result.Done() {
@@ -319,7 +319,7 @@ func TestApplyStops(t *testing.T) {
 			w.Header().Set("Retry-After", "1")
 			refuse(w, 503, "ServiceUnavailable", "apiserver is shutting down", "", "")
 		}, Throttled, Unreachable, time.Second},
-		"LoadBalancer": {"what answers is not an API server", func(w http.ResponseWriter, _ *http.Request) {
+		"LoadBalancer": {"the answer is not from an API server", func(w http.ResponseWriter, _ *http.Request) {
 			http.Error(w, "<html>bad gateway", http.StatusBadGateway)
 		}, RuntimeUnreachable, Unreachable, 0},
 		"Redirect": {"a redirect is not followed with our credential", func(w http.ResponseWriter, _ *http.Request) {
@@ -428,7 +428,7 @@ func TestApplyExisting(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.take()
-	// After a restart nothing is known. The definition is there already, so that its kind need not be asked for.
+	// After a restart nothing is recorded. The CRD exists already, so that no discovery of its kind is needed.
 	result, err := c.Apply(t.Context(), set, nil)
 	if err != nil || len(result.Applied) != 10 {
 		t.Fatalf("applying again: %v, %+v", err, result)

@@ -159,7 +159,7 @@ func TestDeleteKeepsNamespaces(t *testing.T) {
 		keep   []string
 		want   int
 	}{
-		"Default": {"kyma-system is kept unless said otherwise", nil, 2},
+		"Default": {"kyma-system is kept by default", nil, 2},
 		"None":    {"those of Kubernetes are kept in any case", []string{}, 1},
 		"Own":     {"a list replaces the default", []string{"mine"}, 2},
 	}
@@ -173,8 +173,8 @@ func TestDeleteKeepsNamespaces(t *testing.T) {
 	}
 }
 
-// TestDeleteWithoutKind: what is not served any more in any version cannot exist; what is served in another version is
-// found there.
+// TestDeleteWithoutKind: an object whose kind is not served in any version cannot exist; one that is served in another
+// version is found there.
 func TestDeleteWithoutKind(t *testing.T) {
 	s, c, _ := installed(t)
 	old := Ref{Group: "example.com", Version: "v1beta1", Kind: "Thing", Namespace: "default", Name: "default"}
@@ -187,8 +187,8 @@ func TestDeleteWithoutKind(t *testing.T) {
 	if sent := s.take(); sent[len(sent)-1] != "DELETE "+thingPath {
 		t.Errorf("got requests %v, want a DELETE in the served version", sent)
 	}
-	foreign := []Ref{{Group: "foo.example.com", Version: "v1", Kind: "Foo", Name: "a"}, {Group: "policy", Version: "v1beta1", Kind: "PodSecurityPolicy", Name: "b"}}
-	if teardown, err = c.Delete(t.Context(), foreign, nil); err != nil || !teardown.Done() || len(teardown.Deleted) != 2 {
+	unserved := []Ref{{Group: "foo.example.com", Version: "v1", Kind: "Foo", Name: "a"}, {Group: "policy", Version: "v1beta1", Kind: "PodSecurityPolicy", Name: "b"}}
+	if teardown, err = c.Delete(t.Context(), unserved, nil); err != nil || !teardown.Done() || len(teardown.Deleted) != 2 {
 		t.Errorf("no version: got %v, %+v", err, teardown)
 	}
 	s.on("GET /apis/bar.example.com/v1", refusing(http.StatusServiceUnavailable, "ServiceUnavailable", "the API service is down"))

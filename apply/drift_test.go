@@ -118,14 +118,14 @@ func TestCompareOwned(t *testing.T) {
 		zeros        bool
 		want         []string
 	}{
-		"Defaults": {"what the API server adds is no drift, keys it fills in are found", service, servicePorts, servicePortsLive, false, nil},
+		"Defaults": {"additions of the API server are no drift, defaulted keys are found", service, servicePorts, servicePortsLive, false, nil},
 		"Value": {"another value", service, servicePorts, strings.Replace(servicePortsLive, "name: udp", "name: other", 1), false,
 			[]string{"spec.ports[port=53,protocol=UDP].name"}},
-		"ItemGone": {"an item that is not there any more", service, servicePorts,
+		"ItemRemoved": {"an item that was removed", service, servicePorts,
 			`spec: {ports: [{name: udp, port: 53, protocol: UDP}], selector: {a: b}}`, false, []string{"spec.ports[port=53,protocol=TCP]"}},
-		"ItemTaken": {"an item that is not ours any more", strings.Replace(service, `"k:{\"port\":53,\"protocol\":\"UDP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{}}`, `"v:1":{}`, 1), servicePorts, "", false,
+		"ItemTaken": {"an item that is owned by another manager now", strings.Replace(service, `"k:{\"port\":53,\"protocol\":\"UDP\"}":{".":{},"f:name":{},"f:port":{},"f:protocol":{}}`, `"v:1":{}`, 1), servicePorts, "", false,
 			[]string{"spec.ports", "spec.ports[1]"}},
-		"FieldTaken":  {"a field that somebody else has set", strings.Replace(service, `,"f:selector":{}`, "", 1), servicePorts, "", false, []string{"spec.selector"}},
+		"FieldTaken":  {"a field that another manager has set", strings.Replace(service, `,"f:selector":{}`, "", 1), servicePorts, "", false, []string{"spec.selector"}},
 		"FieldBefore": {"a field that we had and do not want any more", strings.Replace(service, `"f:selector"`, `"f:type":{},"f:selector"`, 1), servicePorts, servicePortsLive, false, []string{"spec.type"}},
 		"NothingOurs": {"an object that we never applied", ``, `{metadata: {labels: {a: b}}, spec: {x: 1}}`, `{metadata: {labels: {a: b}}, spec: {x: 1}}`, false, []string{"metadata", "spec"}},
 		"Quantity": {"the same quantity in another form", `{"f:spec":{"f:limits":{"f:cpu":{},"f:memory":{}}}}`, `spec: {limits: {cpu: 1000m, memory: 1024Mi}}`,
@@ -134,12 +134,12 @@ func TestCompareOwned(t *testing.T) {
 		"AtomicDefaults": {"a list owned as a whole whose items have got defaults", `{"f:rules":{}}`, `rules: [{operations: [CREATE]}]`, `rules: [{operations: [CREATE], scope: "*"}]`, false, nil},
 		"Set":            {"a list whose items are owned by value", `{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`, `metadata: {finalizers: [a]}`, `metadata: {finalizers: [b, a]}`, false, nil},
 		"SetGone":        {"an item by value that is gone", `{"f:metadata":{"f:finalizers":{"v:\"a\"":{}}}}`, `metadata: {finalizers: [a]}`, `metadata: {finalizers: [b]}`, false, []string{`metadata.finalizers["a"]`}},
-		"Nulls":          {"what says nothing cannot drift", `{"f:spec":{"f:a":{}}}`, `{metadata: {creationTimestamp: null, labels: {}}, spec: {a: 1, b: {}, c: [], d: null}}`, `spec: {a: 1}`, false, nil},
-		"Zero":           {"what is wanted to be nothing and is not there", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false, c: "", d: 0}`, `spec: {a: 1}`, false, nil},
-		"ZeroSet":        {"what is wanted to be nothing and is something", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false}`, `spec: {a: 1, b: true}`, false, []string{"spec.b"}},
+		"Nulls":          {"an empty value cannot drift", `{"f:spec":{"f:a":{}}}`, `{metadata: {creationTimestamp: null, labels: {}}, spec: {a: 1, b: {}, c: [], d: null}}`, `spec: {a: 1}`, false, nil},
+		"Zero":           {"a desired zero value that is missing", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false, c: "", d: 0}`, `spec: {a: 1}`, false, nil},
+		"ZeroSet":        {"a desired zero value that is set", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false}`, `spec: {a: 1, b: true}`, false, []string{"spec.b"}},
 		"ZeroTaken":      {"a change is known to be there", `{"f:spec":{"f:a":{}}}`, `spec: {a: 1, b: false}`, "", true, []string{"spec.b"}},
 		"Status":         {"status is not ours", `{"f:spec":{"f:a":{}}}`, `{spec: {a: 1}, status: {x: 1}}`, `{spec: {a: 1}, status: {x: 2}}`, false, nil},
-		"StringData":     {"a Secret's text is compared with what it became", `{"f:stringData":{}}`, `{stringData: {a: hello}}`, `{kind: Secret, data: {a: aGVsbG8=}}`, false, nil},
+		"StringData":     {"stringData is compared with the encoded data", `{"f:stringData":{}}`, `{stringData: {a: hello}}`, `{kind: Secret, data: {a: aGVsbG8=}}`, false, nil},
 		"StringDataOff":  {"a Secret's text that was changed or removed", `{"f:stringData":{}}`, `{stringData: {a: hello, b: x}}`, `{kind: Secret, data: {a: eA==}}`, false, []string{"stringData.a", "stringData.b"}},
 		"NotAMap":        {"a value of another shape", `{"f:spec":{"f:a":{"f:b":{}}}}`, `spec: {a: {b: 1}}`, `spec: {a: x}`, false, []string{"spec.a.b"}},
 		"Many":           {"ten fields are enough", `{}`, `{data: 1, b: 1, c: 1, d: 1, e: 1, f: 1, g: 1, h: 1, i: 1, j: 1, k: 1, l: 1}`, "", false, []string{"b", "c", "d", "data", "e", "f", "g", "h", "i", "j"}},
@@ -168,7 +168,7 @@ func TestOtherOwners(t *testing.T) {
 	}
 }
 
-// FuzzCompareOwned: what an API server answers is data; nothing in it may end the process.
+// FuzzCompareOwned: no answer of an API server may make the process panic.
 func FuzzCompareOwned(f *testing.F) {
 	f.Add(`{"f:spec":{"f:ports":{"k:{\"port\":53}":{".":{}},"v:1":{}}}}`, `{"spec":{"ports":[{"port":53},1]}}`, `{"spec":{"ports":null}}`)
 	f.Add(`{"f:a":{"k:[":{},"k:null":{},"v:":{}}}`, `{"a":[{},[],null,"x"]}`, `{"a":{"b":[]}}`)
@@ -199,7 +199,7 @@ func tree(t *testing.T, text string) map[string]any {
 	return out
 }
 
-// TestFindDriftOfAnotherOwner: what counts is this Set, not an earlier one.
+// TestFindDriftOfAnotherOwner: only the given Set is compared, not an earlier one.
 func TestFindDriftOfAnotherOwner(t *testing.T) {
 	s, c, _ := installed(t)
 	var done Progress

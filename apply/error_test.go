@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestStableMessage: what is said about a connection is the same each time.
+// TestStableMessage: the message about a connection is the same each time.
 func TestStableMessage(t *testing.T) {
 	here, there := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 52756}, &net.TCPAddr{IP: net.IPv4(10, 0, 0, 2), Port: 6443}
 	reset := &net.OpError{Op: "write", Net: "tcp", Source: here, Addr: there, Err: os.NewSyscallError("write", syscall.EPIPE)}
@@ -22,7 +22,7 @@ func TestStableMessage(t *testing.T) {
 	}{
 		"Reset":    {"our own port is left out", reset, "write tcp 10.0.0.2:6443: write: broken pipe"},
 		"Nested":   {"wherever it is", fmt.Errorf("x: %w", &net.OpError{Op: "readfrom", Net: "tcp", Source: here, Addr: there, Err: reset}), "readfrom tcp 10.0.0.2:6443: write: broken pipe"},
-		"NoHost":   {"the name says it all", &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Name: "api.example.com", Server: "10.0.0.10:53", Err: "no such host", IsNotFound: true}}, "looking up api.example.com: no such host"},
+		"NoHost":   {"the name is enough", &net.OpError{Op: "dial", Net: "tcp", Err: &net.DNSError{Name: "api.example.com", Server: "10.0.0.10:53", Err: "no such host", IsNotFound: true}}, "looking up api.example.com: no such host"},
 		"NoServer": {"the name server does not answer", &net.DNSError{Name: "api.example.com", Err: "read udp 10.0.0.1:43423->10.0.0.10:53: i/o timeout", IsTimeout: true}, "looking up api.example.com: no answer"},
 		"DNS":      {"the name server fails", &net.DNSError{Name: "api.example.com", Err: "server misbehaving"}, "looking up api.example.com: it failed"},
 		"Other":    {"everything else as it is", io.ErrUnexpectedEOF, "unexpected EOF"},

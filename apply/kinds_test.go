@@ -13,7 +13,7 @@ import (
 
 // TestBuiltins compares the table with the kinds that client-go knows.
 func TestBuiltins(t *testing.T) {
-	// Not objects that a module brings: parts of others, reviews, what only the control plane writes, and what is gone.
+	// Not objects of modules: parts of others, reviews, objects that only the control plane writes, and removed kinds.
 	left := map[string][]string{
 		"":                          {"Binding", "ComponentStatus", "Event", "RangeAllocation"},
 		"apps":                      {"Scale"},

@@ -99,7 +99,7 @@ func TestCreateOnly(t *testing.T) {
 		t.Errorf("it is created again: %+v", result)
 	}
 
-	// It goes between the two requests.
+	// It is deleted between the two requests.
 	s.on("GET "+configPath, refusing(http.StatusNotFound, "NotFound", "gone"))
 	s.on("GET "+configPath, func(w http.ResponseWriter, _ *http.Request) {
 		refuse(w, 404, "NotFound", "gone", "config", "configmaps")

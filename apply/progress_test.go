@@ -23,20 +23,20 @@ func TestObserveEvent(t *testing.T) {
 		"OwnWrite":       {"the very write", withGeneration, "u", 3, "100", true},
 		"Older":          {"an event from before", withGeneration, "u", 2, "90", true},
 		"Status":         {"status does not change the generation", withGeneration, "u", 3, "120", true},
-		"Spec":           {"somebody changed the spec", withGeneration, "u", 4, "120", false},
+		"Spec":           {"another client changed the spec", withGeneration, "u", 4, "120", false},
 		"Recreated":      {"another object of that name starts with the same generation", withGeneration, "v", 3, "120", false},
-		"NoGeneration":   {"a kind without generation: newer is foreign", without, "u", 0, "101", false},
-		"SameVersion":    {"a kind without generation: the same is ours", without, "u", 0, "100", true},
-		"OpaqueVersion":  {"a version that is no number says nothing", withGeneration, "u", 4, "abc", false},
-		"OnlyVersion":    {"an event may say less", without, "", 0, "100", true},
-		"NothingIsKnown": {"an event that says nothing", without, "", 0, "", false},
+		"NoGeneration":   {"a kind without generation: a newer version is of another client", without, "u", 0, "101", false},
+		"SameVersion":    {"a kind without generation: the same version is an own write", without, "u", 0, "100", true},
+		"OpaqueVersion":  {"a version that is not a number is ignored", withGeneration, "u", 4, "abc", false},
+		"OnlyVersion":    {"an event may contain less", without, "", 0, "100", true},
+		"NothingIsKnown": {"an empty event", without, "", 0, "", false},
 	}
 	ref := Ref{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: "b"}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
 			var p Progress
 			if p.ObserveEvent(ref, tc.uid, tc.generation, tc.version) {
-				t.Error("an object that was never applied is not ours")
+				t.Error("an event of an object that was never applied counts as an own write")
 			}
 			p.beginWrite(ref)
 			p.recordApplied(ref, 1, tc.answer, 1, true)
@@ -46,7 +46,7 @@ func TestObserveEvent(t *testing.T) {
 				t.Errorf("%s: got %t, want %t", tc.reason, got, tc.want)
 			}
 			if p.Forget(ref); p.ObserveEvent(ref, tc.uid, tc.generation, tc.version) || p.IsApplied(ref) {
-				t.Error("a forgotten object is not ours")
+				t.Error("an event of a forgotten object counts as an own write")
 			}
 		})
 	}
@@ -64,14 +64,14 @@ func TestIsKnownVersion(t *testing.T) {
 	}{
 		"Nothing":     {"it was neither written nor read", false, nil, "u", "100", false},
 		"Written":     {"our own write", true, nil, "u", "100", true},
-		"Newer":       {"written by somebody since", true, nil, "u", "101", false},
+		"Newer":       {"written by another client since", true, nil, "u", "101", false},
 		"Read":        {"read as it is told", false, &metadata{UID: "u", ResourceVersion: "120", Generation: 3}, "u", "120", true},
-		"Older":       {"told late", false, &metadata{UID: "u", ResourceVersion: "120", Generation: 3}, "u", "110", true},
+		"Older":       {"a late event", false, &metadata{UID: "u", ResourceVersion: "120", Generation: 3}, "u", "110", true},
 		"ReadSince":   {"its status, after our write", true, &metadata{UID: "u", ResourceVersion: "120", Generation: 3}, "u", "120", true},
 		"SpecChanged": {"read, but not compared", true, &metadata{UID: "u", ResourceVersion: "120", Generation: 4}, "u", "120", false},
 		"Recreated":   {"another object of that name", false, &metadata{UID: "u", ResourceVersion: "120", Generation: 1}, "v", "110", false},
-		"Replaced":    {"what was read is not what was written", true, &metadata{UID: "v", ResourceVersion: "120", Generation: 3}, "v", "120", false},
-		"Opaque":      {"a version that is no number says nothing", false, &metadata{UID: "u", ResourceVersion: "abc", Generation: 1}, "u", "abc", false},
+		"Replaced":    {"the object that was read is not the one that was written", true, &metadata{UID: "v", ResourceVersion: "120", Generation: 3}, "v", "120", false},
+		"Opaque":      {"a version that is not a number is ignored", false, &metadata{UID: "u", ResourceVersion: "abc", Generation: 1}, "u", "abc", false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -87,7 +87,7 @@ func TestIsKnownVersion(t *testing.T) {
 				t.Errorf("%s: got %t, want %t", tc.reason, got, tc.want)
 			}
 			if p.IsApplied(ref) != tc.applied {
-				t.Error("what was only read counts as applied, or the other way round")
+				t.Error("an object that was only read counts as applied, or the other way round")
 			}
 		})
 	}
@@ -106,9 +106,9 @@ func TestObserveEventInFlight(t *testing.T) {
 	}{
 		"OwnWrite":      {"the event of this very write", deployment, 1, 101, true},
 		"Status":        {"a controller wrote status right after", deployment, 1, 150, true},
-		"ChangedSpec":   {"somebody changed the spec right after", deployment, 2, 150, false},
+		"ChangedSpec":   {"another client changed the spec right after", deployment, 2, 150, false},
 		"OwnConfig":     {"the event of this very write", config, 0, 101, true},
-		"ChangedConfig": {"somebody changed it right after", config, 0, 150, false},
+		"ChangedConfig": {"another client changed it right after", config, 0, 150, false},
 	}
 	for name, tc := range tests {
 		t.Run(name, func(t *testing.T) {

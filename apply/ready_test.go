@@ -29,7 +29,7 @@ func pod(name, status string) string {
 	return "{kind: Pod, metadata: {name: " + name + ", namespace: mod}, status: " + status + "}"
 }
 
-// TestReady judges the Deployment of a module, and what is said about its pods.
+// TestCheckReady checks the Deployment of a module, and the message about its pods.
 func TestCheckReady(t *testing.T) {
 	const crash = `{phase: Running, containerStatuses: [{name: manager, restartCount: 3, state: {waiting: {reason: CrashLoopBackOff, message: back-off 40s restarting}}, lastState: {terminated: {exitCode: 1, reason: Error, message: "no  such\nhost"}}}]}`
 	tests := map[string]struct {

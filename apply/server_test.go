@@ -33,7 +33,7 @@ type server struct {
 	version  int
 	accepts  map[string]string // last Accept header by request line
 	bodies   map[string]string // last body by request line
-	// held says which fields others have, by path and field (".spec.replicas"): a PATCH without force that has such a
+	// held has the managers of fields of others, by path and field (".spec.replicas"): a PATCH without force that has such a
 	// path is refused.
 	held map[string]map[string]string
 }
@@ -242,7 +242,7 @@ func (s *server) patch(w http.ResponseWriter, r *http.Request, body []byte) {
 	s.answer(w, code, r, s.stored[r.URL.Path])
 }
 
-// allowed holds a PATCH against what it says of the object that it means, and against the fields of others. It answers
+// allowed compares a PATCH with its preconditions, and with the fields of other managers. It answers
 // if it refuses.
 func (s *server) allowed(w http.ResponseWriter, r *http.Request, o map[string]any) bool {
 	m, old := o["metadata"].(map[string]any), s.stored[r.URL.Path]
@@ -284,7 +284,7 @@ func refuseFor(w http.ResponseWriter, field, reason, message string) {
 		"name": "x", "causes": []any{map[string]any{"reason": reason, "field": field, "message": message}}}})
 }
 
-// store writes an object. Nothing changes if it says what is stored.
+// store writes an object. Nothing changes if it is equal to the stored one.
 func (s *server) store(path string, o map[string]any, operation, manager string) {
 	m := o["metadata"].(map[string]any)
 	fields := fieldsOf(withoutUnowned(o))
@@ -341,7 +341,7 @@ func (s *server) remove(w http.ResponseWriter, r *http.Request) {
 	write(w, http.StatusOK, map[string]any{"kind": "Status", "status": "Success"})
 }
 
-// answer writes an object, or its metadata if that is what the request asks for.
+// answer writes an object, or its metadata if the request is for metadata.
 func (s *server) answer(w http.ResponseWriter, code int, r *http.Request, o map[string]any) {
 	if strings.Contains(r.Header.Get("Accept"), "as=PartialObjectMetadata;") {
 		o = map[string]any{"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": o["metadata"]}

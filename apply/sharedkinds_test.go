@@ -32,7 +32,7 @@ func TestKindsAreShared(t *testing.T) {
 		t.Errorf("the cluster was asked %q, want nothing", got)
 	}
 
-	// This cluster serves it under another name: it says so itself, and to nobody else.
+	// This cluster serves it under another name, which counts for this cluster only.
 	s.on("GET /apis/example.com/v1", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write([]byte(`{"kind":"APIResourceList","resources":[{"name":"thingies","kind":"Thing","namespaced":true}]}`))

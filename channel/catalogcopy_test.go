@@ -70,7 +70,7 @@ func TestGroupOf(t *testing.T) {
 		"None":     {"no rights", nil, Access{}},
 		"Beta":     {"by label", map[string]string{v1beta2.LabelBeta: "True"}, Access{Beta: true}},
 		"Internal": {"by label", map[string]string{v1beta2.LabelInternal: "true", v1beta2.LabelBeta: "false"}, Access{Internal: true}},
-		"Selected": {"by the selector of a restricted module; what cannot be matched selects nobody", map[string]string{"tier": "gold", "else": "x"}, Access{Selected: "vip"}},
+		"Selected": {"by the selector of a restricted module; an invalid selector selects no Kyma", map[string]string{"tier": "gold", "else": "x"}, Access{Selected: "vip"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestCatalogCopyFor(t *testing.T) {
 		templates []string
 	}{
 		"None": {
-			"what everybody may have: no channel without template, no mandatory module, nobody's own", Access{},
+			"what all runtimes may have: no channel without template, no mandatory module, no restricted one", Access{},
 			[]string{"keda/regular", "keda/fast", "keda/slow"}, []string{"keda-1.0.0", "keda-1.1.0-rc", "keda-5.0.0"},
 		},
 		"Beta": {
@@ -120,8 +120,9 @@ func TestCatalogCopyFor(t *testing.T) {
 	}
 }
 
-// TestShown: a runtime gets what a person needs to choose, and nothing about the control plane or other runtimes.
-func TestShown(t *testing.T) {
+// TestCopiedObjects: a copy contains what a user needs to choose a module, and nothing about the control plane or other
+// runtimes.
+func TestCopiedObjects(t *testing.T) {
 	r := shopReleases()["vip"]
 	r.Namespace, r.UID, r.ResourceVersion, r.Generation, r.Finalizers = "kcp-system", "u", "7", 3, []string{"x"}
 	r.Labels = map[string]string{"a": "b", v1beta2.LabelManagedBy: "me"}
@@ -153,8 +154,8 @@ func TestShown(t *testing.T) {
 	}
 }
 
-// TestViewDigest: it changes with what is seen, and with nothing else.
-func TestViewDigest(t *testing.T) {
+// TestCatalogCopyDigest: the digest changes with the copied objects only.
+func TestCatalogCopyDigest(t *testing.T) {
 	before := mustView(t, Access{}, shopStock()).Digest
 	cases := map[string]struct {
 		reason  string
@@ -186,7 +187,7 @@ func TestViewDigest(t *testing.T) {
 	}
 }
 
-// TestCatalogCopyMatchesResolve: what a runtime sees it can have, and what it does not see it is refused, for every right,
+// TestCatalogCopyMatchesResolve: a runtime can have exactly the versions in its catalog copy, for every right,
 // module and channel.
 func TestCatalogCopyMatchesResolve(t *testing.T) {
 	refused := []string{v1beta2.ReasonModuleNotAllowed, v1beta2.ReasonModuleNotFound, v1beta2.ReasonChannelNotFound, v1beta2.ReasonTemplateNotFound}
@@ -225,7 +226,8 @@ func TestCatalogCopyMatchesResolve(t *testing.T) {
 	}
 }
 
-// BenchmarkCatalogCopyFor is what a change of the catalog costs for each group, with 50 templates and 20 releases.
+// BenchmarkCatalogCopyFor measures the cost of a change of the catalog for each Access, with 50 templates and 20
+// releases.
 func BenchmarkCatalogCopyFor(b *testing.B) {
 	var s Contents
 	for i := range 20 {

@@ -51,7 +51,7 @@ func TestParsePolicyErrors(t *testing.T) {
 		"Null":            {"nothing at all", `null`, "", "neither rules nor a default"},
 		"NoWindow":        {"an empty policy is a mistake", `{"rules": []}`, "", "neither rules nor a default"},
 		"WrongType":       {"a list is a list", `{"rules": {}}`, "", "cannot unmarshal object"},
-		"UnknownKey":      {"a typo is told with its place", `{"rules": [{"match": {"plann": "x"}, "windows": []}]}`, "", `unknown field "rules[0].match.plann"`},
+		"UnknownKey":      {"a typo is reported with its position", `{"rules": [{"match": {"plann": "x"}, "windows": []}]}`, "", `unknown field "rules[0].match.plann"`},
 		"Case":            {"keys are written as they are", `{"Default": ` + ok + `}`, "", `unknown field "Default"`},
 		"Twice":           {"which of two counts is not to be guessed", `{"default": ` + ok + `, "default": ` + ok + `}`, "", `duplicate field "default"`},
 		"Trailing":        {"one document", window(ok) + `{}`, "", "after top-level value"},
@@ -65,7 +65,7 @@ func TestParsePolicyErrors(t *testing.T) {
 		"NoLabelPattern":  {"in any field", match(`{"labels": {"team": "["}}`), "rules[1].match.labels[team]", "not a regular expression"},
 		"SameLabel":       {"two words for one label", match(`{"plan": "a", "labels": {"kyma-project.io/broker-plan-name": "b"}}`), "rules[1].match.labels[kyma-project.io/broker-plan-name]", "matched twice"},
 		"NoMatch":         {"a rule for all is the default", match(`{}`), "rules[1].match", "it has no field"},
-		"NoDefault":       {"a rule without windows wants the default", `{"rules": [{"match": {"plan": "a"}}]}`, "rules[0].windows", "there is no default"},
+		"NoDefault":       {"a rule without windows needs the default", `{"rules": [{"match": {"plan": "a"}}]}`, "rules[0].windows", "there is no default"},
 		"Day":             {"days are reported", window(`{"days": ["Sat", "Sunday"], "begin": "01:00:00Z", "end": "02:00:00Z"}`), "default.days[1]", `"Sunday" is not a day: use one of Sun, Mon`},
 		"Zone":            {"zones are looked up", window(`{"days": ["Sat"], "begin": "01:00", "end": "02:00", "timeZone": "Europe/Atlantis"}`), "default.timeZone", `"Europe/Atlantis" is not a time zone`},
 		"LocalZone":       {"a zone is the same everywhere", window(`{"days": ["Sat"], "begin": "01:00", "end": "02:00", "timeZone": "Local"}`), "default.timeZone", `not a time zone`},
@@ -136,22 +136,22 @@ func TestOpening(t *testing.T) {
 		"WholeDay":        {"a window of a day, which began yesterday", referencePolicy, 0, labels(v1beta2.LabelBrokerPlanName, "free"), day(2, 0, 30), day(1, 1, 0), day(2, 1, 0)},
 		"OneOfTwo":        {"fields are AND-ed", referencePolicy, 0, labels(v1beta2.LabelRegion, "eu-central-1"), day(1, 12, 0), day(4, 21, 0), day(5, 0, 0)},
 		"Both":            {"the one that comes first, not the one that is named first", referencePolicy, 0, europe, day(1, 12, 0), day(2, 0, 0), day(2, 4, 0)},
-		"OnceIsOver":      {"what is over does not count", referencePolicy, 0, europe, day(2, 4, 0), day(4, 20, 0), day(5, 0, 0)},
+		"OnceIsOver":      {"a window in the past does not count", referencePolicy, 0, europe, day(2, 4, 0), day(4, 20, 0), day(5, 0, 0)},
 		"Beginning":       {"begin is in it", referencePolicy, 0, europe, day(4, 20, 0), day(4, 20, 0), day(5, 0, 0)},
 		"Ending":          {"end is not", referencePolicy, 0, europe, day(5, 0, 0), day(11, 20, 0), day(12, 0, 0)},
 		"LittleLeft":      {"with too little left it is the next one", referencePolicy, 20 * time.Minute, europe, day(4, 23, 40), day(11, 20, 0), day(12, 0, 0)},
 		"EnoughLeft":      {"with enough left it is this one", referencePolicy, 20 * time.Minute, europe, day(4, 23, 39), day(4, 20, 0), day(5, 0, 0)},
 		"LongestOpen":     {"of two that are open the longer one", several, 0, blue, day(1, 12, 0), day(1, 11, 30), day(1, 13, 0)},
-		"OpenBeforeComes": {"what is open goes before what comes", several, 0, blue, day(1, 11, 15), day(1, 11, 0), day(1, 12, 30)},
+		"OpenBeforeComes": {"an open window precedes a later one", several, 0, blue, day(1, 11, 15), day(1, 11, 0), day(1, 12, 30)},
 		"ComesFirst":      {"of those to come the first", several, 0, blue, day(1, 13, 0), day(1, 20, 0), day(1, 21, 0)},
 		"ThenNext":        {"then the next", several, 0, blue, day(1, 21, 0), day(3, 0, 0), day(3, 2, 0)},
 		"Fallback":        {"the windows of the rule are over", `{"rules": [{"match": {"plan": "x"}, "windows": [{"begin": "2020-01-01T00:00:00Z", "end": "2020-01-02T00:00:00Z"}]}], "default": ` + ok + `}`, 0, labels(v1beta2.LabelBrokerPlanName, "x"), day(1, 12, 0), day(4, 1, 0), day(4, 2, 0)},
 		"NoWindows":       {"the rule has none", `{"rules": [{"match": {"plan": "x"}, "windows": []}], "default": ` + ok + `}`, 0, labels(v1beta2.LabelBrokerPlanName, "x"), day(1, 12, 0), day(4, 1, 0), day(4, 2, 0)},
 		"Escapes":         {"escapes of JSON are decoded", `{"rules": [{"match": {"plan": "^a\\.b$"}, "windows": [` + ok + `]}]}`, 0, labels(v1beta2.LabelBrokerPlanName, "a.b"), day(1, 12, 0), day(4, 1, 0), day(4, 2, 0)},
 
-		"Offset":        {"the day is that of the offset: Saturday 01:00 there is Friday here", `{"default": {"days": ["Sat"], "begin": "01:00:00+05:30", "end": "02:00:00+05:30"}}`, 0, nil, day(1, 12, 0), day(3, 19, 30), day(3, 20, 30)},
+		"Offset":        {"the day is that of the offset: Saturday 01:00 in it is Friday in UTC", `{"default": {"days": ["Sat"], "begin": "01:00:00+05:30", "end": "02:00:00+05:30"}}`, 0, nil, day(1, 12, 0), day(3, 19, 30), day(3, 20, 30)},
 		"TwoOffsets":    {"begin and end may have different offsets", `{"default": {"days": ["Sat"], "begin": "23:00:00+02:00", "end": "00:00:00Z"}}`, 0, nil, day(1, 12, 0), day(4, 21, 0), day(5, 0, 0)},
-		"Yesterday":     {"yesterday there is still today here", `{"default": {"days": ["Sat"], "begin": "13:00-11:00", "end": "14:00-11:00"}}`, 0, nil, day(5, 0, 30), day(5, 0, 0), day(5, 1, 0)},
+		"Yesterday":     {"yesterday in the offset is still today in UTC", `{"default": {"days": ["Sat"], "begin": "13:00-11:00", "end": "14:00-11:00"}}`, 0, nil, day(5, 0, 30), day(5, 0, 0), day(5, 1, 0)},
 		"Midnight":      {"open after midnight", `{"default": {"days": ["Tue"], "begin": "22:00:00Z", "end": "13:00:00Z"}}`, 0, nil, day(1, 12, 0), time.Date(2026, 6, 30, 22, 0, 0, 0, time.UTC), day(1, 13, 0)},
 		"ZoneSummer":    {"summer time", fmt.Sprintf(zoned, "22:00", "02:00"), 0, nil, day(1, 12, 0), day(5, 20, 0), day(6, 0, 0)},
 		"ZoneWinter":    {"winter time", fmt.Sprintf(zoned, "22:00", "02:00"), 0, nil, time.Date(2026, 1, 9, 0, 0, 0, 0, time.UTC), time.Date(2026, 1, 11, 21, 0, 0, 0, time.UTC), time.Date(2026, 1, 12, 1, 0, 0, 0, time.UTC)},
@@ -159,9 +159,9 @@ func TestOpening(t *testing.T) {
 		"Seconds":       {"to the second", `{"default": {"days": ["Wed"], "begin": "12:00:01Z", "end": "12:00:02Z"}}`, 0, nil, day(1, 12, 0), day(1, 12, 0).Add(time.Second), day(1, 12, 0).Add(2 * time.Second)},
 		"GapBegin":      {"29 March 2026: 02:30 is skipped, so it begins at the change", fmt.Sprintf(zoned, "02:30", "05:00"), 0, nil, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC), time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC), time.Date(2026, 3, 29, 3, 0, 0, 0, time.UTC)},
 		"GapEnd":        {"and ends there", fmt.Sprintf(zoned, "01:00", "02:30"), 0, nil, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC), time.Date(2026, 3, 29, 0, 0, 0, 0, time.UTC), time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC)},
-		"GapWhole":      {"what is skipped as a whole is not a day long: the next one is on Monday", fmt.Sprintf(zoned, "02:15", "02:45"), 0, nil, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC), time.Date(2026, 3, 30, 0, 15, 0, 0, time.UTC), time.Date(2026, 3, 30, 0, 45, 0, 0, time.UTC)},
+		"GapWhole":      {"a window that is skipped as a whole does not last a day: the next one is on Monday", fmt.Sprintf(zoned, "02:15", "02:45"), 0, nil, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC), time.Date(2026, 3, 30, 0, 15, 0, 0, time.UTC), time.Date(2026, 3, 30, 0, 45, 0, 0, time.UTC)},
 		"GapOver":       {"over the change it is an hour shorter", fmt.Sprintf(zoned, "01:00", "04:00"), 0, nil, time.Date(2026, 3, 28, 12, 0, 0, 0, time.UTC), time.Date(2026, 3, 29, 0, 0, 0, 0, time.UTC), time.Date(2026, 3, 29, 2, 0, 0, 0, time.UTC)},
-		"TwiceBegin":    {"25 October 2026: 02:30 is there twice, and it begins with the first", fmt.Sprintf(zoned, "02:30", "04:00"), 0, nil, time.Date(2026, 10, 24, 12, 0, 0, 0, time.UTC), time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC), time.Date(2026, 10, 25, 3, 0, 0, 0, time.UTC)},
+		"TwiceBegin":    {"25 October 2026: the clocks show 02:30 twice, and it begins with the first", fmt.Sprintf(zoned, "02:30", "04:00"), 0, nil, time.Date(2026, 10, 24, 12, 0, 0, 0, time.UTC), time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC), time.Date(2026, 10, 25, 3, 0, 0, 0, time.UTC)},
 		"TwiceEnd":      {"and ends with the first", fmt.Sprintf(zoned, "01:00", "02:30"), 0, nil, time.Date(2026, 10, 24, 12, 0, 0, 0, time.UTC), time.Date(2026, 10, 24, 23, 0, 0, 0, time.UTC), time.Date(2026, 10, 25, 0, 30, 0, 0, time.UTC)},
 		"TwiceIsOver":   {"so that it is once only", fmt.Sprintf(zoned, "02:15", "02:45"), 0, nil, time.Date(2026, 10, 25, 1, 20, 0, 0, time.UTC), time.Date(2026, 10, 26, 1, 15, 0, 0, time.UTC), time.Date(2026, 10, 26, 1, 45, 0, 0, time.UTC)},
 		"SkippedDay":    {"30 December 2011 was none in Samoa: the next Friday is a week later", `{"default": {"days": ["Fri"], "begin": "10:00", "end": "12:00", "timeZone": "Pacific/Apia"}}`, 0, nil, time.Date(2011, 12, 29, 0, 0, 0, 0, time.UTC), time.Date(2012, 1, 5, 20, 0, 0, 0, time.UTC), time.Date(2012, 1, 5, 22, 0, 0, 0, time.UTC)},
@@ -193,9 +193,9 @@ func TestOpeningUnknown(t *testing.T) {
 		plan   string
 		says   string
 	}{
-		"None":        {"nobody configured one", nil, "", "there is no maintenance policy: configure one"},
+		"None":        {"none is configured", nil, "", "there is no maintenance policy: configure one"},
 		"NoRule":      {"no rule and no default", mustPolicy(t, rule+`}`), "y", "no rule of the maintenance policy matches this Kyma, and there is no default: add a window"},
-		"NoLabel":     {"a label that is not there matches nothing", mustPolicy(t, `{"rules": [{"match": {"plan": ""}, "windows": [`+ok+`]}]}`), "", "no rule of the maintenance policy matches"},
+		"NoLabel":     {"a missing label matches nothing", mustPolicy(t, `{"rules": [{"match": {"plan": ""}, "windows": [`+ok+`]}]}`), "", "no rule of the maintenance policy matches"},
 		"RuleIsOver":  {"the rule is over and no default", mustPolicy(t, rule+`}`), "x", "the windows of rules[0] of the maintenance policy are over or not longer than 20m0s, and there is no default"},
 		"DefaultOver": {"and the default is over, too", mustPolicy(t, rule+`, "default": `+past+`}`), "x", "the default window of the maintenance policy is over"},
 		"TooShort":    {"a window that is never long enough", mustPolicy(t, `{"default": `+short+`}`), "", "or not longer than 20m0s"},
@@ -214,9 +214,9 @@ func TestOpeningUnknown(t *testing.T) {
 	}
 }
 
-// TestOpeningByTheClock compares with what people do: look at the clock on the wall, every minute of days on which it
+// TestWindowByTheClock compares with reading a clock every minute of days on which it
 // is changed.
-func TestOpeningByTheClock(t *testing.T) {
+func TestWindowByTheClock(t *testing.T) {
 	windows := []struct{ begin, end string }{{"22:00", "02:00"}, {"01:30", "03:30"}, {"00:00", "00:00"}, {"12:00", "11:59"}, {"02:10", "02:50"}}
 	changes := map[string]time.Time{
 		"Europe/Berlin":       time.Date(2026, 3, 29, 1, 0, 0, 0, time.UTC),
@@ -235,7 +235,7 @@ func TestOpeningByTheClock(t *testing.T) {
 					t.Fatalf("%s %v at %s: %s to %s, %v", zone, w, now, o.Begin, o.End, err)
 				}
 				if now.Sub(change).Abs() < 4*time.Hour || o.Begin.Sub(change).Abs() < 4*time.Hour || o.End.Sub(change).Abs() < 4*time.Hour {
-					continue // where clocks jump, the table above says what is right
+					continue // the table above defines what is right where clocks change
 				}
 				wall := now.In(location)
 				shown, day := wall.Format("15:04"), wall.Weekday()
@@ -276,8 +276,8 @@ func isFirst(t *testing.T, shown time.Time, zone *time.Location) {
 	}
 }
 
-// TestInstant goes through all changes of the clock in 60 years.
-func TestInstant(t *testing.T) {
+// TestTimeOnDate checks all changes of the clock in 60 years.
+func TestTimeOnDate(t *testing.T) {
 	for _, name := range zones {
 		zone, err := time.LoadLocation(name)
 		if err != nil {
@@ -337,8 +337,8 @@ func FuzzParsePolicy(f *testing.F) {
 	})
 }
 
-// BenchmarkOpening is what a question about the window costs.
-func BenchmarkOpening(b *testing.B) {
+// BenchmarkCurrentOrNextWindow measures the cost of finding a window.
+func BenchmarkCurrentOrNextWindow(b *testing.B) {
 	p := mustPolicy(b, referencePolicy)
 	labels := map[string]string{v1beta2.LabelRegion: "eu-central-1", v1beta2.LabelPlatformRegion: "cf-eu10", v1beta2.LabelGlobalAccountID: "x", v1beta2.LabelBrokerPlanName: "aws"}
 	b.ReportAllocs()

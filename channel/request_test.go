@@ -26,7 +26,7 @@ func TestWishOf(t *testing.T) {
 		module          v1beta2.Module
 		want            Request
 	}{
-		"Default":       {"nobody names a channel", kymaWith(nil, nil), &v1beta2.Kyma{}, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular"}},
+		"Default":       {"no channel is given", kymaWith(nil, nil), &v1beta2.Kyma{}, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "regular"}},
 		"OfKyma":        {"the Kyma names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda"}, Request{Module: "keda", Channel: "fast"}},
 		"OfModule":      {"the module names one", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Channel: "slow"}, Request{Module: "keda", Channel: "slow"}},
 		"Pinned":        {"a version needs none", kymaWith(nil, nil), fast, v1beta2.Module{Name: "keda", Version: "1.0.0"}, Request{Module: "keda", Version: "1.0.0"}},
@@ -57,7 +57,7 @@ func TestPaused(t *testing.T) {
 		module      string
 		code, says  string
 	}{
-		"No":       {"nobody said so", nil, "keda", "", ""},
+		"No":       {"without annotation", nil, "keda", "", ""},
 		"Kyma":     {"with a reason", map[string]string{v1beta2.AnnotationPaused: "moving house"}, "keda", "KymaPaused", "Kyma runtime-a is paused (moving house): remove the annotation operator.kyma-project.io/paused"},
 		"Module":   {"a module alone", map[string]string{ofKeda: " INC-1 "}, "keda", "ModulePaused", "module keda is paused (INC-1): remove the annotation paused.operator.kyma-project.io/keda from Kyma runtime-a"},
 		"Both":     {"the larger one is reported", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPaused: "all"}, "keda", "KymaPaused", "(all)"},
@@ -65,8 +65,8 @@ func TestPaused(t *testing.T) {
 		"KymaOnly": {"asked about the Kyma alone", map[string]string{ofKeda: "INC-1", v1beta2.AnnotationPausedModulePrefix: "x"}, "", "", ""},
 		"Silent":   {"without a reason it is a pause, too", map[string]string{v1beta2.AnnotationPaused: ""}, "", "KymaPaused", "(no reason given)"},
 		"True":     {"yes is not a reason", map[string]string{ofKeda: "True"}, "keda", "ModulePaused", "(no reason given)"},
-		"False":    {"whoever writes false means it", map[string]string{v1beta2.AnnotationPaused: "False", ofKeda: "false"}, "keda", "", ""},
-		"Long":     {"what is long is cut", map[string]string{ofKeda: strings.Repeat("ü", 257)}, "keda", "ModulePaused", "(" + strings.Repeat("ü", 256) + "…)"},
+		"False":    {"false does not pause", map[string]string{v1beta2.AnnotationPaused: "False", ofKeda: "false"}, "keda", "", ""},
+		"Long":     {"a long reason is cut", map[string]string{ofKeda: strings.Repeat("ü", 257)}, "keda", "ModulePaused", "(" + strings.Repeat("ü", 256) + "…)"},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

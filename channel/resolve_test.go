@@ -124,7 +124,7 @@ func shop() Catalog {
 	}
 }
 
-// answer is what a Decision says, without messages.
+// answer is a Decision without messages.
 type answer struct {
 	Channel, Version, Next, Component, Template string
 	Blocker, Object                             string
@@ -142,8 +142,8 @@ func answerOf(d Decision) answer {
 	return a
 }
 
-// isTold checks what holds for every answer.
-func isTold(t *testing.T, w Request, d Decision) {
+// checkBlocker verifies the invariants of every answer.
+func checkBlocker(t *testing.T, w Request, d Decision) {
 	t.Helper()
 	if d.Module != w.Module || d.Installed != w.Installed {
 		t.Errorf("the answer is about %s %s, asked was %s %s", d.Module, d.Installed, w.Module, w.Installed)
@@ -174,16 +174,16 @@ func TestResolve(t *testing.T) {
 		want    answer
 	}{
 		"Channel":       {"a channel names a version", Request{Module: "keda", Channel: "regular"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
-		"Installed":     {"what is there needs nothing next", Request{Module: "keda", Channel: "regular", Installed: "1.0.0"}, answer{"regular", "1.0.0", "", keda, "keda-1.0.0", "", "", false}},
+		"Installed":     {"an installed version has no next one", Request{Module: "keda", Channel: "regular", Installed: "1.0.0"}, answer{"regular", "1.0.0", "", keda, "keda-1.0.0", "", "", false}},
 		"Pinned":        {"a pinned version needs no channel", Request{Module: "keda", Version: "1.1.0"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
-		"PinnedUnknown": {"a version that is not there is not another's fault", Request{Module: "keda", Version: "1.2.0"}, answer{"", "1.2.0", "", keda, "", "VersionNotFound", "ModuleTemplate keda-1.2.0", true}},
-		"PinnedOdd":     {"what is no version is told before it is looked for", Request{Module: "keda", Version: "v1"}, answer{"", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
+		"PinnedUnknown": {"a pinned version that does not exist is an error of the request", Request{Module: "keda", Version: "1.2.0"}, answer{"", "1.2.0", "", keda, "", "VersionNotFound", "ModuleTemplate keda-1.2.0", true}},
+		"PinnedOdd":     {"an invalid version is reported before it is looked up", Request{Module: "keda", Version: "v1"}, answer{"", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
 		"PinnedOutside": {"a pin is not a way around beta", Request{Module: "keda", Version: "2.0.0"}, answer{"", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
 		"Both":          {"channel and version contradict each other", Request{Module: "keda", Channel: "fast", Version: "1.1.0"}, answer{"fast", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
 		"NoChannel":     {"a reserved word is no channel", Request{Module: "keda", Channel: "None"}, answer{"None", "", "", "", "", "InvalidModuleRequest", "module keda", true}},
 
 		"UnknownModule":  {"a typo is reported", Request{Module: "kedo", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta kedo", true}},
-		"UnknownChannel": {"a channel that was withdrawn keeps what runs", Request{Module: "keda", Channel: "gone"}, answer{"gone", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta keda", true}},
+		"UnknownChannel": {"the installed version stays if its channel is removed", Request{Module: "keda", Channel: "gone"}, answer{"gone", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta keda", true}},
 		"NoChannels":     {"a module without channels has none to choose", Request{Module: "hollow", Channel: "regular"}, answer{"regular", "", "", "", "", "ChannelNotFound", "ModuleReleaseMeta hollow", true}},
 		"Mandatory":      {"mandatory modules are not for choosing", Request{Module: "warden", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
 		"MandatoryPin":   {"not with a version either", Request{Module: "warden", Version: "1.0.0"}, answer{"", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta warden", true}},
@@ -192,46 +192,46 @@ func TestResolve(t *testing.T) {
 		"EmptyVersion":   {"a release names a version", Request{Module: "keda", Channel: "empty"}, answer{"empty", "", "", keda, "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
 		"NoTemplate":     {"a version without template is reported", Request{Module: "keda", Channel: "lost"}, answer{"lost", "9.9.9", "", keda, "", "TemplateNotFound", "ModuleTemplate keda-9.9.9", true}},
 
-		"BetaRefused":        {"beta needs the label on the Kyma, and what runs goes", Request{Module: "keda", Channel: "beta"}, answer{"beta", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
+		"BetaRefused":        {"beta needs the label on the Kyma; without it the module is removed", Request{Module: "keda", Channel: "beta"}, answer{"beta", "2.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-2.0.0", false}},
 		"BetaAllowed":        {"with the label it is like any other", Request{Module: "keda", Channel: "beta", Beta: true}, answer{"beta", "2.0.0", "2.0.0", keda, "keda-2.0.0", "", "", false}},
 		"InternalRefused":    {"internal needs its own label", Request{Module: "keda", Channel: "internal", Beta: true}, answer{"internal", "3.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-3.0.0", false}},
 		"InternalAllowed":    {"with the label it is like any other", Request{Module: "keda", Channel: "internal", Internal: true}, answer{"internal", "3.0.0", "3.0.0", keda, "keda-3.0.0", "", "", false}},
-		"MandatoryTemplate":  {"a version that others must have is not for choosing; what runs may be theirs", Request{Module: "keda", Channel: "must", Beta: true, Internal: true}, answer{"must", "4.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-4.0.0", true}},
+		"MandatoryTemplate":  {"a mandatory version cannot be chosen; the installed one stays", Request{Module: "keda", Channel: "must", Beta: true, Internal: true}, answer{"must", "4.0.0", "", keda, "", "ModuleNotAllowed", "ModuleTemplate keda-4.0.0", true}},
 		"Selected":           {"a restricted module is for those that are selected", Request{Module: "vip", Channel: "regular", Labels: gold}, answer{"regular", "1.0.0", "1.0.0", "kyma-project.io/module/vip", "vip-1.0.0", "", "", false}},
 		"NotSelected":        {"others lose it", Request{Module: "vip", Channel: "regular"}, answer{"regular", "", "", "", "", "ModuleNotAllowed", "ModuleReleaseMeta vip", false}},
-		"SelectorUnlisted":   {"a selector that nobody switched on is a mistake: nothing goes for it", Request{Module: "unlisted", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta unlisted", true}},
+		"SelectorUnlisted":   {"a selector of a module that is not restricted is an error: nothing is removed", Request{Module: "unlisted", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta unlisted", true}},
 		"RestrictedToNobody": {"so is a restriction without selector", Request{Module: "open", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta open", true}},
 		"SelectorInvalid":    {"and one that cannot be matched", Request{Module: "broken", Channel: "regular", Labels: gold}, answer{"regular", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta broken", true}},
 
 		"Upgrade":           {"a higher version is taken", Request{Module: "keda", Channel: "fast", Installed: "1.0.0"}, answer{"fast", "1.1.0-rc", "1.1.0-rc", keda, "keda-1.1.0-rc", "", "", false}},
-		"Downgrade":         {"a lower version is refused and what runs stays", Request{Module: "keda", Channel: "regular", Installed: "1.1.0"}, answer{"regular", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
+		"Downgrade":         {"a lower version is refused and the installed one stays", Request{Module: "keda", Channel: "regular", Installed: "1.1.0"}, answer{"regular", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
 		"PinnedDowngrade":   {"a pin is not a way around it", Request{Module: "keda", Version: "1.0.0", Installed: "1.1.0"}, answer{"", "1.0.0", "", keda, "", "DowngradeRefused", "module keda", true}},
 		"PreRelease":        {"a pre-release is lower than its release", Request{Module: "keda", Channel: "fast", Installed: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
 		"OutOfPreRelease":   {"a release is higher than its pre-release", Request{Module: "keda", Version: "1.1.0", Installed: "1.1.0-rc"}, answer{"", "1.1.0", "1.1.0", keda, "keda-1.1.0", "", "", false}},
 		"DowngradeOfUpdate": {"an update under way may have changed things already", Request{Module: "keda", Channel: "fast", Installed: "1.0.0", ManifestVersion: "1.1.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
 		"OrderedLower":      {"an allowed downgrade under way does not hide what is installed", Request{Module: "keda", Channel: "fast", Installed: "1.1.0", ManifestVersion: "1.0.0"}, answer{"fast", "1.1.0-rc", "", keda, "", "DowngradeRefused", "module keda", true}},
 		"DowngradeAllowed":  {"unless it is asked for", Request{Module: "keda", Channel: "regular", Installed: "1.1.0", AllowDowngrade: true}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
-		"OddInstalled":      {"what is no version cannot be compared", Request{Module: "keda", Channel: "regular", Installed: "latest"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
+		"OddInstalled":      {"an invalid version cannot be compared", Request{Module: "keda", Channel: "regular", Installed: "latest"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
 		"BuildMetadata":     {"a build is neither higher nor lower", Request{Module: "keda", Channel: "regular", Installed: "1.0.0+b2"}, answer{"regular", "1.0.0", "1.0.0", keda, "keda-1.0.0", "", "", false}},
 
 		"WindowClosed":  {"a downtime waits", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "", "WaitingForWindow", "module keda", true}},
 		"WindowOpen":    {"until the window is open", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC)}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
 		"WindowSkipped": {"or does not, if requested", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", Now: at, SkipWindows: true}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"FirstInstall":  {"nobody notices the downtime of what was not there", Request{Module: "keda", Channel: "slow", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"WindowPassed":  {"an update under way goes on when its window is over", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", ManifestVersion: "5.0.0", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
-		"WindowUnused":  {"what is installed needs no window", Request{Module: "keda", Channel: "slow", Installed: "5.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "keda-5.0.0", "", "", false}},
+		"FirstInstall":  {"a first installation has no downtime", Request{Module: "keda", Channel: "slow", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"WindowPassed":  {"an update in progress continues after its window", Request{Module: "keda", Channel: "slow", Installed: "1.0.0", ManifestVersion: "5.0.0", Now: at}, answer{"slow", "5.0.0", "5.0.0", keda, "keda-5.0.0", "", "", false}},
+		"WindowUnused":  {"an installed version needs no window", Request{Module: "keda", Channel: "slow", Installed: "5.0.0", Now: at}, answer{"slow", "5.0.0", "", keda, "keda-5.0.0", "", "", false}},
 
-		"Paused":          {"a pause goes before everything, and nothing is removed meanwhile", blockedBefore, answer{"beta", "2.0.0", "", keda, "", "ModulePaused", "module keda", true}},
+		"Paused":          {"a pause precedes all other rules, and nothing is removed meanwhile", blockedBefore, answer{"beta", "2.0.0", "", keda, "", "ModulePaused", "module keda", true}},
 		"MandatoryWish":   {"the control plane may: beta is no matter", Request{Module: "warden", Mandatory: true}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/module/warden", "warden-1.0.0", "", "", false}},
 		"MandatoryDown":   {"its downgrade is refused too", Request{Module: "warden", Mandatory: true, Installed: "1.0.1"}, answer{"", "1.0.0", "", "kyma-project.io/module/warden", "", "DowngradeRefused", "ModuleReleaseMeta warden", true}},
-		"MandatoryGone":   {"a wish of before is reported", Request{Module: "keda", Mandatory: true}, answer{"", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
+		"MandatoryGone":   {"a module that was mandatory before is reported", Request{Module: "keda", Mandatory: true}, answer{"", "", "", "", "", "InvalidRelease", "ModuleReleaseMeta keda", true}},
 		"MandatoryLegacy": {"there are no mandatory modules among legacy modules", Request{Module: "harsh", Mandatory: true}, answer{"", "", "", "", "", "ModuleNotFound", "ModuleReleaseMeta harsh", true}},
 
 		"Legacy":           {"a template names its channel itself", Request{Module: "pair", Channel: "fast"}, answer{"fast", "2.0.0", "2.0.0", "kyma-project.io/early/pair", "pair-fast", "", "", false}},
 		"LegacyLabel":      {"the module may be in a label, and its only template is taken", Request{Module: "labelled", Channel: "regular"}, answer{"alpha", "0.1.0", "0.1.0", "kyma-project.io/early/", "kyma-labelled", "", "", false}},
-		"LegacyVersion":    {"spec.version goes before the descriptor", Request{Module: "spoken", Channel: "regular"}, answer{"regular", "1.0.1", "1.0.1", "kyma-project.io/early/spoken", "spoken-regular", "", "", false}},
+		"LegacyVersion":    {"spec.version precedes the descriptor", Request{Module: "spoken", Channel: "regular"}, answer{"regular", "1.0.1", "1.0.1", "kyma-project.io/early/spoken", "spoken-regular", "", "", false}},
 		"LegacyV3":         {"a descriptor may be of schema v3", Request{Module: "modern", Channel: "regular"}, answer{"regular", "3.0.0", "3.0.0", "kyma-project.io/early/modern", "modern-regular", "", "", false}},
-		"LegacyTwins":      {"which of two is meant nobody knows", Request{Module: "twin", Channel: "regular"}, answer{"regular", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
+		"LegacyTwins":      {"two templates fit", Request{Module: "twin", Channel: "regular"}, answer{"regular", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
 		"LegacyTwinPins":   {"not by version either", Request{Module: "twin", Version: "1.0.0"}, answer{"", "", "", "", "", "TemplateAmbiguous", "ModuleTemplate twin-a", true}},
 		"LegacyChannel":    {"several templates and none in the channel", Request{Module: "pair", Channel: "slow"}, answer{"slow", "", "", "", "", "ChannelNotFound", "ModuleTemplate pair-fast", true}},
 		"LegacyPin":        {"a version may be pinned", Request{Module: "pair", Version: "1.0.0"}, answer{"", "1.0.0", "1.0.0", "kyma-project.io/early/pair", "pair-regular", "", "", false}},
@@ -248,12 +248,12 @@ func TestResolve(t *testing.T) {
 			if diff := cmp.Diff(c.want, answerOf(d)); diff != "" {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
-			isTold(t, c.request, d)
+			checkBlocker(t, c.request, d)
 		})
 	}
 }
 
-// TestClockIsSet asks twice, and sets the clock in between: what it says now is all that counts, and an update under
+// TestClockIsSet resolves twice, and sets the clock in between: only the current time counts, and an update under
 // way is not stopped.
 func TestClockIsSet(t *testing.T) {
 	open := time.Date(2026, 7, 5, 3, 0, 0, 0, time.UTC) // until 5:00, and so every Sunday
@@ -270,8 +270,8 @@ func TestClockIsSet(t *testing.T) {
 		"BackNotBegun":  {"put back while it waits: it does not begin early", at, at.AddDate(0, 0, -1), "", open},
 		"BackByAWeek":   {"put back before another window", at, at.AddDate(0, 0, -7), "", open.AddDate(0, 0, -7)},
 		"BackToTheTime": {"put back into a window", open.Add(24 * time.Hour), open.Add(time.Hour), "5.0.0", time.Time{}},
-		"BackUnderWay":  {"put back before the window while the update is under way: it goes on", open, open.Add(-time.Hour), "5.0.0", time.Time{}},
-		"OnUnderWay":    {"put forwards over its end: it goes on too", open, open.Add(24 * time.Hour), "5.0.0", time.Time{}},
+		"BackUnderWay":  {"set back before the window while the update is in progress: it continues", open, open.Add(-time.Hour), "5.0.0", time.Time{}},
+		"OnUnderWay":    {"set forward past its end: it continues too", open, open.Add(24 * time.Hour), "5.0.0", time.Time{}},
 		"BackToZero":    {"a clock that was never set", at, time.Unix(0, 0), "", time.Date(1970, 1, 4, 3, 0, 0, 0, time.UTC)},
 	}
 	for name, c := range cases {
@@ -293,7 +293,7 @@ func TestClockIsSet(t *testing.T) {
 	}
 }
 
-// TestMessages: a message says what to do, and offers only what the runtime may have.
+// TestMessages: a message states what to do, and offers only what the runtime may have.
 func TestMessages(t *testing.T) {
 	many := Catalog{Release: func(string) *v1beta2.ModuleReleaseMeta {
 		r := &v1beta2.ModuleReleaseMeta{}
@@ -331,7 +331,7 @@ func TestMessages(t *testing.T) {
 			if d.Blocker == nil || !strings.Contains(d.Blocker.Message, c.want) {
 				t.Errorf("blocker is %v, want it to say %q", d.Blocker, c.want)
 			}
-			isTold(t, c.request, d)
+			checkBlocker(t, c.request, d)
 		})
 	}
 }
@@ -342,11 +342,11 @@ func TestModuleOf(t *testing.T) {
 		template v1beta2.ModuleTemplate
 		want     string
 	}{
-		"Spec":    {"its own word goes first", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0", Labels: map[string]string{v1beta2.LabelModuleName: "b"}}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "c", Version: "1.0.0"}}, "c"},
+		"Spec":    {"its spec takes precedence", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0", Labels: map[string]string{v1beta2.LabelModuleName: "b"}}, Spec: v1beta2.ModuleTemplateSpec{ModuleName: "c", Version: "1.0.0"}}, "c"},
 		"Label":   {"then the label", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0", Labels: map[string]string{v1beta2.LabelModuleName: "b"}}, Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0"}}, "b"},
 		"Name":    {"then the name, which it is found by", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-b-1.0.0-rc"}, Spec: v1beta2.ModuleTemplateSpec{Version: "1.0.0-rc"}}, "a-b"},
 		"Other":   {"if the version is in it", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-1.0.0"}, Spec: v1beta2.ModuleTemplateSpec{Version: "2.0.0"}}, ""},
-		"Nothing": {"a name alone says nothing", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-"}}, ""},
+		"Nothing": {"a name alone is not enough", v1beta2.ModuleTemplate{ObjectMeta: metav1.ObjectMeta{Name: "a-"}}, ""},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -357,7 +357,7 @@ func TestModuleOf(t *testing.T) {
 	}
 }
 
-// FuzzResolve: whatever is asked, the answer is well-formed, and nothing goes down unless it is allowed.
+// FuzzResolve: every Decision is well-formed, and no version is lowered unless that is allowed.
 func FuzzResolve(f *testing.F) {
 	f.Add("keda", "fast", "", "1.0.0", "", uint8(0), int64(0))
 	f.Add("pair", "", "1.0.0", "", "2.0.0", uint8(3), int64(1e9))
@@ -387,7 +387,7 @@ func FuzzResolve(f *testing.F) {
 	})
 }
 
-// BenchmarkResolve is what one module of one runtime costs.
+// BenchmarkResolve measures the cost of one module of one runtime.
 func BenchmarkResolve(b *testing.B) {
 	catalog, w := shop(), Request{Module: "keda", Channel: "fast", Installed: "1.0.0", ManifestVersion: "1.0.0", Now: at}
 	b.ReportAllocs()

@@ -90,7 +90,7 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// TestNoChart: what is wrong with a chart is said before the cluster is asked anything.
+// TestNoChart: errors of the chart are reported before a request is sent to the cluster.
 func TestNoChart(t *testing.T) {
 	dir := t.TempDir()
 	large := filepath.Join(t.TempDir(), "large.tgz")
@@ -124,7 +124,7 @@ func TestNoChart(t *testing.T) {
 	}
 }
 
-// TestUnreachable: a cluster that is not there is an error with a reason in all operations.
+// TestUnreachable: an unreachable cluster is an error with a reason in all operations.
 func TestUnreachable(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	if err := os.WriteFile(file, []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n"), 0o600); err != nil {

@@ -177,7 +177,7 @@ func TestRepositoryFails(t *testing.T) {
 				t.Errorf("got %v, want %s", err, tc.want)
 			}
 			if err != nil && strings.Contains(err.Error(), "secret") {
-				t.Errorf("it tells the password: %v", err)
+				t.Errorf("it contains the password: %v", err)
 			}
 		})
 	}

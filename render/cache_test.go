@@ -57,7 +57,7 @@ func TestCache(t *testing.T) {
 		t.Errorf("too large a bundle: %v", err)
 	}
 	if bundles, _ := c.Usage(); bundles != 2 {
-		t.Errorf("what is too large to keep has driven others out: %d are left", bundles)
+		t.Errorf("a bundle that is too large to be stored has replaced others: %d are left", bundles)
 	}
 }
 
@@ -121,7 +121,7 @@ func TestCacheShares(t *testing.T) {
 				gone, cancel := context.WithCancel(t.Context())
 				wg.Go(func() {
 					if _, err := c.Get(gone, "a", func() (*Bundle, error) { return bundle, nil }); !errors.Is(err, context.Canceled) {
-						t.Errorf("a caller that is gone got %v", err)
+						t.Errorf("a caller whose context has ended got %v", err)
 					}
 				})
 				synctest.Wait()

@@ -140,8 +140,8 @@ func TestChartValues(t *testing.T) {
 		want     string
 	}{
 		"Default":        {"the chart's own value", "{{ .Values.a.b }}", Settings{}, "chart"},
-		"Document":       {"it goes over the chart's", "{{ .Values.a.b }}", Settings{Values: []byte("a: {b: document}")}, "document"},
-		"Set":            {"it goes over the document", "{{ .Values.a.b }}", Settings{Values: []byte("a: {b: document}"), Set: []string{"a.b=set"}}, "set"},
+		"Document":       {"it overrides the chart's", "{{ .Values.a.b }}", Settings{Values: []byte("a: {b: document}")}, "document"},
+		"Set":            {"it overrides the document", "{{ .Values.a.b }}", Settings{Values: []byte("a: {b: document}"), Set: []string{"a.b=set"}}, "set"},
 		"SetTwice":       {"the last wins", "{{ .Values.a.b }}", Settings{Set: []string{"a.b=one", "a.b=two"}}, "two"},
 		"Null":           {"null deletes a default", "{{ default \"gone\" .Values.a.b }}", Settings{Set: []string{"a.b=null"}}, "gone"},
 		"Types":          {"bool and integer keep their type", "{{ printf \"%T %T %T\" .Values.x .Values.y .Values.z }}", Settings{Set: []string{"x=true,y=12,z=1.5"}}, "bool int64 string"},
@@ -151,8 +151,8 @@ func TestChartValues(t *testing.T) {
 		"KubeVersion":    {"as the caller says", "{{ .Capabilities.KubeVersion.Version }} {{ .Capabilities.KubeVersion.Minor }}", Settings{Capabilities: Capabilities{KubeVersion: "1.30.2"}}, "v1.30.2 30"},
 		"KubeDefault":    {"the documented default", "{{ .Capabilities.KubeVersion }}", Settings{}, DefaultKubeVersion},
 		"Has":            {"", `{{ .Capabilities.APIVersions.Has "a/v1" }} {{ .Capabilities.APIVersions.Has "b/v1" }}`, Settings{Capabilities: Capabilities{APIVersions: []string{"a/v1"}}}, "true false"},
-		"HasBuiltIn":     {"without knowledge, what is built in", `{{ .Capabilities.APIVersions.Has "apps/v1" }}`, Settings{}, "true"},
-		"HasDynamic":     {"a name that is made asks for all", `{{ .Capabilities.APIVersions.Has (printf "%s/v1" "a") }}`, Settings{Capabilities: Capabilities{APIVersions: []string{"a/v1"}}}, "true"},
+		"HasBuiltIn":     {"by default, those that are built in", `{{ .Capabilities.APIVersions.Has "apps/v1" }}`, Settings{}, "true"},
+		"HasDynamic":     {"a computed name queries all", `{{ .Capabilities.APIVersions.Has (printf "%s/v1" "a") }}`, Settings{Capabilities: Capabilities{APIVersions: []string{"a/v1"}}}, "true"},
 		"Keys":           {"sorted, because a map has no order", `{{ keys (dict "c" 1 "a" 2 "b" 3) | join "," }}`, Settings{}, "a,b,c"},
 		"MapValues":      {"in the order of keys", `{{ values (dict "c" 1 "a" 2 "b" 3) | join "," }}`, Settings{}, "2,3,1"},
 		"Until":          {"as in sprig", `{{ until 3 }}{{ until -2 }}{{ untilStep 5 1 -2 }}{{ untilStep 0 -5 1 }}{{ seq 3 }}`, Settings{}, "[0 1 2][0 -1][5 3][]1 2 3"},
@@ -188,7 +188,7 @@ func TestChartFails(t *testing.T) {
 	cases := map[string]fails{
 		"Syntax":         {"", []string{"templates/a.yaml", "\n\n{{ if }}\n"}, Settings{}, TemplateFailed, []string{`"shop/templates/a.yaml", line 3`, "missing value for if"}},
 		"Execution":      {"", []string{"templates/a.yaml", "a: b\n{{ .Values.x.y }}\n"}, Settings{}, TemplateFailed, []string{`"shop/templates/a.yaml", line 2`, "nil pointer"}},
-		"Included":       {"where it happened, not who included it", []string{"templates/a.yaml", "{{ include \"h\" . }}", "templates/_h.tpl", "\n{{ define \"h\" }}\n{{ .Values.x.y }}\n{{ end }}"}, Settings{}, TemplateFailed, []string{`"shop/templates/_h.tpl", line 3`}},
+		"Included":       {"where it happened, not where it was included", []string{"templates/a.yaml", "{{ include \"h\" . }}", "templates/_h.tpl", "\n{{ define \"h\" }}\n{{ .Values.x.y }}\n{{ end }}"}, Settings{}, TemplateFailed, []string{`"shop/templates/_h.tpl", line 3`}},
 		"Required":       {"the author's words", []string{"templates/a.yaml", "{{ required \"set the host\" .Values.host }}"}, Settings{}, TemplateFailed, []string{"line 1", "set the host"}},
 		"Fail":           {"the author's words, on one line", []string{"templates/a.yaml", "{{ fail \"no\\nway\" }}"}, Settings{}, TemplateFailed, []string{"no way"}},
 		"Unknown":        {"env is no function here", []string{"templates/a.yaml", "{{ env \"HOME\" }}"}, Settings{}, TemplateFailed, []string{`"env" not defined`}},
@@ -269,12 +269,12 @@ func TestChartHooks(t *testing.T) {
 		"Crd":         {"an old way to bring definitions", hook("crd-install"), false, true},
 		"Test":        {"", hook("test"), false, false},
 		"TestSuccess": {"", hook("test-success"), false, false},
-		"Delete":      {"uninstall goes by the inventory alone", hook("pre-delete,post-delete"), false, false},
+		"Delete":      {"objects are deleted by the inventory alone", hook("pre-delete,post-delete"), false, false},
 		"Rollback":    {"", hook("post-rollback"), false, false},
-		"Mixed":       {"one moment that comes is enough", hook("post-delete,post-install"), false, true},
+		"Mixed":       {"one moment that occurs is enough", hook("post-delete,post-install"), false, true},
 		"TestJob":     {"", job.Replace(hook("test")), false, false},
 		"Disabled":    {"", hook("pre-install"), true, false},
-		"DisabledJob": {"what would be refused", job.Replace(hook("pre-install")), true, false},
+		"DisabledJob": {"it would be refused otherwise", job.Replace(hook("pre-install")), true, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -289,7 +289,7 @@ func TestChartHooks(t *testing.T) {
 	}
 }
 
-// TestResourcePolicy: what Helm keeps, package apply keeps.
+// TestResourcePolicy: package apply keeps the objects that Helm keeps.
 func TestResourcePolicy(t *testing.T) {
 	cases := map[string]struct{ reason, annotations, want string }{
 		"Keep":    {"", "helm.sh/resource-policy: keep", "keep"},
@@ -320,14 +320,14 @@ func TestAsks(t *testing.T) {
 		"Nothing":     {"", []string{"templates/a.yaml", "{{ .Values.capabilities }}"}, Settings{}, nil},
 		"Version":     {"", []string{"templates/a.yaml", `{{ semverCompare ">=1.25" $.Capabilities.KubeVersion.Version }}`}, Settings{}, []string{"kubeVersion"}},
 		"Has":         {"each once, sorted", []string{"templates/a.yaml", "{{ .Capabilities.APIVersions.Has \"b/v1\" }}{{ .Capabilities.APIVersions.Has `a/v1` }}{{ .Capabilities.APIVersions.Has \"b/v1\" }}"}, Settings{}, []string{"apiVersion a/v1", "apiVersion b/v1"}},
-		"Dynamic":     {"a form that is not understood asks for everything", []string{"templates/a.yaml", "{{ .Capabilities.APIVersions | toYaml }}"}, Settings{}, []string{"apiVersions", "kubeVersion"}},
+		"Dynamic":     {"an unknown form queries everything", []string{"templates/a.yaml", "{{ .Capabilities.APIVersions | toYaml }}"}, Settings{}, []string{"apiVersions", "kubeVersion"}},
 		"Whole":       {"", []string{"templates/a.yaml", "{{ $c := .Capabilities }}"}, Settings{}, []string{"apiVersions", "kubeVersion"}},
 		"Get":         {"", []string{"templates/a.yaml", `{{ get . "Capabilities" }}`}, Settings{}, []string{"apiVersions", "kubeVersion"}},
 		"HelmVersion": {"that is ours", []string{"templates/a.yaml", "{{ .Capabilities.HelmVersion.Version }}"}, Settings{}, nil},
 		"Constraint":  {"", []string{"Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\nkubeVersion: '>=1.25'\n"}, Settings{}, []string{"kubeVersion in >=1.25"}},
 		"Subchart":    {"", []string{"charts/b/Chart.yaml", "apiVersion: v2\nname: b\nversion: 1.0.0\n", "charts/b/templates/a.yaml", "{{ .Capabilities.KubeVersion }}"}, Settings{}, []string{"kubeVersion"}},
 		"Values":      {"values can be templates", nil, Settings{Values: []byte("a: '{{ .Capabilities.KubeVersion }}'"), Set: []string{`b={{ .Capabilities.APIVersions.Has "c/v1" }}`}}, []string{"apiVersion c/v1", "kubeVersion"}},
-		"Talk":        {"what is for people does not count", []string{"README.md", "{{ .Capabilities }}", "templates/NOTES.txt", "{{ .Capabilities }}"}, Settings{}, nil},
+		"Talk":        {"documentation does not count", []string{"README.md", "{{ .Capabilities }}", "templates/NOTES.txt", "{{ .Capabilities }}"}, Settings{}, nil},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -338,7 +338,7 @@ func TestAsks(t *testing.T) {
 	}
 }
 
-// TestSettingsDigest: the digest changes with what the rendering depends on, and with nothing else.
+// TestSettingsDigest: the digest changes with everything that the rendering depends on, and with nothing else.
 func TestSettingsDigest(t *testing.T) {
 	a := chartOf(t, "Chart.yaml", "apiVersion: v2\nname: a\nversion: 1.0.0\nkubeVersion: '>=1.25'\n", "templates/a.yaml", configMap(`{{ .Capabilities.APIVersions.Has "a/v1" }}`))
 	base := Settings{Release: "r", Capabilities: Capabilities{KubeVersion: "v1.30.0", APIVersions: []string{"b/v1"}}}
@@ -353,7 +353,7 @@ func TestSettingsDigest(t *testing.T) {
 		"OtherAPI":     func(s *Settings) { s.Capabilities.APIVersions = []string{"b/v1", "c/v1"} },
 	} {
 		if digest(change) != have {
-			t.Errorf("%s: nobody asks for it, but the digest has changed", name)
+			t.Errorf("%s: the chart does not read it, but the digest has changed", name)
 		}
 	}
 	seen := map[string]string{have: "nothing"}
@@ -391,9 +391,9 @@ func TestSettingsDigest(t *testing.T) {
 	}
 }
 
-// TestUnaskedIsHidden: a template cannot see what Asks does not know of, so that the digest covers all it can depend
-// on.
-func TestUnaskedIsHidden(t *testing.T) {
+// TestUnqueriedIsHidden: a template cannot see what CapabilityQueries does not return, so that the digest covers all it
+// can depend on.
+func TestUnqueriedIsHidden(t *testing.T) {
 	a := chartOf(t, "templates/a.yaml", configMap(`{{ range $k, $v := . }}{{ if hasSuffix "ilities" $k }}{{ toJson $v | quote }}{{ end }}{{ end }}`))
 	render := func(c Capabilities) any {
 		objects, _, err := a.RenderObjects(t.Context(), Settings{Capabilities: c})
@@ -424,7 +424,7 @@ func TestChartIsReusable(t *testing.T) {
 	}
 }
 
-// TestRenderTimeout: whatever goes on for ever is ended.
+// TestRenderTimeout: endless templates are stopped.
 func TestRenderTimeout(t *testing.T) {
 	for name, template := range map[string]string{
 		"Range":     `{{ range 9000000000000000 }}{{ end }}`,

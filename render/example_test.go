@@ -8,7 +8,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// A chart is rendered once for all clusters that give the same answers to what it asks, and kept by a digest that is
+// A chart is rendered once for all clusters with the same answers to its queries, and cached by a digest that is
 // known before.
 func Example() {
 	ctx := context.Background()

@@ -128,7 +128,7 @@ func TestBuildImagesInEnvironment(t *testing.T) {
 		}
 	}
 	if got[8] != "nonsense" {
-		t.Error("what is no variable is for the API server to refuse")
+		t.Error("an invalid variable must be left to the API server to refuse")
 	}
 }
 
@@ -165,7 +165,7 @@ func TestBuildPullSecret(t *testing.T) {
 	twice := deployment + "        env: [{name: OTHER}, nonsense, {name: SKR_IMG_PULL_SECRET, value: s}]\n      imagePullSecrets: [{name: s}]\n"
 	spec = podSpec(t, build(t, twice, Options{PullSecret: "s"}).Objects[0])
 	if len(spec["imagePullSecrets"].([]any)) != 1 || len(spec["containers"].([]any)[0].(map[string]any)["env"].([]any)) != 3 {
-		t.Errorf("what is there already is added again: %v", spec)
+		t.Errorf("an existing entry is added again: %v", spec)
 	}
 	_, err := Build(parse(t, twice), Options{PullSecret: "other"})
 	if e, ok := errors.AsType[*Error](err); !ok || e.Reason() != InvalidObject || e.Object != "Deployment op" || !strings.Contains(e.Error(), "SKR_IMG_PULL_SECRET") {

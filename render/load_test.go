@@ -37,7 +37,7 @@ func TestLoadRecognises(t *testing.T) {
 		"TarFolder":        {"", archive(t, "a/a.yaml", plain), Manifests},
 		"Chart":            {"as Helm packages it", zip(t, archive(t, "a/Chart.yaml", chart, "a/templates/a.yaml", plain)), Chart},
 		"ChartTop":         {"as tar -C chart . packages it", archive(t, "./Chart.yaml", chart, "./templates/a.yaml", plain), Chart},
-		"ChartMac":         {"what another system leaves behind does not count", archive(t, "a/Chart.yaml", chart, "._a", "x", "a/._Chart.yaml", "x", "a/templates/a.yaml", plain), Chart},
+		"ChartMac":         {"files of macOS archivers are ignored", archive(t, "a/Chart.yaml", chart, "._a", "x", "a/._Chart.yaml", "x", "a/templates/a.yaml", plain), Chart},
 		"ChartDeep":        {"deeper is something else", archive(t, "a/b/Chart.yaml", chart, "a/b/templates/a.yaml", plain), Manifests},
 		"Two":              {"two folders are no chart", archive(t, "a/Chart.yaml", chart, "b/a.yaml", plain), Manifests},
 		"Kustomize":        {"", archive(t, "kustomization.yaml", kustomization, "a.yaml", plain), Kustomization},
@@ -55,7 +55,7 @@ func TestLoadRecognises(t *testing.T) {
 				t.Errorf("taken for a %s: %s", a.Kind(), tc.reason)
 			}
 			if _, err := ReadManifests(tc.layer, Limits{}); tc.want != Manifests && reasonOf(err) != RefusedFeature {
-				t.Errorf("Read says %v", err)
+				t.Errorf("ReadManifests returned %v", err)
 			}
 		})
 	}
@@ -159,7 +159,7 @@ func TestOpenFolder(t *testing.T) {
 		t.Errorf("too many bytes: %v", err)
 	}
 	if _, err := open(os.DirFS(filepath.Join(dir, "none"))); err == nil {
-		t.Error("a folder that is not there was read")
+		t.Error("a folder that does not exist was read")
 	}
 }
 

@@ -46,7 +46,7 @@ func TestAppendJSON(t *testing.T) {
 		over      Overlay
 		want      string
 	}{
-		"Plain": {"only what the artefact has", plain, Options{}, "", Overlay{},
+		"Plain": {"only the content of the artefact", plain, Options{}, "", Overlay{},
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"},"data":{"a":"1","b":"<x>"}}`},
 		"Namespace": {"the caller decides it", plain, Options{}, "n", Overlay{},
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a","namespace":"n"},"data":{"a":"1","b":"<x>"}}`},
@@ -55,10 +55,10 @@ func TestAppendJSON(t *testing.T) {
 		"Options": {"labels and annotations go over those of the artefact", strings.Replace(plain, "name: a", "name: a\n  labels: {b: old, c: keep}", 1),
 			Options{Labels: map[string]string{"b": "new", "a": "first"}, Annotations: map[string]string{"x": "y"}}, "", Overlay{},
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{"x":"y"},"labels":{"a":"first","b":"new","c":"keep"},"name":"a"},"data":{"a":"1","b":"<x>"}}`},
-		"Overlay": {"it goes over both", strings.Replace(plain, "name: a", "name: a\n  labels: {m: old, z: keep}", 1), Options{Labels: map[string]string{"c": "option"}}, "n",
+		"Overlay": {"it overrides both", strings.Replace(plain, "name: a", "name: a\n  labels: {m: old, z: keep}", 1), Options{Labels: map[string]string{"c": "option"}}, "n",
 			Overlay{Labels: map[string]string{"a": "1", "c": "2", "m": "3", "zz": "4"}, Annotations: map[string]string{"o": "kyma/a"}},
 			`{"apiVersion":"v1","kind":"ConfigMap","metadata":{"annotations":{"o":"kyma/a"},"labels":{"a":"1","c":"2","m":"3","z":"keep","zz":"4"},"name":"a","namespace":"n"},"data":{"a":"1","b":"<x>"}}`},
-		"Dropped": {"what only an API server may set, and status, are not applied", `
+		"Dropped": {"fields that only an API server may set, and status, are not applied", `
 apiVersion: v1
 kind: Pod
 metadata:
@@ -272,7 +272,7 @@ func TestDigestCovers(t *testing.T) {
 	text := object("a", "")
 	first := build(t, text, base).Digest
 	if first != base.BundleDigest() {
-		t.Error("BundleDigest is not what Build gives")
+		t.Error("BundleDigest is not the digest of Build")
 	}
 	if got := build(t, object("b", ""), base).Digest; got != first {
 		t.Error("with the artefact's digest given, content is looked at")
@@ -425,7 +425,7 @@ func BenchmarkAppendJSON(b *testing.B) {
 	}
 }
 
-// BenchmarkMarshal is what AppendJSON saves: copying and encoding the tree for each runtime.
+// BenchmarkMarshal measures what AppendJSON saves: copying and encoding the tree for each runtime.
 func BenchmarkMarshal(b *testing.B) {
 	in := parse(b, largeDeployment())[0]
 	b.ReportAllocs()

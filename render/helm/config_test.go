@@ -82,8 +82,8 @@ func TestParseConfigFails(t *testing.T) {
 	}
 }
 
-// TestConfigApply: what a config says is what the chart gets.
-func TestConfigApply(t *testing.T) {
+// TestConfigApplyTo: the chart is rendered with the values of the config.
+func TestConfigApplyTo(t *testing.T) {
 	configs, err := ParseConfig([]byte("configs:\n- {name: shop, overrides: {a: 1}, clientConfig: 'Namespace=n,ReleaseName=r,CreateNamespace=true,SkipCRDs=true'}\n- {name: shop, overrides: a=2}"))
 	if err != nil {
 		t.Fatal(err)

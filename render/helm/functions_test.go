@@ -7,7 +7,7 @@ import (
 	"text/template"
 )
 
-// TestInterruptible: a template prints what it did before, on the same lines.
+// TestInterruptible: the output of a template stays the same, on the same lines.
 func TestInterruptible(t *testing.T) {
 	for _, text := range []string{
 		"", "x", "{{ . }}", "{{- . }}", " {{- . -}} ", "{{range $i, $x := .l}}\n  {{$i}}\n{{end}}", "a {{- range .l -}}  b {{- . }} c {{- end }} d",
@@ -24,11 +24,11 @@ func TestInterruptible(t *testing.T) {
 		}
 	}
 	if got := interruptible("{{ range }}"); got != "{{ range }}" {
-		t.Errorf("what cannot be parsed became %q", got)
+		t.Errorf("a template that cannot be parsed became %q", got)
 	}
 }
 
-// execute returns what a template prints, or what is wrong with it, without places.
+// execute returns the output of a template, or its kind of error, without positions.
 func execute(text string) string {
 	parsed, err := template.New("x").Funcs(template.FuncMap{checkContextName: func() string { return "" }, "bad": func() (string, error) { return "", errors.New("bad") }}).Parse(text)
 	if err != nil {
@@ -41,7 +41,7 @@ func execute(text string) string {
 	return out.String()
 }
 
-// limited fails when there is too much to write.
+// limited returns an error when too much is written.
 type limited struct {
 	to   *strings.Builder
 	left int

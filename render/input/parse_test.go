@@ -51,7 +51,7 @@ func TestParseDocuments(t *testing.T) {
 		"JSONSeparated":    {"JSON documents in a YAML stream", `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"a"}}` + "\n---\n" + `{"apiVersion":"v1","kind":"ConfigMap","metadata":{"name":"b"}}`, "ConfigMap/a ConfigMap/b"},
 		"List":             {"kubectl get -o yaml gives a List", "apiVersion: v1\nkind: List\nmetadata: {}\nitems:\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n- {apiVersion: v1, kind: Secret, metadata: {name: b}}\n", "ConfigMap/a Secret/b"},
 		"NestedList":       {"Lists of Lists", "apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: List\n  items:\n  - {apiVersion: v1, kind: ConfigMap, metadata: {name: a}}\n- {apiVersion: v1, kind: Secret, metadata: {name: b}}\n", "ConfigMap/a Secret/b"},
-		"TypedList":        {"items of a typed list may leave out what the list says", "apiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: a}\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: b}}\n", "ConfigMap/a ConfigMap/b"},
+		"TypedList":        {"items of a typed list may leave out version and kind", "apiVersion: v1\nkind: ConfigMapList\nitems:\n- metadata: {name: a}\n- {apiVersion: v1, kind: ConfigMap, metadata: {name: b}}\n", "ConfigMap/a ConfigMap/b"},
 		"EmptyList":        {"a List of nothing", "apiVersion: v1\nkind: List\nitems: []\n---\napiVersion: v1\nkind: List\n", ""},
 		"KindEndsInList":   {"an object whose kind only sounds like a list", "apiVersion: x.io/v1\nkind: AllowList\nmetadata: {name: a}\nspec: {}\n", "AllowList/a"},
 	}
@@ -222,7 +222,7 @@ func TestParseErrors(t *testing.T) {
 		"InList":          {"the item is named", "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: A, metadata: {}}\n", InvalidObject, 1, 1, "A without name", "name"},
 		"NoObjectInList":  {"", "apiVersion: v1\nkind: List\nitems: [a]\n", InvalidObject, 1, 1, "List without name", "not a map"},
 		"NoObjectInJSON":  {"the second document, on its line", "{\"apiVersion\":\"v1\",\"kind\":\"A\",\"metadata\":{\"name\":\"a\"}}\n{\"kind\":\"B\"}", InvalidObject, 2, 2, "B without name", "apiVersion"},
-		"BrokenJSON":      {"YAML's reader words it", `{"a": [1}`, InvalidYAML, 1, 0, "", "not valid YAML"},
+		"BrokenJSON":      {"the error is that of the YAML parser", `{"a": [1}`, InvalidYAML, 1, 0, "", "not valid YAML"},
 		"DuplicateInside": {"", `{"apiVersion":"v1","kind":"A","metadata":{"name":"a"},"x":[{"y":1,"y":2}]}`, InvalidYAML, 1, 1, "A a", `"y"`},
 	}
 	for name, tc := range cases {
@@ -257,7 +257,7 @@ func TestSyntaxErrorUnwraps(t *testing.T) {
 	}
 }
 
-// compatible reports whether kubectl's reader gives the same, but for what Parse does better by intent.
+// compatible reports whether the parser of kubectl returns the same, except where Parse differs on purpose.
 func compatible(document []byte, got any) (string, bool) {
 	text, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
