@@ -24,21 +24,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// caKey is the key in the Secret of the CAs to believe, as PEM: that of the certificate, then the one before.
+// caKey is the key in the Secret of the trusted CAs, as PEM: that of the certificate, then the former one.
 const caKey = "ca.crt"
 
-// pair is a certificate with its key. It is not changed once made.
-type pair struct {
-	certificate tls.Certificate
-	leaf        *x509.Certificate
-	cert, key   []byte // as PEM
-	bundle      []byte // CAs as PEM
+// certificate is a certificate with its key and the trusted CAs. It is never changed.
+type certificate struct {
+	tls       tls.Certificate
+	leaf      *x509.Certificate
+	cert, key []byte // as PEM
+	bundle    []byte // trusted CAs as PEM
 }
 
-func (p *pair) same(other *pair) bool { return bytes.Equal(p.cert, other.cert) }
+func (c *certificate) equal(other *certificate) bool { return bytes.Equal(c.cert, other.cert) }
 
-// shared returns the certificate that all replicas use, from the Secret. If it is of no use, a new one is put there.
-func (w *Webhook) shared(ctx context.Context) (*pair, error) {
+// sharedCertificate returns the certificate in the Secret, which all replicas use. If it cannot be used, a new one is written.
+func (w *Webhook) sharedCertificate(ctx context.Context) (*certificate, error) {
 	key := client.ObjectKey{Namespace: w.Namespace, Name: SecretName}
 	secret := &corev1.Secret{}
 	err := w.Client.Get(ctx, key, secret)
@@ -49,23 +49,23 @@ func (w *Webhook) shared(ctx context.Context) (*pair, error) {
 	before := secret.Data[caKey]
 	if missing {
 		if serving := w.serving.Load(); serving != nil {
-			before = serving.bundle // other replicas may still serve with it
+			before = serving.bundle // other replicas may still use that certificate
 		}
 	} else {
-		p, err := readPair(secret.Data)
+		c, err := parseCertificate(secret.Data)
 		if err == nil {
-			err = p.check(w.host, w.now())
+			err = c.validate(w.host, w.now())
 		}
 		if err == nil {
-			return p, nil
+			return c, nil
 		}
 		w.Log.Info("making a new certificate for the conversion webhook", "reason", err.Error())
 	}
-	p, err := newPair(w.host, w.now(), before)
+	c, err := newCertificate(w.host, w.now(), before)
 	if err != nil {
 		return nil, fmt.Errorf("making a certificate for the conversion webhook: %w", err)
 	}
-	data := map[string][]byte{corev1.TLSCertKey: p.cert, corev1.TLSPrivateKeyKey: p.key, caKey: p.bundle}
+	data := map[string][]byte{corev1.TLSCertKey: c.cert, corev1.TLSPrivateKeyKey: c.key, caKey: c.bundle}
 	if missing {
 		secret = &corev1.Secret{
 			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name, Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByLifecycleManager}},
@@ -73,19 +73,19 @@ func (w *Webhook) shared(ctx context.Context) (*pair, error) {
 		}
 		err = w.Client.Create(ctx, secret)
 	} else {
-		secret.Data = data // of another type it still serves
+		secret.Data = data // the type cannot be changed, and does not matter
 		err = w.Client.Update(ctx, secret)
 	}
-	if err != nil { // another replica may have been faster: then the next pass takes what it made
+	if err != nil { // another replica may have written first; the next sync uses its certificate
 		return nil, fmt.Errorf("writing Secret %s with the certificate of the conversion webhook: %w", key, err)
 	}
-	return p, nil
+	return c, nil
 }
 
-// newPair makes a CA, lets it sign a certificate for a host, and forgets its key. The first CA of the bundle before is
-// believed too, while it is valid.
-func newPair(host string, now time.Time, before []byte) (*pair, error) {
-	from, until := now.Add(-time.Hour), now.Add(Validity) // an hour for clocks that are late
+// newCertificate makes a CA, signs a certificate for a host with it, and drops the key of the CA. The first CA of the former bundle stays
+// trusted while it is valid.
+func newCertificate(host string, now time.Time, before []byte) (*certificate, error) {
+	from, until := now.Add(-time.Hour), now.Add(Validity) // one hour for API servers whose clock is behind
 	caSecret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return nil, err
@@ -127,7 +127,7 @@ func newPair(host string, now time.Time, before []byte) (*pair, error) {
 			bundle = append(bundle, encodePEM("CERTIFICATE", old.Raw)...)
 		}
 	}
-	return readPair(map[string][]byte{
+	return parseCertificate(map[string][]byte{
 		corev1.TLSCertKey: encodePEM("CERTIFICATE", der), corev1.TLSPrivateKeyKey: encodePEM("PRIVATE KEY", keyDER), caKey: bundle,
 	})
 }
@@ -136,39 +136,41 @@ func encodePEM(kind string, der []byte) []byte {
 	return pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
 }
 
-// serial returns a random number of 127 bits.
+// serial returns a random serial number of at most 127 bits.
 func serial() *big.Int {
 	n, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
-		panic(err) // the system's source of randomness does not fail
+		panic(err) // crypto/rand does not fail
 	}
 	return n.Add(n, big.NewInt(1))
 }
 
-// readPair reads the data of the Secret.
-func readPair(data map[string][]byte) (*pair, error) {
-	certificate, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
+// parseCertificate parses the data of the Secret.
+func parseCertificate(data map[string][]byte) (*certificate, error) {
+	parsed, err := tls.X509KeyPair(data[corev1.TLSCertKey], data[corev1.TLSPrivateKeyKey])
 	if err != nil {
 		return nil, err
 	}
-	leaf, err := x509.ParseCertificate(certificate.Certificate[0])
+	leaf, err := x509.ParseCertificate(parsed.Certificate[0])
 	if err != nil {
 		return nil, err
 	}
-	return &pair{certificate: certificate, leaf: leaf, cert: data[corev1.TLSCertKey], key: data[corev1.TLSPrivateKeyKey], bundle: data[caKey]}, nil
+	return &certificate{
+		tls: parsed, leaf: leaf, cert: data[corev1.TLSCertKey], key: data[corev1.TLSPrivateKeyKey], bundle: data[caKey],
+	}, nil
 }
 
-// check tells why the certificate should be replaced, nil if it should not.
-func (p *pair) check(host string, now time.Time) error {
+// validate returns why the certificate has to be replaced, nil if it does not.
+func (c *certificate) validate(host string, now time.Time) error {
 	roots := x509.NewCertPool()
-	if !roots.AppendCertsFromPEM(p.bundle) {
-		return errors.New("there is no CA next to it")
+	if !roots.AppendCertsFromPEM(c.bundle) {
+		return errors.New("it has no CA")
 	}
-	if _, err := p.leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now}); err != nil {
+	if _, err := c.leaf.Verify(x509.VerifyOptions{DNSName: host, Roots: roots, CurrentTime: now}); err != nil {
 		return err
 	}
-	if left := p.leaf.NotAfter.Sub(now); left < RenewBefore {
-		return fmt.Errorf("it ends in %s", left.Round(time.Minute))
+	if left := c.leaf.NotAfter.Sub(now); left < RenewBefore {
+		return fmt.Errorf("it expires in %s", left.Round(time.Minute))
 	}
 	return nil
 }

@@ -1,33 +1,33 @@
-// Package conversion serves v1alpha1 next to v1beta2: it is the conversion webhook of our CRDs, with all that it needs.
+// Package conversion is the conversion webhook of our CRDs, with its certificate. It makes v1alpha1 available next to v1beta2.
 //
 // # Use
 //
 //	w, err := conversion.New(conversion.Options{Client: …, Namespace: "kcp-system", BindAddress: ":9443", Service: "lifecycle-manager-webhook"})
 //	err = mgr.Add(w)                                // every replica serves, leader or not
-//	err = mgr.AddReadyzCheck("conversion", w.Ready) // a pod gets requests only when it can answer
+//	err = mgr.AddReadyzCheck("conversion", w.Ready) // a pod gets no requests before it has a certificate
 //
 // # How it works
 //
-// API servers send objects to POST /convert and get them back in the version that somebody asked for; package api/v1alpha1 does the
-// work. Nothing is kept and nothing is read from a cluster meanwhile.
+// API servers send objects to POST /convert and get them back in the requested version, converted by package api/v1alpha1. A conversion
+// has no state and makes no request to a cluster.
 //
-// The certificate is the manager's own. A CA is made for it, signs this one certificate, and its key is thrown away. Certificate, key and
-// the CAs that are to be believed, the new one and the one before, are in a Secret that all replicas share. A pass, every few
-// seconds, reads the Secret, makes it anew if it is missing, cannot be used or ends within RenewBefore, and sees to it that the
-// CRDs name our address and these CAs and serve v1alpha1. Only what differs is written. A replica changes to a new certificate in the
-// pass after the one that published its CA, so API servers know the CA before they meet the certificate, and still know the old one while
-// other replicas use it.
+// The manager makes the certificate itself: it makes a CA, signs one certificate with it, and drops the key of the CA. A Secret, which all
+// replicas share, has the certificate, its key, and the trusted CAs: the new one and the former one. Every few seconds, each replica reads
+// the Secret, replaces its content if it is missing, cannot be used or expires within RenewBefore, and updates the CRDs, so that they
+// have our address and these CAs, and serve v1alpha1. It writes only what differs. A replica starts to use a new certificate one
+// interval after its CA was written to the CRDs. So API servers trust the CA before they see the certificate, and still trust the former
+// CA while other replicas use the former certificate.
 //
-// The definitions as generated do not serve v1alpha1: without this webhook an API server would store such objects as if they were
-// v1beta2, and drop what it does not know. So the webhook switches v1alpha1 on in the same patch that says who converts. It is not
-// switched off when the manager ends: while nobody answers, requests for v1alpha1 fail and those for v1beta2 do not.
+// The generated CRDs do not serve v1alpha1: without this webhook, an API server would store such objects as v1beta2 and drop unknown
+// fields. So the webhook enables v1alpha1 in the same patch that sets the conversion webhook. It does not disable v1alpha1 when the
+// manager ends: then requests for v1alpha1 fail, and those for v1beta2 do not.
 //
-// The handler of controller-runtime is not used: it reads bodies without a limit, and an error does not say which object it is about.
+// The handler of controller-runtime is not used, because it reads bodies without a limit, and its errors do not name the object.
 //
 // # What it does not do
 //
-// It validates nothing, and it has no admission webhooks. It does not install CRDs. It does not ask callers who they are, as a
-// conversion tells nothing that the caller did not send.
+// It validates nothing, and has no admission webhooks. It does not install CRDs. It does not authenticate callers, because a response
+// contains only what the request contains.
 package conversion
 
 import (
@@ -47,66 +47,66 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Path is where conversions are asked for.
+// Path is the URL path of conversions.
 const Path = "/convert"
 
 // SecretName is the name of the Secret with the certificate.
 const SecretName = "lifecycle-manager-webhook"
 
 const (
-	// Validity is how long a certificate is valid.
+	// Validity is the validity period of a certificate.
 	Validity = 30 * 24 * time.Hour
-	// RenewBefore is how long before its end a certificate is replaced.
+	// RenewBefore is how long before its expiry a certificate is replaced.
 	RenewBefore = 10 * 24 * time.Hour
 
-	lookInterval  = 15 * time.Second // between passes
-	retryInterval = 2 * time.Second  // after a failed pass
-	stopTimeout   = 5 * time.Second  // for requests under way when the manager ends
+	syncInterval    = 15 * time.Second // between two checks of Secret and CRDs
+	retryDelay      = 2 * time.Second  // after a failed check
+	shutdownTimeout = 5 * time.Second  // for requests in flight when the manager ends
 )
 
-// Options say where the webhook is.
+// Options configure the webhook.
 type Options struct {
-	// Client reads and writes the Secret and the CRDs. It must have no cache: that would want to list them.
+	// Client reads and writes the Secret and the CRDs. It must not use a cache, which would need the permission to list them.
 	Client client.Client
-	// Namespace is that of the Secret and the Service.
+	// Namespace has the Secret and the Service.
 	Namespace string
-	// BindAddress is where the webhook listens, host:port.
+	// BindAddress is the address on which the webhook listens, host:port.
 	BindAddress string
-	// Service is the name of the Service by which API servers reach it, on port 443. Exactly one of Service and URL is given.
+	// Service is the name of the Service by which API servers reach the webhook, on port 443. Exactly one of Service and URL must be set.
 	Service string
-	// URL is the address by which API servers reach it, https://…/convert.
+	// URL is the address by which API servers reach the webhook, https://…/convert.
 	URL string
-	// Log is told what goes wrong. The zero value is silence.
+	// Log logs errors. The zero value logs nothing.
 	Log logr.Logger
 
-	now  func() time.Time // time.Now unless a test sets it
-	look time.Duration    // lookInterval unless a test sets it
+	now      func() time.Time // time.Now unless a test sets it
+	interval time.Duration    // syncInterval unless a test sets it
 }
 
 // Webhook is the conversion webhook. It is a runnable of a controller-runtime manager.
 type Webhook struct {
 	Options
-	host    string                 // that the certificate is for
-	serving atomic.Pointer[pair]   // nil until there is one
-	slots   chan struct{}          // taken by each review under way
-	address atomic.Pointer[string] // where it listens, nil until then
+	host    string                      // of the certificate
+	serving atomic.Pointer[certificate] // the one in use; nil before the first one
+	slots   chan struct{}               // one value for each review in progress
+	address atomic.Pointer[string]      // on which it listens; nil before that
 }
 
-// New returns a webhook that does not listen yet. It makes no request.
+// New returns a webhook. It does not listen yet, and makes no request.
 func New(o Options) (*Webhook, error) {
 	if o.Client == nil || o.Namespace == "" || o.BindAddress == "" {
-		return nil, errors.New("building the conversion webhook: it needs a client, a namespace and an address")
+		return nil, errors.New("building the conversion webhook: options need Client, Namespace and BindAddress")
 	}
 	if (o.Service == "") == (o.URL == "") {
-		return nil, errors.New("building the conversion webhook: it needs either a Service or a URL")
+		return nil, errors.New("building the conversion webhook: options need either Service or URL")
 	}
 	if o.now == nil {
 		o.now = time.Now
 	}
-	if o.look == 0 {
-		o.look = lookInterval
+	if o.interval == 0 {
+		o.interval = syncInterval
 	}
-	w := &Webhook{Options: o, host: o.Service + "." + o.Namespace + ".svc", slots: make(chan struct{}, maxReviews)}
+	w := &Webhook{Options: o, host: o.Service + "." + o.Namespace + ".svc", slots: make(chan struct{}, reviewsLimit)}
 	if o.URL != "" {
 		u, err := url.Parse(o.URL)
 		if err != nil {
@@ -123,7 +123,7 @@ func New(o Options) (*Webhook, error) {
 // NeedLeaderElection returns false: every replica serves.
 func (w *Webhook) NeedLeaderElection() bool { return false }
 
-// Ready fails until conversions are answered. It is a check of package healthz.
+// Ready returns an error until the webhook can answer requests. It is a check of package healthz.
 func (w *Webhook) Ready(*http.Request) error {
 	if w.address.Load() == nil || w.serving.Load() == nil {
 		return errors.New("the conversion webhook has no certificate yet")
@@ -131,7 +131,7 @@ func (w *Webhook) Ready(*http.Request) error {
 	return nil
 }
 
-// Start serves until ctx ends. It fails only if it cannot listen or accept connections; all else is tried again.
+// Start serves until ctx ends. It fails only if it cannot listen or accept connections; everything else is retried.
 func (w *Webhook) Start(ctx context.Context) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", w.BindAddress)
 	if err != nil {
@@ -147,32 +147,32 @@ func (w *Webhook) Start(ctx context.Context) error {
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
-		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: w.certificate},
+		TLSConfig:         &tls.Config{MinVersion: tls.VersionTLS12, GetCertificate: w.servedCertificate},
 		ErrorLog:          slog.NewLogLogger(logr.ToSlogHandler(w.Log), slog.LevelDebug),
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- server.ServeTLS(listener, "", "") }()
-	if err := w.keep(ctx, ended); err != nil {
+	if err := w.syncUntilEnd(ctx, ended); err != nil {
 		return fmt.Errorf("serving conversions: %w", err)
 	}
-	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
-	if err := server.Shutdown(stop); err != nil {
-		return errors.Join(fmt.Errorf("ending the conversion webhook: %w", err), server.Close())
+	if err := server.Shutdown(shutdown); err != nil {
+		return errors.Join(fmt.Errorf("stopping the conversion webhook: %w", err), server.Close())
 	}
 	return nil
 }
 
-// keep passes again and again until ctx ends, or the server, with its error.
-func (w *Webhook) keep(ctx context.Context, ended <-chan error) error {
+// syncUntilEnd calls sync in intervals until ctx ends, or until the server ends with an error.
+func (w *Webhook) syncUntilEnd(ctx context.Context, ended <-chan error) error {
 	for {
-		after := w.look
-		if err := w.pass(ctx); err != nil && ctx.Err() == nil {
-			after = retryInterval
+		after := w.interval
+		if err := w.sync(ctx); err != nil && ctx.Err() == nil {
+			after = retryDelay
 			if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
-				w.Log.V(1).Info("another replica was faster", "reason", err.Error())
+				w.Log.V(1).Info("another replica has written first", "reason", err.Error())
 			} else {
-				w.Log.Error(err, "keeping the conversion webhook known to API servers")
+				w.Log.Error(err, "cannot update the certificate and the CRDs of the conversion webhook")
 			}
 		}
 		timer := time.NewTimer(after)
@@ -188,31 +188,31 @@ func (w *Webhook) keep(ctx context.Context, ended <-chan error) error {
 	}
 }
 
-// pass sees to it that there is a certificate, that the CRDs say so, and that it is in use.
-func (w *Webhook) pass(ctx context.Context) error {
-	p, err := w.shared(ctx)
+// sync makes sure that there is a certificate, that the CRDs have its CA, and that it is used.
+func (w *Webhook) sync(ctx context.Context) error {
+	c, err := w.sharedCertificate(ctx)
 	if err != nil {
 		return err
 	}
-	w.serving.CompareAndSwap(nil, p)
-	changed, err := w.publish(ctx, p.bundle)
+	w.serving.CompareAndSwap(nil, c)
+	changed, err := w.updateCRDs(ctx, c.bundle)
 	if err != nil {
 		return err
 	}
-	if before := w.serving.Load(); !changed && before != p {
-		w.serving.Store(p)
-		if !before.same(p) {
-			w.Log.Info("serving conversions with another certificate", "until", p.leaf.NotAfter)
+	if before := w.serving.Load(); !changed && before != c {
+		w.serving.Store(c)
+		if !before.equal(c) {
+			w.Log.Info("using a new certificate for the conversion webhook", "until", c.leaf.NotAfter)
 		}
 	}
 	return nil
 }
 
-// certificate gives the TLS server what it serves now.
-func (w *Webhook) certificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-	p := w.serving.Load()
-	if p == nil {
+// servedCertificate returns the certificate in use to the TLS server.
+func (w *Webhook) servedCertificate(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+	c := w.serving.Load()
+	if c == nil {
 		return nil, errors.New("there is no certificate yet")
 	}
-	return &p.certificate, nil
+	return &c.tls, nil
 }

@@ -30,7 +30,7 @@ import (
 	definitions "github.com/kyma-fleet/lifecycle-manager/crds"
 )
 
-// controlPlane is a cluster with our CRDs. It counts what is written.
+// controlPlane is a cluster with our CRDs. It records writes.
 type controlPlane struct {
 	client.WithWatch
 	mu     sync.Mutex
@@ -74,8 +74,8 @@ func (c *controlPlane) count(write string) {
 	c.writes = append(c.writes, write)
 }
 
-// wrote returns what was written since it was asked last.
-func (c *controlPlane) wrote() []string {
+// takeWrites returns the writes since the last call.
+func (c *controlPlane) takeWrites() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	w := c.writes
@@ -101,7 +101,7 @@ func (c *controlPlane) crd(t *testing.T, name string) *apiextensionsv1.CustomRes
 	return crd
 }
 
-// clock is a time that tests set.
+// clock is a time that a test sets.
 type clock struct{ time.Time }
 
 func newWebhook(t *testing.T, c *controlPlane, at *clock, change func(*Options)) *Webhook {
@@ -120,9 +120,9 @@ func newWebhook(t *testing.T, c *controlPlane, at *clock, change func(*Options))
 	return w
 }
 
-func pass(t *testing.T, w *Webhook) {
+func syncOnce(t *testing.T, w *Webhook) {
 	t.Helper()
-	if err := w.pass(t.Context()); err != nil {
+	if err := w.sync(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -131,19 +131,19 @@ var patches = []string{"patch kymas.operator.kyma-project.io", "patch manifests.
 
 func wantWrites(t *testing.T, c *controlPlane, when string, want ...string) {
 	t.Helper()
-	if diff := cmp.Diff(want, c.wrote()); diff != "" {
+	if diff := cmp.Diff(want, c.takeWrites()); diff != "" {
 		t.Errorf("%s: writes differ (-want +got):\n%s", when, diff)
 	}
 }
 
-// TestPublish checks what the CRDs are told, and that it is told once.
-func TestPublish(t *testing.T) {
+// TestUpdateCRDs checks what is written to the CRDs, and that it is written once.
+func TestUpdateCRDs(t *testing.T) {
 	c := newControlPlane(t)
 	w := newWebhook(t, c, nil, nil)
 	if w.Ready(nil) == nil {
 		t.Error("ready before there is a certificate")
 	}
-	pass(t, w)
+	syncOnce(t, w)
 	wantWrites(t, c, "at first", append([]string{"create lifecycle-manager-webhook"}, patches...)...)
 	for _, crd := range definitions.All() {
 		crd := c.crd(t, crd.Name)
@@ -171,8 +171,8 @@ func TestPublish(t *testing.T) {
 		}
 	}
 
-	pass(t, w)
-	pass(t, newWebhook(t, c, nil, nil))
+	syncOnce(t, w)
+	syncOnce(t, newWebhook(t, c, nil, nil))
 	wantWrites(t, c, "unchanged, and another replica")
 
 	reset := c.crd(t, crds[0])
@@ -180,83 +180,83 @@ func TestPublish(t *testing.T) {
 	if err := c.Update(t.Context(), reset); err != nil {
 		t.Fatal(err)
 	}
-	c.wrote()
-	pass(t, w)
+	c.takeWrites()
+	syncOnce(t, w)
 	wantWrites(t, c, "after the CRDs were installed anew", patches[0])
 
 	other := newWebhook(t, c, nil, func(o *Options) { o.Service, o.URL = "", "https://127.0.0.1:9443/convert" })
-	pass(t, other)
+	syncOnce(t, other)
 	wantWrites(t, c, "with another address", append([]string{"update lifecycle-manager-webhook"}, patches...)...)
 	if got := c.crd(t, crds[1]).Spec.Conversion.Webhook.ClientConfig; got.Service != nil || got.URL == nil || *got.URL != "https://127.0.0.1:9443/convert" {
 		t.Errorf("the address is %v, %v", got.Service, got.URL)
 	}
 }
 
-// TestRotation checks that a certificate is replaced in time, and that old and new one are believed while both are in use.
+// TestRotation checks that a certificate is replaced in time, and that the old and the new CA are trusted while both certificates are in use.
 func TestRotation(t *testing.T) {
 	c, at := newControlPlane(t), &clock{time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	one, two := newWebhook(t, c, at, nil), newWebhook(t, c, at, nil)
-	pass(t, one)
-	pass(t, two)
+	syncOnce(t, one)
+	syncOnce(t, two)
 	first := one.serving.Load()
-	if !first.same(two.serving.Load()) {
+	if !first.equal(two.serving.Load()) {
 		t.Error("the replicas serve different certificates")
 	}
-	c.wrote()
+	c.takeWrites()
 
 	at.Time = at.Add(Validity - RenewBefore - time.Minute)
-	pass(t, one)
+	syncOnce(t, one)
 	wantWrites(t, c, "before it is time")
 	at.Time = at.Add(2 * time.Minute)
-	pass(t, one)
+	syncOnce(t, one)
 	wantWrites(t, c, "when it is time", append([]string{"update lifecycle-manager-webhook"}, patches...)...)
-	if !one.serving.Load().same(first) {
+	if !one.serving.Load().equal(first) {
 		t.Error("the new certificate is in use before its CA is known to all")
 	}
 	believed := c.crd(t, crds[0]).Spec.Conversion.Webhook.ClientConfig.CABundle
-	second, err := readPair(c.secret(t).Data)
+	second, err := parseCertificate(c.secret(t).Data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, p := range map[string]*pair{"old": first, "new": second} {
+	for name, p := range map[string]*certificate{"old": first, "new": second} {
 		roots := x509.NewCertPool()
 		roots.AppendCertsFromPEM(believed)
 		if _, err := p.leaf.Verify(x509.VerifyOptions{DNSName: one.host, Roots: roots, CurrentTime: at.Time}); err != nil {
-			t.Errorf("the %s certificate is not believed: %v", name, err)
+			t.Errorf("the %s certificate is not trusted: %v", name, err)
 		}
 	}
-	pass(t, one)
-	pass(t, two)
-	if !one.serving.Load().same(second) || !two.serving.Load().same(second) {
+	syncOnce(t, one)
+	syncOnce(t, two)
+	if !one.serving.Load().equal(second) || !two.serving.Load().equal(second) {
 		t.Error("the new certificate is not in use")
 	}
 	wantWrites(t, c, "after the rotation")
 
-	at.Time = at.Add(10 * Validity) // long asleep
-	pass(t, two)
-	pass(t, two)
+	at.Time = at.Add(10 * Validity) // the manager did not run
+	syncOnce(t, two)
+	syncOnce(t, two)
 	bundle := two.serving.Load().bundle
 	if n := bytes.Count(bundle, []byte("BEGIN CERTIFICATE")); n != 1 {
-		t.Errorf("%d CAs are believed, want the valid one", n)
+		t.Errorf("%d CAs are trusted, want the valid one", n)
 	}
 }
 
-// TestSecret checks what becomes of a Secret that somebody deleted or changed.
+// TestSecret checks that a Secret that was deleted or changed is replaced.
 func TestSecret(t *testing.T) {
 	tests := map[string]struct {
 		reason string
 		spoil  func(*testing.T, *controlPlane, *corev1.Secret)
 		write  string
-		cas    int // believed afterwards
+		cas    int // trusted afterwards
 	}{
-		"Deleted": {"the old certificate is still in use for a moment", func(t *testing.T, c *controlPlane, s *corev1.Secret) {
+		"Deleted": {"the old certificate is still in use for a short time", func(t *testing.T, c *controlPlane, s *corev1.Secret) {
 			if err := c.Delete(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
 		}, "create lifecycle-manager-webhook", 2},
-		"Empty": {"nothing is left", func(t *testing.T, c *controlPlane, s *corev1.Secret) { s.Data = nil; update(t, c, s) }, "update lifecycle-manager-webhook", 1},
+		"Empty": {"it has no data", func(t *testing.T, c *controlPlane, s *corev1.Secret) { s.Data = nil; update(t, c, s) }, "update lifecycle-manager-webhook", 1},
 		"Key": {"a key of another certificate", func(t *testing.T, c *controlPlane, s *corev1.Secret) {
-			p, err := newPair("other", time.Now(), nil)
+			p, err := newCertificate("other", time.Now(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -265,7 +265,7 @@ func TestSecret(t *testing.T) {
 		}, "update lifecycle-manager-webhook", 2},
 		"CA": {"no CA", func(t *testing.T, c *controlPlane, s *corev1.Secret) { s.Data["ca.crt"] = []byte("?"); update(t, c, s) }, "update lifecycle-manager-webhook", 1},
 		"Host": {"a certificate for another host", func(t *testing.T, c *controlPlane, s *corev1.Secret) {
-			p, err := newPair("other", time.Now(), nil)
+			p, err := newCertificate("other", time.Now(), nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -277,20 +277,20 @@ func TestSecret(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := newControlPlane(t)
 			w := newWebhook(t, c, nil, nil)
-			pass(t, w)
+			syncOnce(t, w)
 			before := w.serving.Load()
 			tc.spoil(t, c, c.secret(t))
-			c.wrote()
-			pass(t, w)
+			c.takeWrites()
+			syncOnce(t, w)
 			wantWrites(t, c, tc.reason, append([]string{tc.write}, patches...)...)
-			pass(t, w)
-			wantWrites(t, c, "in the next pass")
+			syncOnce(t, w)
+			wantWrites(t, c, "in the next sync")
 			after := w.serving.Load()
-			if after.same(before) {
+			if after.equal(before) {
 				t.Error("the old certificate is still in use")
 			}
 			if n := bytes.Count(after.bundle, []byte("BEGIN CERTIFICATE")); n != tc.cas {
-				t.Errorf("%s: %d CAs are believed, want %d", tc.reason, n, tc.cas)
+				t.Errorf("%s: %d CAs are trusted, want %d", tc.reason, n, tc.cas)
 			}
 		})
 	}
@@ -307,18 +307,18 @@ func update(t *testing.T, c *controlPlane, o client.Object) {
 func TestRace(t *testing.T) {
 	c := newControlPlane(t)
 	winner := newWebhook(t, c, nil, nil)
-	late := &lateReader{Client: c, raced: func() { pass(t, winner) }}
+	late := &lateReader{Client: c, raced: func() { syncOnce(t, winner) }}
 	loser := newWebhook(t, c, nil, func(o *Options) { o.Client = late })
-	if err := loser.pass(t.Context()); !apierrors.IsAlreadyExists(err) {
+	if err := loser.sync(t.Context()); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("the second Secret was created with error %v", err)
 	}
-	pass(t, loser)
-	if !loser.serving.Load().same(winner.serving.Load()) {
+	syncOnce(t, loser)
+	if !loser.serving.Load().equal(winner.serving.Load()) {
 		t.Error("the replicas serve different certificates")
 	}
 }
 
-// lateReader is overtaken once, after it has read.
+// lateReader is a client for which another replica writes once after a read.
 type lateReader struct {
 	client.Client
 	raced func()
@@ -333,7 +333,7 @@ func (r *lateReader) Get(ctx context.Context, key client.ObjectKey, o client.Obj
 	return err
 }
 
-// TestMissingVersion checks that old CRDs are not harmed, and that the others are served all the same.
+// TestMissingVersion checks that CRDs without v1alpha1 are not changed, and that the others are.
 func TestMissingVersion(t *testing.T) {
 	c := newControlPlane(t)
 	old := c.crd(t, crds[0])
@@ -342,19 +342,19 @@ func TestMissingVersion(t *testing.T) {
 	if err := c.Delete(t.Context(), c.crd(t, crds[1])); err != nil {
 		t.Fatal(err)
 	}
-	c.wrote()
-	err := newWebhook(t, c, nil, nil).pass(t.Context())
+	c.takeWrites()
+	err := newWebhook(t, c, nil, nil).sync(t.Context())
 	if err == nil || !strings.Contains(err.Error(), "CRD kymas.operator.kyma-project.io has no version v1alpha1") || !strings.Contains(err.Error(), crds[1]) {
 		t.Errorf("error is %v", err)
 	}
 	wantWrites(t, c, "with old CRDs", "create lifecycle-manager-webhook", patches[2])
 }
 
-// TestServe checks the whole over TLS: who believes the CAs of the CRD gets answers, also after a rotation without a restart.
+// TestServe checks requests over TLS: a client that trusts the CAs of the CRD gets answers, also after a rotation without a restart.
 func TestServe(t *testing.T) {
 	c := newControlPlane(t)
 	w := newWebhook(t, c, nil, func(o *Options) {
-		o.Service, o.URL, o.look = "", "https://127.0.0.1:1/convert", 10*time.Millisecond
+		o.Service, o.URL, o.interval = "", "https://127.0.0.1:1/convert", 10*time.Millisecond
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
@@ -415,14 +415,14 @@ func TestNew(t *testing.T) {
 		change func(*Options)
 		fails  bool
 	}{
-		"Service":  {"the usual", func(*Options) {}, false},
+		"Service":  {"in the cluster", func(*Options) {}, false},
 		"URL":      {"outside of the cluster", func(o *Options) { o.Service, o.URL = "", "https://127.0.0.1:9443/convert" }, false},
-		"Both":     {"API servers have one way", func(o *Options) { o.URL = "https://h/convert" }, true},
-		"Neither":  {"API servers need a way", func(o *Options) { o.Service = "" }, true},
-		"HTTP":     {"API servers want TLS", func(o *Options) { o.Service, o.URL = "", "http://h/convert" }, true},
-		"Path":     {"there is but one path", func(o *Options) { o.Service, o.URL = "", "https://h/" }, true},
-		"Query":    {"API servers refuse it", func(o *Options) { o.Service, o.URL = "", "https://h/convert?a=b" }, true},
-		"NoHost":   {"nobody is there", func(o *Options) { o.Service, o.URL = "", "https:///convert" }, true},
+		"Both":     {"only one may be set", func(o *Options) { o.URL = "https://h/convert" }, true},
+		"Neither":  {"one must be set", func(o *Options) { o.Service = "" }, true},
+		"HTTP":     {"API servers require TLS", func(o *Options) { o.Service, o.URL = "", "http://h/convert" }, true},
+		"Path":     {"another path", func(o *Options) { o.Service, o.URL = "", "https://h/" }, true},
+		"Query":    {"API servers reject a query", func(o *Options) { o.Service, o.URL = "", "https://h/convert?a=b" }, true},
+		"NoHost":   {"the host is missing", func(o *Options) { o.Service, o.URL = "", "https:///convert" }, true},
 		"NoURL":    {"not an address", func(o *Options) { o.Service, o.URL = "", "://" }, true},
 		"NoClient": {"needed", func(o *Options) { o.Client = nil }, true},
 	}
@@ -462,16 +462,16 @@ func TestReview(t *testing.T) {
 		"Two":      {"several", review(kyma("k"), `{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Manifest","metadata":{"name":"m"}}`, `{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"ModuleTemplate","metadata":{"name":"t"}}`), 200, nil, ""},
 		"None":     {"nothing to do", review(), 200, nil, ""},
 		"Same":     {"it is in that version", review(`{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"name":"k"},"any":1}`), 200, nil, `{"any":1,"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"name":"k"}}`},
-		"Bad":      {"the object is named, and what to do", review(kyma("good"), bad("spoilt")), 200, []string{"Kyma ns/spoilt from operator.kyma-project.io/v1alpha1 to operator.kyma-project.io/v1beta2", "remove it"}, ""},
-		"Many":     {"the answer stays readable", review(bad("1"), bad("2"), bad("3"), bad("4"), bad("5"), bad("6"), bad("7")), 200, []string{"ns/5", "and 2 more"}, ""},
+		"Bad":      {"the message names the object and what to do", review(kyma("good"), bad("spoilt")), 200, []string{"Kyma ns/spoilt from operator.kyma-project.io/v1alpha1 to operator.kyma-project.io/v1beta2", "remove it"}, ""},
+		"Many":     {"the message is limited", review(bad("1"), bad("2"), bad("3"), bad("4"), bad("5"), bad("6"), bad("7")), 200, []string{"ns/5", "and 2 more"}, ""},
 		"Kind":     {"a kind with one version", review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Watcher","metadata":{"name":"w"}}`), 200, []string{"Watcher /w", "no other version"}, ""},
-		"Version":  {"a version that there never was", review(`{"apiVersion":"operator.kyma-project.io/v7","kind":"Kyma","metadata":{"name":"k"}}`), 200, []string{"no such conversion"}, ""},
-		"Type":     {"what a schema would refuse", review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"k"},"spec":{"modules":7}}`), 200, []string{"Kyma /k", "modules"}, ""},
+		"Version":  {"a version that does not exist", review(`{"apiVersion":"operator.kyma-project.io/v7","kind":"Kyma","metadata":{"name":"k"}}`), 200, []string{"this conversion does not exist"}, ""},
+		"Type":     {"a schema would reject it", review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"k"},"spec":{"modules":7}}`), 200, []string{"Kyma /k", "modules"}, ""},
 		"NoObject": {"not an object", review(`7`), 200, []string{"reading an object"}, ""},
 		"NoJSON":   {"not JSON", "hello", 400, []string{"reading the review"}, ""},
 		"Other":    {"another review", `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview","request":{}}`, 400, []string{"apiextensions.k8s.io/v1beta1"}, ""},
-		"Answer":   {"not a request", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`, 400, []string{"no request"}, ""},
-		"Large":    {"memory is bounded", review(`"` + strings.Repeat("x", maxReviewBytes) + `"`), 413, []string{"fewer objects"}, ""},
+		"Answer":   {"not a request", `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview"}`, 400, []string{"not a request"}, ""},
+		"Large":    {"the size is limited", review(`"` + strings.Repeat("x", reviewBytesLimit) + `"`), 413, []string{"fewer objects"}, ""},
 	}
 	w := newWebhook(t, newControlPlane(t), nil, nil)
 	for name, tc := range tests {
@@ -487,7 +487,7 @@ func TestReview(t *testing.T) {
 			}
 			for _, part := range tc.failure {
 				if !strings.Contains(message, part) {
-					t.Errorf("%s: message %q does not say %q", tc.reason, message, part)
+					t.Errorf("%s: message %q does not contain %q", tc.reason, message, part)
 				}
 			}
 		})
@@ -538,10 +538,10 @@ func checkAnswer(t *testing.T, asked, want string, succeeds bool, body []byte) s
 	return ""
 }
 
-// TestSlots checks that a request that waits for its turn ends with its caller.
+// TestSlots checks that a request that waits for others ends when its caller cancels it.
 func TestSlots(t *testing.T) {
 	w := newWebhook(t, newControlPlane(t), nil, nil)
-	for range maxReviews {
+	for range reviewsLimit {
 		w.slots <- struct{}{}
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -549,11 +549,11 @@ func TestSlots(t *testing.T) {
 	out := httptest.NewRecorder()
 	w.review(out, httptest.NewRequestWithContext(ctx, http.MethodPost, Path, strings.NewReader(review())))
 	if out.Body.Len() > 0 {
-		t.Errorf("answered without a turn: %s", out.Body)
+		t.Errorf("answered above the limit of requests: %s", out.Body)
 	}
 }
 
-// FuzzReview checks that no request breaks the handler, and that every answer is one.
+// FuzzReview checks that every request gets a valid answer.
 func FuzzReview(f *testing.F) {
 	f.Add([]byte(review(`{"apiVersion":"operator.kyma-project.io/v1alpha1","kind":"Kyma","metadata":{"name":"k"},"spec":{"components":[{"name":"istio"}]}}`)))
 	f.Add([]byte(strings.ReplaceAll(review(`{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Manifest","metadata":{"name":"k","annotations":{"operator.kyma-project.io/conversion":"{\"for\":\"v1alpha1\",\"losses\":[{\"path\":[\"spec\",\"remote\"],\"was\":false}]}"}},"spec":{"install":{"name":"a","source":{}}}}`), `"operator.kyma-project.io/v1beta2","objects"`, `"operator.kyma-project.io/v1alpha1","objects"`)))

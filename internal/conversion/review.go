@@ -15,15 +15,15 @@ import (
 )
 
 const (
-	// maxReviewBytes bounds a request. API servers send one object at a time, which has at most 3 MiB, and seldom some.
-	maxReviewBytes = 16 << 20
-	// maxReviews bounds the requests worked on at the same time, and so the memory for them. More wait.
-	maxReviews = 16
-	// maxErrors bounds the objects that an answer complains about.
-	maxErrors = 5
+	// reviewBytesLimit is the maximum size of a request. API servers usually send one object, which has at most 3 MiB.
+	reviewBytesLimit = 16 << 20
+	// reviewsLimit is the maximum number of requests in progress, which limits the memory for them. Others wait.
+	reviewsLimit = 16
+	// errorsLimit is the maximum number of errors in a response.
+	errorsLimit = 5
 )
 
-// review answers one request.
+// review handles one request.
 func (w *Webhook) review(out http.ResponseWriter, r *http.Request) {
 	select {
 	case w.slots <- struct{}{}:
@@ -32,9 +32,9 @@ func (w *Webhook) review(out http.ResponseWriter, r *http.Request) {
 		return
 	}
 	var review apiextensionsv1.ConversionReview
-	err := json.NewDecoder(http.MaxBytesReader(out, r.Body, maxReviewBytes)).Decode(&review)
+	err := json.NewDecoder(http.MaxBytesReader(out, r.Body, reviewBytesLimit)).Decode(&review)
 	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
-		http.Error(out, fmt.Sprintf("the review has more than %d bytes: ask for fewer objects at a time, or for v1beta2", maxReviewBytes), http.StatusRequestEntityTooLarge)
+		http.Error(out, fmt.Sprintf("the review has more than %d bytes: request fewer objects at a time, or v1beta2", reviewBytesLimit), http.StatusRequestEntityTooLarge)
 		return
 	}
 	if err != nil {
@@ -42,22 +42,22 @@ func (w *Webhook) review(out http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if review.Request == nil || review.APIVersion != apiextensionsv1.SchemeGroupVersion.String() {
-		http.Error(out, fmt.Sprintf("%q is no request for a review of %s", review.APIVersion, apiextensionsv1.SchemeGroupVersion), http.StatusBadRequest)
+		http.Error(out, fmt.Sprintf("%q is not a request for a review of %s", review.APIVersion, apiextensionsv1.SchemeGroupVersion), http.StatusBadRequest)
 		return
 	}
-	review.Response = answer(review.Request)
+	review.Response = respond(review.Request)
 	if review.Response.Result.Status != metav1.StatusSuccess {
-		w.Log.Info("objects were not converted", "reason", review.Response.Result.Message)
+		w.Log.Info("cannot convert objects", "reason", review.Response.Result.Message)
 	}
 	review.Request = nil
 	out.Header().Set("Content-Type", "application/json")
 	if err := json.NewEncoder(out).Encode(review); err != nil {
-		w.Log.V(1).Info("a conversion was not taken", "reason", err.Error())
+		w.Log.V(1).Info("the caller did not read the response", "reason", err.Error())
 	}
 }
 
-// answer converts all objects, or says which cannot be converted and why.
-func answer(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
+// respond converts all objects, or returns a failure that names the objects that cannot be converted.
+func respond(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.ConversionResponse {
 	response := &apiextensionsv1.ConversionResponse{UID: request.UID, ConvertedObjects: make([]runtime.RawExtension, len(request.Objects))}
 	var errs []error
 	for i, object := range request.Objects {
@@ -67,8 +67,8 @@ func answer(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.Convers
 		}
 		response.ConvertedObjects[i].Raw = raw
 	}
-	if len(errs) > maxErrors {
-		errs = append(errs[:maxErrors], fmt.Errorf("and %d more", len(errs)-maxErrors))
+	if len(errs) > errorsLimit {
+		errs = append(errs[:errorsLimit], fmt.Errorf("and %d more", len(errs)-errorsLimit))
 	}
 	if err := errors.Join(errs...); err != nil {
 		response.ConvertedObjects = []runtime.RawExtension{}
@@ -79,7 +79,7 @@ func answer(request *apiextensionsv1.ConversionRequest) *apiextensionsv1.Convers
 	return response
 }
 
-// convert returns an object in the wanted version. Errors name the object.
+// convert returns an object in the version to. Errors name the object.
 func convert(raw []byte, to string) ([]byte, error) {
 	var head metav1.PartialObjectMetadata
 	if err := json.Unmarshal(raw, &head); err != nil {
@@ -93,13 +93,13 @@ func convert(raw []byte, to string) ([]byte, error) {
 	case head.APIVersion == to:
 		return raw, nil
 	case !up && !down:
-		err = errors.New("there is no such conversion")
+		err = errors.New("this conversion does not exist")
 	case head.Kind == v1beta2.KindKyma:
-		out, err = between(raw, up, (*v1alpha1.Kyma).ConvertTo, (*v1alpha1.Kyma).ConvertFrom)
+		out, err = convertTyped(raw, up, (*v1alpha1.Kyma).ConvertTo, (*v1alpha1.Kyma).ConvertFrom)
 	case head.Kind == v1beta2.KindManifest:
-		out, err = between(raw, up, (*v1alpha1.Manifest).ConvertTo, (*v1alpha1.Manifest).ConvertFrom)
+		out, err = convertTyped(raw, up, (*v1alpha1.Manifest).ConvertTo, (*v1alpha1.Manifest).ConvertFrom)
 	case head.Kind == v1beta2.KindModuleTemplate:
-		out, err = between(raw, up, (*v1alpha1.ModuleTemplate).ConvertTo, (*v1alpha1.ModuleTemplate).ConvertFrom)
+		out, err = convertTyped(raw, up, (*v1alpha1.ModuleTemplate).ConvertTo, (*v1alpha1.ModuleTemplate).ConvertFrom)
 	default:
 		err = errors.New("the kind has no other version")
 	}
@@ -109,8 +109,8 @@ func convert(raw []byte, to string) ([]byte, error) {
 	return out, nil
 }
 
-// between converts one object up, from the old kind to the stored one, or down.
-func between[Old, Stored any](raw []byte, up bool, to, from func(*Old, *Stored) error) ([]byte, error) {
+// convertTyped converts one object: up, from the old version to the stored one, or down.
+func convertTyped[Old, Stored any](raw []byte, up bool, to, from func(*Old, *Stored) error) ([]byte, error) {
 	old, stored := new(Old), new(Stored)
 	if up {
 		if err := json.Unmarshal(raw, old); err != nil {

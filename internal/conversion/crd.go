@@ -17,11 +17,11 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// crds are the names of the definitions with two versions.
+// crds are the names of the CRDs with two versions.
 var crds = [...]string{"kymas." + v1beta2.Group, "manifests." + v1beta2.Group, "moduletemplates." + v1beta2.Group}
 
-// publish lets each CRD serve v1alpha1 through this webhook, and tells whether one had to be changed.
-func (w *Webhook) publish(ctx context.Context, bundle []byte) (changed bool, err error) {
+// updateCRDs makes each CRD serve v1alpha1 through this webhook, and reports whether one was changed.
+func (w *Webhook) updateCRDs(ctx context.Context, bundle []byte) (changed bool, err error) {
 	var errs []error
 	for _, name := range crds {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
@@ -29,7 +29,7 @@ func (w *Webhook) publish(ctx context.Context, bundle []byte) (changed bool, err
 			errs = append(errs, fmt.Errorf("reading CRD %s: %w", name, err))
 			continue
 		}
-		patch, err := w.difference(crd, bundle)
+		patch, err := w.patchFor(crd, bundle)
 		if err != nil {
 			errs = append(errs, err)
 			continue
@@ -39,18 +39,18 @@ func (w *Webhook) publish(ctx context.Context, bundle []byte) (changed bool, err
 		}
 		changed = true
 		if err := w.Client.Patch(ctx, crd, client.RawPatch(types.JSONPatchType, patch)); err != nil {
-			errs = append(errs, fmt.Errorf("letting CRD %s serve v1alpha1: %w", name, err))
+			errs = append(errs, fmt.Errorf("enabling v1alpha1 in CRD %s: %w", name, err))
 		}
 	}
 	return changed, errors.Join(errs...)
 }
 
-// difference returns the JSON patch that a CRD needs, nil if it needs none. The patch does nothing to a CRD whose versions
-// have changed since it was read.
-func (w *Webhook) difference(crd *apiextensionsv1.CustomResourceDefinition, bundle []byte) ([]byte, error) {
+// patchFor returns the JSON patch that a CRD needs, nil if it needs none. The API server rejects the patch if the versions of the CRD have
+// changed since it was read.
+func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle []byte) ([]byte, error) {
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == v1alpha1.Version })
 	if i < 0 {
-		return nil, fmt.Errorf("CRD %s has no version v1alpha1: install the CRDs that belong to this manager", crd.Name)
+		return nil, fmt.Errorf("CRD %s has no version v1alpha1: install the CRDs of this version of the manager", crd.Name)
 	}
 	var patch []map[string]any
 	path := "/spec/versions/" + strconv.Itoa(i)
@@ -59,7 +59,7 @@ func (w *Webhook) difference(crd *apiextensionsv1.CustomResourceDefinition, bund
 			map[string]any{"op": "test", "path": path + "/name", "value": v1alpha1.Version},
 			map[string]any{"op": "replace", "path": path + "/served", "value": true})
 	}
-	if want := w.conversion(bundle); !equality.Semantic.DeepEqual(crd.Spec.Conversion, want) {
+	if want := w.conversionSpec(bundle); !equality.Semantic.DeepEqual(crd.Spec.Conversion, want) {
 		patch = append(patch, map[string]any{"op": "add", "path": "/spec/conversion", "value": want})
 	}
 	if patch == nil {
@@ -68,8 +68,8 @@ func (w *Webhook) difference(crd *apiextensionsv1.CustomResourceDefinition, bund
 	return json.Marshal(patch)
 }
 
-// conversion returns what a CRD says about this webhook, with the defaults of the API server.
-func (w *Webhook) conversion(bundle []byte) *apiextensionsv1.CustomResourceConversion {
+// conversionSpec returns the spec.conversion of a CRD for this webhook, with the defaults of the API server.
+func (w *Webhook) conversionSpec(bundle []byte) *apiextensionsv1.CustomResourceConversion {
 	c := &apiextensionsv1.WebhookClientConfig{CABundle: bundle}
 	if w.URL != "" {
 		c.URL = &w.URL
