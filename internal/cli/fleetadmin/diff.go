@@ -125,7 +125,7 @@ func diffModule(ctx context.Context, a *console.App, o diffOptions) error {
 		if broken != nil {
 			return broken
 		}
-		return r.Explain(err, "diffOptions with "+o.runtime)
+		return r.Explain(err, "comparing with "+o.runtime)
 	}
 	return a.Print(d)
 }

@@ -443,17 +443,17 @@ func (in *installer) explainDeadline(ctx context.Context, err error, timeout tim
 func (in *installer) explainApply(err error) error {
 	e, ok := errors.AsType[*apply.Error](err)
 	if !ok {
-		return in.Explain(err, "installOptions")
+		return in.Explain(err, "installing")
 	}
 	switch e.Reason() {
 	case apply.RuntimeUnreachable:
-		return console.Fail(console.ExitCluster, "installOptions: %s does not answer: %s; check its address and your network", in, e.Message)
+		return console.Fail(console.ExitCluster, "installing: %s does not answer: %s; check its address and your network", in, e.Message)
 	case apply.RuntimeUnauthorized:
-		return console.Fail(console.ExitForbidden, "installOptions: %s does not accept the credentials: log in again, or use another context", in)
+		return console.Fail(console.ExitForbidden, "installing: %s does not accept the credentials: log in again, or use another context", in)
 	case apply.RuntimeForbidden:
-		return console.Fail(console.ExitForbidden, "installOptions: %v", e)
+		return console.Fail(console.ExitForbidden, "installing: %v", e)
 	}
-	return console.Fail(console.ExitFailed, "installOptions: %v", e)
+	return console.Fail(console.ExitFailed, "installing: %v", e)
 }
 
 // missingObjects returns which objects the manager needs and that do not exist, with a command to create each.

@@ -98,7 +98,7 @@ func uninstall(ctx context.Context, a *console.App, o uninstallOptions) error {
 	return a.Print(console.Outcome{Object: "deployment/" + deploy.Release, Result: fmt.Sprintf("lifecycle manager (%s) is removed from namespace %s", o.flavour, c.Namespace)})
 }
 
-// objectsToUninstall returns the objects that exist and will be deleted. It fails if exists are none, or if the
+// objectsToUninstall returns the objects that exist and will be deleted. It fails if there are none, or if the
 // manager was installed by Helm.
 func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error) {
 	if release, err := in.managerRelease(ctx); err != nil {
@@ -123,7 +123,7 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 		refs = append(refs, apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: in.Namespace, Name: inventoryName})
 	}
 	if len(refs) == 0 {
-		return nil, console.Fail(console.ExitNotFound, "exists is no lifecycle manager in namespace %s: choose another --namespace, --flavour or --context", in.Namespace)
+		return nil, console.Fail(console.ExitNotFound, "there is no lifecycle manager in namespace %s: choose another --namespace, --flavour or --context", in.Namespace)
 	}
 	return refs, nil
 }
@@ -137,7 +137,7 @@ func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []ap
 	kymas := &metav1.PartialObjectMetadataList{}
 	kymas.SetGroupVersionKind(v1beta2.GroupVersion.WithKind("KymaList"))
 	if err := in.List(ctx, kymas, in.InNamespace()); err == nil && len(kymas.Items) > 0 {
-		p.Wrap("", fmt.Sprintf("Then nothing manages %s any more: the modules exists stay, and so do the Kymas, Manifests and Secrets here.", console.Count(len(kymas.Items), "runtime")))
+		p.Wrap("", fmt.Sprintf("Then nothing manages %s any more: the modules there stay, and so do the Kymas, Manifests and Secrets here.", console.Count(len(kymas.Items), "runtime")))
 	}
 }
 

@@ -83,7 +83,7 @@ func buildModule(ctx context.Context, a *console.App, o buildOptions) error {
 	if err != nil {
 		return ocmaccess.Explain(err)
 	}
-	p, err := ocmaccess.Open(a, "ctf::"+o.archive, storage.Access{}, true)
+	p, err := ocmaccess.Open("ctf::"+o.archive, storage.Access{}, true)
 	if err != nil {
 		return err
 	}
@@ -159,11 +159,11 @@ func copyCommand(a *console.App, use, short, long, example string, args cobra.Po
 		if err != nil {
 			return err
 		}
-		from, err := ocmaccess.Open(a, args[0], access, false)
+		from, err := ocmaccess.Open(args[0], access, false)
 		if err != nil {
 			return err
 		}
-		to, err := ocmaccess.Open(a, args[1], access, true)
+		to, err := ocmaccess.Open(args[1], access, true)
 		if err != nil {
 			return err
 		}

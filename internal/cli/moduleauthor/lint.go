@@ -82,7 +82,7 @@ func lintModule(ctx context.Context, a *console.App, file, previous string, acce
 	l := lintReport{Name: m.Name, Version: m.Version}
 	var before *author.Module
 	if previous != "" {
-		p, err := ocmaccess.Open(a, previous, access, false)
+		p, err := ocmaccess.Open(previous, access, false)
 		if err != nil {
 			return err
 		}

@@ -78,7 +78,7 @@ func (s signReport) Show(p *console.Page) {
 }
 
 func signModule(ctx context.Context, a *console.App, reference string, access storage.Access, s storage.SignOptions) error {
-	p, err := ocmaccess.Open(a, reference, access, false)
+	p, err := ocmaccess.Open(reference, access, false)
 	if err != nil {
 		return err
 	}
@@ -110,7 +110,7 @@ klm module verify registry.example.com/modules//kyma-project.io/module/sample --
 			if access.Trust, err = trustOf(a, keys, policy); err != nil {
 				return err
 			}
-			p, err := ocmaccess.Open(a, args[0], access, false)
+			p, err := ocmaccess.Open(args[0], access, false)
 			if err != nil {
 				return err
 			}

@@ -90,7 +90,7 @@ func testModule(ctx context.Context, a *console.App, o testOptions) (err error) 
 	}
 	t := trial.Trial{Module: m, Timeout: o.timeout, Progress: func(text string) { fmt.Fprintf(a.Err, "  %s\n", text) }}
 	if o.previous != "" {
-		p, err := ocmaccess.Open(a, o.previous, o.access, false)
+		p, err := ocmaccess.Open(o.previous, o.access, false)
 		if err != nil {
 			return err
 		}

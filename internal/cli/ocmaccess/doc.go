@@ -6,7 +6,7 @@
 //	var login ocmaccess.Flags
 //	login.Register(c.Flags())
 //	access, err := login.Access(a)
-//	place, err := ocmaccess.Open(a, "registry.example.com/modules", access, false)
+//	place, err := ocmaccess.Open("registry.example.com/modules", access, false)
 //
 // # How it works
 //

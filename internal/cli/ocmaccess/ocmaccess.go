@@ -60,7 +60,7 @@ type oneLogin struct{ authn.Authenticator }
 func (l oneLogin) Resolve(authn.Resource) (authn.Authenticator, error) { return l.Authenticator, nil }
 
 // Open opens a registry or an archive, which is created if create is set and it does not exist.
-func Open(a *console.App, reference string, access storage.Access, create bool) (*storage.Place, error) {
+func Open(reference string, access storage.Access, create bool) (*storage.Place, error) {
 	p, err := storage.Open(reference, access, create)
 	return p, Explain(err)
 }
