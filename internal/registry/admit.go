@@ -10,9 +10,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Verify does with a layer what the trust policy says, and returns what it found. Fetch does the same first; Verify is for callers
-// who have the bytes already and must not use them under a policy that refuses them. A positive answer is remembered for as long as the
-// policy does not change.
+// Verify applies the trust policy to a layer and returns the result. Fetch does this itself; Verify is for callers that
+// already have the content and must not use it if the policy refuses it. A positive result is cached until the policy
+// changes.
 //
 // Errors are those of Fetch.
 func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, error) {
@@ -24,9 +24,9 @@ func (r *Registry) Verify(ctx context.Context, layer Layer) (trust.Signature, er
 	return s, err
 }
 
-// VerifyUnsigned says what the trust policy says of something that can have no signature that is understood here, such as a chart in a
-// chart repository or a folder: location is host and path as rules have them, why completes "it cannot be verified: ". The error has
-// reason SignatureMissing.
+// VerifyUnsigned applies the trust policy to a source that cannot have a supported signature, such as a chart in a
+// chart repository or a folder. location is host and path in the format of rules; why completes "it cannot be verified:
+// ". The error has reason SignatureMissing.
 func (r *Registry) VerifyUnsigned(location, why string) (trust.Signature, error) {
 	rule := r.opts.Trust.Current().RuleFor(trust.SubjectOf(location))
 	if rule.Mode == trust.Off {
@@ -44,13 +44,14 @@ func proofKey(p *trust.Rules, subject, digest string) string {
 	return strings.Join([]string{p.Version, subject, digest}, " ")
 }
 
-// remember keeps what was found: that something is signed for good, that it is not for a minute, since it may be signed then.
+// remember caches a result: a valid signature without expiry, a missing one for tagCachePeriod, because it may be
+// added.
 func (r *Registry) remember(key string, s trust.Signature) {
 	if s.Verified {
 		r.proofs.put(key, s, 1, 0)
 		return
 	}
-	r.problems.put(key, s, 1, tagLifetime)
+	r.problems.put(key, s, 1, tagCachePeriod)
 }
 
 func (r *Registry) remembered(key string) (trust.Signature, bool) {
@@ -60,14 +61,14 @@ func (r *Registry) remembered(key string) (trust.Signature, bool) {
 	return r.problems.get(key)
 }
 
-// admit decides whether a layer may be used, and by which digest: it is empty if the layer is named by a tag and the policy does not
-// insist. What is named by a digest is admitted
+// admit decides whether a layer may be used, and by which digest: it is empty if the layer is named by a tag and the
+// policy does not enforce signatures. A layer that is named by a digest is admitted
 //
-//  1. where the policy asks for nothing
+//  1. if the policy does not require a signature
 //  2. if a verified component version has named it since this process started
-//  3. if the component version that the layer states is verified and names it
+//  3. if the component version in the layer is verified and names it
 //
-// and what is named by a tag, if the image manifest or component version behind it is verified.
+// A layer that is named by a tag is admitted if the image manifest or component version of the tag is verified.
 func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *trust.Rules) (string, trust.Signature, error) {
 	subject := trust.SubjectOf(where.places[0].Name())
 	rule := p.RuleFor(subject)
@@ -90,7 +91,7 @@ func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *t
 	if err == nil && digest != "" {
 		r.remember(proofKey(p, subject, digest), s)
 		if where.tag != "" {
-			r.tags.put(tagKey(where.places[0], where.tag, layer.Name), digest, 1, tagLifetime)
+			r.tags.put(tagKey(where.places[0], where.tag, layer.Name), digest, 1, tagCachePeriod)
 		}
 	}
 	if err != nil && rule.Mode == trust.Warn && ctx.Err() == nil {
@@ -99,18 +100,18 @@ func (r *Registry) admit(ctx context.Context, layer Layer, where placement, p *t
 	return digest, s, err
 }
 
-// admitDigest looks for the layer in the component version that it states.
+// admitDigest admits a layer if the component version that it states is verified and names it.
 func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement) (trust.Signature, error) {
 	ref := where.places[0].Name() + "@" + where.digest
 	unsigned := func(reason, format string, args ...any) error {
 		return &ocm.Error{Ref: ref, Doing: "verifying", Code: reason, Problem: fmt.Sprintf(format, args...)}
 	}
 	if layer.Version == "" {
-		return trust.Signature{}, unsigned(ocm.SignatureMissing, "a layer bears no signature itself, and no component version is stated: state the version of the component that it belongs to")
+		return trust.Signature{}, unsigned(ocm.SignatureMissing, "layers are not signed themselves, and the layer states no component version: add the version of its component")
 	}
 	c, err := r.componentAt(ctx, where.base, where.plain, layer.Component, layer.Version)
 	if ocm.ReasonOf(err) == ocm.ArtifactNotFound {
-		return trust.Signature{}, unsigned(ocm.SignatureMissing, "a layer bears no signature itself, and there is no component version %s that could name it: state the right one, or push it",
+		return trust.Signature{}, unsigned(ocm.SignatureMissing, "layers are not signed themselves, and component version %s does not exist: correct the version, or push it",
 			ocm.FirstLine(layer.Version))
 	}
 	if err != nil {
@@ -124,26 +125,27 @@ func (r *Registry) admitDigest(ctx context.Context, layer Layer, where placement
 			return c.Signature, nil
 		}
 	}
-	return trust.Signature{}, unsigned(ocm.SignatureInvalid, "component version %s is signed but has no such layer: take the digest from its descriptor", ocm.FirstLine(layer.Version))
+	return trust.Signature{}, unsigned(ocm.SignatureInvalid, "component version %s is signed but has no such layer: use the digest in its descriptor", ocm.FirstLine(layer.Version))
 }
 
-// admitTag finds what a tag stands for and verifies it: a component version by its descriptor or by cosign, any other image by cosign.
+// admitTag resolves a tag and verifies the result: a component version by its descriptor or by cosign, any other image
+// by cosign.
 func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, rule trust.Rule, p *trust.Rules) (string, trust.Signature, error) {
 	type result struct {
 		digest string
 		s      trust.Signature
 	}
 	key := strings.Join([]string{"admit", where.places[0].Name(), layer.Ref, layer.Name, p.Version}, " ")
-	got, err := shared(ctx, r, key, where.places[0].Name()+" "+layer.Ref, func(ctx context.Context) (result, error) {
-		var refused error // by the place that a person would look at first
+	got, err := pullOnce(ctx, r, key, where.places[0].Name()+" "+layer.Ref, func(ctx context.Context) (result, error) {
+		var refused error // of the first repository, which is the usual one
 		for i, at := range where.places {
-			s, err := r.open(ctx, at)
+			s, err := r.openSession(ctx, at)
 			var found *ocm.ImageManifest
 			if err == nil {
 				found, err = s.Manifest(ctx, where.tag)
 			}
 			switch {
-			case err != nil && !mayBeElsewhere(err):
+			case err != nil && !shouldTryNext(err):
 				return result{}, err
 			case err != nil:
 				refused = cmp.Or(refused, err)
@@ -160,7 +162,7 @@ func (r *Registry) admitTag(ctx context.Context, layer Layer, where placement, r
 	return got.digest, got.s, err
 }
 
-// admitComponent finds the layer in the component version that a tag stands for.
+// admitComponent returns the digest of the layer in the component version of a tag.
 func (r *Registry) admitComponent(ctx context.Context, layer Layer, where placement) (string, trust.Signature, error) {
 	version := strings.Replace(where.tag, ".build-", "+", 1)
 	c, err := r.componentAt(ctx, where.base, where.plain, layer.Component, version)
@@ -177,7 +179,7 @@ func (r *Registry) admitComponent(ctx context.Context, layer Layer, where placem
 		Problem: fmt.Sprintf("it is signed but has no resource %q: name one that its descriptor has", ocm.FirstLine(layer.Name))}
 }
 
-// admitImage verifies the image manifest that a tag stands for, once for each digest.
+// admitImage verifies the image manifest of a tag, once per digest.
 func (r *Registry) admitImage(ctx context.Context, s *session, found *ocm.ImageManifest, layer Layer, rule trust.Rule, p *trust.Rules) (string, trust.Signature, error) {
 	digest, err := ocm.LayerOf(found.Manifest, layer.Name, found.Ref)
 	if err != nil {

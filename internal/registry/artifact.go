@@ -17,10 +17,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// At returns the artifact with the Registry as its repository context, unless it has one already: then, and only then, it stays byte for
-// byte.
-func (r *Registry) At(a *ocm.Artifact) (*ocm.Artifact, error) {
-	has, err := a.HasHome()
+// WithRepositoryContext returns the artifact with the Registry as its repository context. An artifact that already has a repository
+// context is returned unchanged, byte for byte.
+func (r *Registry) WithRepositoryContext(a *ocm.Artifact) (*ocm.Artifact, error) {
+	has, err := a.HasRepositoryContext()
 	if err != nil || has {
 		return a, err
 	}
@@ -28,13 +28,13 @@ func (r *Registry) At(a *ocm.Artifact) (*ocm.Artifact, error) {
 		if c, ok := d["component"].(map[string]any); ok {
 			d = c
 		}
-		d["repositoryContexts"] = []any{r.home()}
+		d["repositoryContexts"] = []any{r.repositoryContext()}
 		return nil
 	})
 }
 
-// Artifact reads what a tag or a digest stands for, with all its blobs, each compared with its digest. repository is what
-// [Artifact.Repository] is. An index of manifests has no blobs.
+// Artifact reads the artifact of a tag or a digest, with all its blobs, and compares each with its digest. repository
+// has the format of ocm.Artifact.Repository. An index of manifests has no blobs.
 //
 // Errors are those of Fetch.
 func (r *Registry) Artifact(ctx context.Context, repository, reference string) (*ocm.Artifact, error) {
@@ -47,7 +47,7 @@ func (r *Registry) Artifact(ctx context.Context, repository, reference string) (
 			return nil, err
 		}
 	}
-	s, err := r.open(ctx, p)
+	s, err := r.openSession(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -82,14 +82,14 @@ func (r *Registry) readArtifact(ctx context.Context, s *session, repository, ref
 	return a, nil
 }
 
-// Versions returns the tags of a component's repository that may be versions, in no order. A registry that does not know the component
-// has none.
+// Versions returns the versions of a component, from the tags of its repository, in no order. If the registry does not
+// have the component, the result is empty.
 func (r *Registry) Versions(ctx context.Context, component string) ([]string, error) {
 	p, err := r.repository(r.base, r.plain, ocm.DescriptorRepository(component))
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.open(ctx, p)
+	s, err := r.openSession(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -116,8 +116,8 @@ func (r *Registry) Versions(ctx context.Context, component string) ([]string, er
 	return versions, nil
 }
 
-// Signatures returns what cosign has written about a manifest, to be written elsewhere: the image behind the tag sha256-<digest>.sig, and
-// what refers to the manifest with the list of it.
+// Signatures returns the artefacts that cosign wrote for a manifest, to be copied: the image with the tag
+// sha256-<digest>.sig, the referrers of the manifest, and the list of these referrers.
 //
 // Errors are those of Fetch.
 func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Artifact, error) {
@@ -125,7 +125,7 @@ func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Art
 	if err != nil {
 		return nil, err
 	}
-	s, err := r.open(ctx, p)
+	s, err := r.openSession(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -158,12 +158,12 @@ func (r *Registry) Signatures(ctx context.Context, of *ocm.Artifact) ([]*ocm.Art
 	return append(all, &ocm.Artifact{Repository: of.Repository, Tag: tag, MediaType: string(types.OCIImageIndex), Manifest: index}), nil
 }
 
-// Write writes an artifact: blobs first, then the manifest under its digest, and the tag last, so that a push which breaks off is never
-// seen, and the next one goes on where it was. It tells whether the tag stands for something new. What the tag stands for already is
-// replaced only if asked to; otherwise the error has reason ArtifactExists.
+// Write writes an artifact: blobs first, then the manifest by its digest, and the tag last, so that an interrupted push
+// is never visible, and the next one continues it. It reports whether the tag changed. An existing tag with other
+// content is replaced only if replace is true; otherwise the error has reason ArtifactExists.
 //
-// Errors are of type *Error with reason InvalidReference, RegistryUnauthorized, RegistryUnreachable, ArtifactNotFound or ArtifactExists,
-// or the context's if it was cancelled.
+// Errors are of type *Error with reason InvalidReference, RegistryUnauthorized, RegistryUnreachable, ArtifactNotFound
+// or ArtifactExists, or the error of the context if it was cancelled.
 func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (written bool, err error) {
 	p, err := r.repository(r.base, r.plain, a.Repository)
 	if err != nil {
@@ -182,10 +182,10 @@ func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (wr
 		return false, &ocm.Error{Ref: ref.Name(), Doing: "pushing", Code: ocm.RegistryUnauthorized, Cause: err,
 			Problem: "finding the registry credentials failed: " + ocm.FirstLine(err.Error())}
 	}
-	options := []remote.Option{remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(r.carrier(p))}
+	options := []remote.Option{remote.WithContext(ctx), remote.WithAuth(auth), remote.WithTransport(r.transportTo(p))}
 	standing := ""
 	if a.Tag != "" {
-		if standing, err = standsFor(ref, options); err != nil {
+		if standing, err = digestOfTag(ref, options); err != nil {
 			return false, err
 		}
 		if standing != "" && standing != a.Digest() && !replace {
@@ -209,15 +209,15 @@ func (r *Registry) Write(ctx context.Context, a *ocm.Artifact, replace bool) (wr
 		return false, failed("pushing", ref.Name(), err)
 	}
 	r.forget(p, a.Version())
-	if now, err := standsFor(ref, options); err == nil && now != a.Digest() {
+	if now, err := digestOfTag(ref, options); err == nil && now != a.Digest() {
 		return true, &ocm.Error{Ref: ref.Name(), Doing: "pushing", Code: ocm.DigestMismatch,
-			Problem: fmt.Sprintf("somebody else has moved the tag to %s at the same time: agree who releases this version, and push again", now)}
+			Problem: fmt.Sprintf("another client moved the tag to %s at the same time: make sure that only one client releases this version, and push again", now)}
 	}
 	return true, nil
 }
 
-// standsFor returns the digest behind a tag, "" if there is none.
-func standsFor(ref name.Tag, options []remote.Option) (string, error) {
+// digestOfTag returns the digest of a tag, "" if the tag does not exist.
+func digestOfTag(ref name.Tag, options []remote.Option) (string, error) {
 	d, err := remote.Get(ref, options...)
 	if err == nil {
 		return d.Digest.String(), nil
@@ -229,14 +229,14 @@ func standsFor(ref name.Tag, options []remote.Option) (string, error) {
 	return "", err
 }
 
-// forget drops what is remembered of a component version.
+// forget removes a component version from the caches.
 func (r *Registry) forget(p place, version string) {
 	key := componentKey(p, version, r.opts.Trust.Current())
 	r.components.remove(key)
 	r.failures.remove(key)
 }
 
-// rawManifest is a manifest in the form that remote.Put takes.
+// rawManifest is a manifest in the format of remote.Put.
 type rawManifest struct {
 	data []byte
 	kind types.MediaType
@@ -245,7 +245,7 @@ type rawManifest struct {
 // RawManifest returns the bytes to send.
 func (m rawManifest) RawManifest() ([]byte, error) { return m.data, nil }
 
-// MediaType says what they are.
+// MediaType returns the media type of the manifest.
 func (m rawManifest) MediaType() (types.MediaType, error) {
 	if m.kind == "" {
 		return types.OCIManifestSchema1, nil
@@ -253,11 +253,12 @@ func (m rawManifest) MediaType() (types.MediaType, error) {
 	return m.kind, nil
 }
 
-// Push writes a component version in the layout that OCM tools and modulectl write, and returns the digest of its manifest. An
-// existing version is replaced. Equal archives give equal digests: files bear a fixed time, and the descriptor none.
+// Push writes a component version in the layout of OCM tools and modulectl, and returns the digest of its manifest. An
+// existing version is replaced. Equal archives have equal digests: files have a fixed time, and the descriptor has
+// none.
 //
-// Errors are of type *Error with reason InvalidReference, InvalidDescriptor, RegistryUnauthorized, RegistryUnreachable or ArtifactNotFound,
-// or the context's if it was cancelled.
+// Errors are of type *Error with reason InvalidReference, InvalidDescriptor, RegistryUnauthorized, RegistryUnreachable
+// or ArtifactNotFound, or the error of the context if it was cancelled.
 func (r *Registry) Push(ctx context.Context, a ocm.Archive) (string, error) {
 	p, err := r.repository(r.base, r.plain, ocm.DescriptorRepository(a.Name))
 	if err != nil {
@@ -268,7 +269,7 @@ func (r *Registry) Push(ctx context.Context, a ocm.Archive) (string, error) {
 	}
 	home := ocm.RepositoryContext(a.RepositoryContext)
 	if home == nil {
-		home = r.home()
+		home = r.repositoryContext()
 	}
 	made, err := ocm.PackAt(a, home)
 	if err != nil {
@@ -280,8 +281,8 @@ func (r *Registry) Push(ctx context.Context, a ocm.Archive) (string, error) {
 	return made.Digest(), nil
 }
 
-// home is the repository context of the Registry.
-func (r *Registry) home() map[string]any {
+// repositoryContext returns the repository context of the Registry.
+func (r *Registry) repositoryContext() map[string]any {
 	scheme := "https://"
 	if r.plain {
 		scheme = "http://"

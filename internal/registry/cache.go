@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// cache keeps values up to a total cost and forgets the least recently used first.
+// cache stores values up to a total cost and evicts the least recently used first.
 type cache[V any] struct {
 	limit int64
 	now   func() time.Time
@@ -46,7 +46,8 @@ func (c *cache[V]) get(key string) (V, bool) {
 	return e.value, true
 }
 
-// put keeps value for the given time, 0 for as long as there is room. What costs more than the whole cache is not kept.
+// put stores a value for the given period; 0 means until it is evicted. A value that costs more than the limit is not
+// stored.
 func (c *cache[V]) put(key string, value V, cost int64, keep time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

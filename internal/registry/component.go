@@ -14,23 +14,24 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// needed are the resources that something is installed from.
-var needed = []string{"raw-manifest", "config", "crds", "default-cr"}
+// installedResources are the resources that contain objects or settings of an installation.
+var installedResources = []string{"raw-manifest", "config", "crds", "default-cr"}
 
-// Component is one version of a module as its component descriptor tells. It is shared and must not be changed.
+// Component is one version of a module, from its component descriptor. It is shared and must not be changed.
 type Component struct {
 	Name, Version string
-	// Layers are the resources that lie in the component's own repository, by name: raw-manifest, default-cr, config, crds, …
+	// Layers are the resources in the repository of the component, by name: raw-manifest, default-cr, config, crds, …
 	Layers map[string]Layer
 	// Images are the references of the resources with access type ociArtifact, in the order of the descriptor.
 	Images []string
-	// Signature says what the trust policy found. It is the zero value where the policy asks for nothing.
+	// Signature says what the trust policy found. It is the zero value if the policy does not require a signature.
 	Signature trust.Signature
 }
 
-// Component returns the component of that name and version. Where the trust policy is enforced, it and all it names are signed.
+// Component returns the component of that name and version. If the trust policy is enforced, the component and all its
+// layers and images are signed.
 //
-// Errors are of type *Error with any of the reasons, or the context's if it was cancelled.
+// Errors are of type *Error with any of the reasons, or the error of the context if it was cancelled.
 func (r *Registry) Component(ctx context.Context, name, version string) (*Component, error) {
 	return r.componentAt(ctx, r.base, r.plain, name, version)
 }
@@ -49,8 +50,8 @@ func (r *Registry) componentAt(ctx context.Context, base string, plain bool, nam
 	if err := checkTag(p, tag); err != nil {
 		return nil, err
 	}
-	return shared(ctx, r, key, p.Name()+":"+tag, func(ctx context.Context) (*Component, error) {
-		if c, ok := r.components.get(key); ok { // another pull was faster
+	return pullOnce(ctx, r, key, p.Name()+":"+tag, func(ctx context.Context) (*Component, error) {
+		if c, ok := r.components.get(key); ok { // a concurrent pull stored it
 			return c, nil
 		}
 		c, err := r.pullComponent(ctx, p, base, name, version, policy)
@@ -59,20 +60,20 @@ func (r *Registry) componentAt(ctx context.Context, base string, plain bool, nam
 		}
 		keep := time.Duration(0)
 		if c.Signature.Problem != "" {
-			keep = tagLifetime // it may be signed in the meantime
+			keep = tagCachePeriod // it may be signed later
 		}
 		r.components.put(key, c, 1, keep)
 		return c, nil
 	})
 }
 
-// componentKey identifies what was found under one policy: another policy may find otherwise.
+// componentKey is the cache key of a component under one policy: another policy may have another result.
 func componentKey(p place, version string, policy *trust.Rules) string {
 	return strings.Join([]string{"component", p.Name(), version, policy.Version}, " ")
 }
 
 func (r *Registry) pullComponent(ctx context.Context, p place, base, name, version string, policy *trust.Rules) (*Component, error) {
-	s, err := r.open(ctx, p)
+	s, err := r.openSession(ctx, p)
 	if err != nil {
 		return nil, err
 	}
@@ -97,7 +98,7 @@ func (r *Registry) pullComponent(ctx context.Context, p place, base, name, versi
 	return c, nil
 }
 
-// pullDescriptor reads the descriptor that the config of a component version names.
+// pullDescriptor pulls the descriptor that the config of a component version names.
 func (r *Registry) pullDescriptor(ctx context.Context, s *session, of *ocm.ImageManifest) (*ocm.Descriptor, error) {
 	data, err := s.Blob(ctx, of.Config.Digest.String(), maxConfig)
 	if err != nil {
@@ -123,12 +124,12 @@ func (r *Registry) pullDescriptor(ctx context.Context, s *session, of *ocm.Image
 	return ocm.ParseDescriptor(data, of.Ref)
 }
 
-// componentOf makes a Component of a descriptor. What a resource's access type means:
+// componentOf converts a descriptor to a Component. The access type of a resource decides:
 //
 //  1. localBlob, localOciBlob          -> a layer of the component's repository
 //  2. ociArtifact, ociRegistry         -> an image; listed if the type is exactly ociArtifact
 //  3. another, resource is needed      -> error AccessTypeNotSupported
-//  4. another                          -> left out: nothing is installed from it
+//  4. another                          -> skipped: nothing is installed from it
 func componentOf(d *ocm.Descriptor, repo, ref string) (*Component, error) {
 	c := &Component{Name: d.Component.Name, Version: d.Component.Version, Layers: map[string]Layer{}}
 	for _, res := range d.Component.Resources {
@@ -147,7 +148,7 @@ func componentOf(d *ocm.Descriptor, repo, ref string) (*Component, error) {
 				c.Images = append(c.Images, a.ImageReference)
 			}
 		default:
-			if slices.Contains(needed, res.Name) {
+			if slices.Contains(installedResources, res.Name) {
 				return nil, ocm.NewError(ocm.AccessTypeNotSupported, ref, "resource %q has access type %q: package it as a local blob of the component", res.Name, a.Type)
 			}
 		}

@@ -12,25 +12,27 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// Fault classes what a client of a registry failed with, as everything here does. doing is "pulling" or "pushing", ref what it was about.
-func Fault(doing, ref string, err error) error { return failed(doing, ref, err) }
+// ClassifyError converts an error of a registry client to an *ocm.Error. doing is "pulling" or "pushing", ref the
+// artefact.
+func ClassifyError(doing, ref string, err error) error { return failed(doing, ref, err) }
 
-// failed classes an error of the transport. A cancelled context is no fact about the registry and is returned as it is.
+// failed classifies an error of the transport. A cancelled context is no error of the registry and is returned
+// unchanged.
 //
-//  1. classed already          -> as it is
-//  2. caller gave up           -> as it is, without a reason
+//  1. classified already       -> unchanged
+//  2. cancelled by the caller  -> unchanged, without a reason
 //  3. 401, 403                 -> RegistryUnauthorized
 //  4. 404                      -> ArtifactNotFound
 //  5. 400, 405, 414 and others -> InvalidReference
 //  6. 408, 429, 5xx            -> RegistryUnreachable
-//  7. everything else          -> RegistryUnreachable: name resolution, connection, TLS, time-out, broken answer
+//  7. everything else          -> RegistryUnreachable: name resolution, connection, TLS, timeout, broken answer
 func failed(doing, ref string, err error) error {
 	if _, ok := errors.AsType[*ocm.Error](err); ok {
 		return err
 	}
 	out := &ocm.Error{Ref: ref, Doing: doing, Code: ocm.RegistryUnreachable, Cause: err}
 	if answer, ok := errors.AsType[*transport.Error](err); ok {
-		status := fmt.Sprintf("%d %s%s", answer.StatusCode, http.StatusText(answer.StatusCode), saying(answer))
+		status := fmt.Sprintf("%d %s%s", answer.StatusCode, http.StatusText(answer.StatusCode), registryMessage(answer))
 		switch code := answer.StatusCode; {
 		case code == http.StatusUnauthorized, code == http.StatusForbidden:
 			out.Code = ocm.RegistryUnauthorized
@@ -39,7 +41,7 @@ func failed(doing, ref string, err error) error {
 			out.Code = ocm.ArtifactNotFound
 			out.Problem = "not found (" + status + "): check name and version, and that the module has been pushed to this registry"
 		case code == http.StatusRequestTimeout, code == http.StatusTooManyRequests, code >= 500:
-			out.Problem = "the registry answers " + status + ": it is tried again"
+			out.Problem = "the registry answers " + status + ": the request is retried"
 		default:
 			out.Code = ocm.InvalidReference
 			out.Problem = "the registry answers " + status + ": check host, name and version"
@@ -60,8 +62,8 @@ func failed(doing, ref string, err error) error {
 	return out
 }
 
-// saying returns the registry's own words, as far as they are fit to be shown.
-func saying(answer *transport.Error) string {
+// registryMessage returns the first error message of the registry, shortened.
+func registryMessage(answer *transport.Error) string {
 	if len(answer.Errors) == 0 {
 		return ""
 	}

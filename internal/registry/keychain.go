@@ -10,17 +10,18 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Logins is a keychain made of the content of Secrets of type kubernetes.io/dockerconfigjson: logins by registry, or by
-// registry and path. Of several that fit a repository the longest counts.
+// Logins is a keychain from Secrets of type kubernetes.io/dockerconfigjson: credentials by registry, or by registry and
+// path. The longest match with a repository applies.
 type Logins map[string]authn.AuthConfig
 
-// Add reads the content of one more Secret. Of two logins for one place the first counts. The error names no login.
+// Add adds the content of a Secret. Of two credentials for the same location, the first applies. The error contains no
+// credentials.
 func (l Logins) Add(dockerconfigjson []byte) error {
 	var file struct {
 		Auths map[string]authn.AuthConfig `json:"auths"`
 	}
 	if err := json.Unmarshal(dockerconfigjson, &file); err != nil {
-		return fmt.Errorf(`its content is no JSON object with "auths"`) // the error of the decoder may quote what is secret
+		return fmt.Errorf(`its content is no JSON object with "auths"`) // the error of the decoder may contain credentials
 	}
 	for where, login := range file.Auths {
 		where = strings.TrimRight(strings.TrimPrefix(strings.TrimPrefix(where, "https://"), "http://"), "/")
@@ -45,9 +46,9 @@ func (l Logins) Resolve(r authn.Resource) (authn.Authenticator, error) {
 	return authn.FromConfig(found), nil
 }
 
-// With returns a Registry that signs in with another keychain. It shares what was pulled by digest and which digests are signed, and
-// nothing else: what one login may not see is not told by the other's answers.
-func (r *Registry) With(k authn.Keychain) *Registry {
+// WithKeychain returns a Registry with another keychain. Both share only the layers by digest and the verified digests, so that
+// no credentials give access to results of other credentials.
+func (r *Registry) WithKeychain(k authn.Keychain) *Registry {
 	opts := r.opts
 	opts.Keychain = k
 	return &Registry{

@@ -18,21 +18,21 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// session reads from one repository, signed in as the keychain says. It lives for one pull.
+// session reads from one repository with the credentials of the keychain. It is used for one pull.
 type session struct {
 	place
 	client *http.Client
 	scheme string
 }
 
-// open asks the registry how to sign in and does so.
-func (r *Registry) open(ctx context.Context, p place) (*session, error) {
+// openSession authenticates at the registry and returns a session for the repository.
+func (r *Registry) openSession(ctx context.Context, p place) (*session, error) {
 	auth, err := authn.Resolve(ctx, r.opts.Keychain, p.Repository)
 	if err != nil {
 		return nil, &ocm.Error{Ref: p.Name(), Code: ocm.RegistryUnauthorized, Cause: err,
 			Problem: "finding the registry credentials failed: check the credential Secret: " + ocm.FirstLine(err.Error())}
 	}
-	signed, err := transport.NewWithContext(ctx, p.Registry, auth, r.carrier(p), []string{p.Scope(transport.PullScope)})
+	signed, err := transport.NewWithContext(ctx, p.Registry, auth, r.transportTo(p), []string{p.Scope(transport.PullScope)})
 	if err != nil {
 		return nil, failed("pulling", p.Name(), err)
 	}
@@ -43,8 +43,8 @@ func (r *Registry) open(ctx context.Context, p place) (*session, error) {
 	return &session{place: p, scheme: scheme, client: &http.Client{Transport: signed, CheckRedirect: checkRedirect}}, nil
 }
 
-// carrier returns the transport for requests to p.
-func (r *Registry) carrier(p place) http.RoundTripper {
+// transportTo returns the transport for requests to p.
+func (r *Registry) transportTo(p place) http.RoundTripper {
 	t := r.opts.Transport
 	if p.plain {
 		t = plainHTTP{host: p.RegistryStr(), next: t}
@@ -52,7 +52,7 @@ func (r *Registry) carrier(p place) http.RoundTripper {
 	return transport.NewUserAgent(t, "lifecycle-manager")
 }
 
-// plainHTTP sends what is meant for host without TLS. The library would try TLS first.
+// plainHTTP sends requests to host without TLS. The library would try TLS first.
 type plainHTTP struct {
 	host string
 	next http.RoundTripper
@@ -66,8 +66,8 @@ func (p plainHTTP) RoundTrip(request *http.Request) (*http.Response, error) {
 	return p.next.RoundTrip(request)
 }
 
-// checkRedirect lets registries send us to their blob storage, but not to a place without TLS if we came with it, nor
-// to a link-local address, where clouds keep the credentials of machines.
+// checkRedirect allows redirects to the blob storage of a registry, but not from TLS to plain HTTP, nor to a link-local
+// address, where clouds provide the credentials of machines.
 func checkRedirect(request *http.Request, via []*http.Request) error {
 	if len(via) >= 5 {
 		return errors.New("more than 5 redirects")
@@ -81,7 +81,7 @@ func checkRedirect(request *http.Request, via []*http.Request) error {
 	return nil
 }
 
-// Manifest reads the image manifest that a tag or a digest stands for.
+// Manifest reads the image manifest of a tag or a digest.
 func (s *session) Manifest(ctx context.Context, tag string) (*ocm.ImageManifest, error) {
 	ref := s.refTo(tag)
 	data, err := s.ManifestBytes(ctx, ref, "manifests/"+tag)
@@ -98,7 +98,7 @@ func (s *session) Manifest(ctx context.Context, tag string) (*ocm.ImageManifest,
 	return &ocm.ImageManifest{Manifest: manifest, Raw: data, Digest: ocm.DigestOf(data), Ref: ref}, nil
 }
 
-// refTo names a tag or digest of the repository for people.
+// refTo returns the full reference of a tag or digest, for messages.
 func (s *session) refTo(tag string) string {
 	if strings.Contains(tag, ":") {
 		return s.Name() + "@" + tag
@@ -106,7 +106,8 @@ func (s *session) refTo(tag string) string {
 	return s.Name() + ":" + tag
 }
 
-// ManifestBytes reads a manifest or a list of manifests, and compares it with the digest it was asked by or that the registry states.
+// ManifestBytes reads a manifest or a list of manifests, and compares it with the digest in the request, or with the
+// digest that the registry states.
 func (s *session) ManifestBytes(ctx context.Context, ref, path string) ([]byte, error) {
 	data, header, err := s.get(ctx, ref, path, maxManifest)
 	if err != nil {
@@ -117,7 +118,7 @@ func (s *session) ManifestBytes(ctx context.Context, ref, path string) ([]byte, 
 		stated = "sha256:" + asked
 	}
 	if strings.HasPrefix(stated, "sha256:") && stated != ocm.DigestOf(data) {
-		return nil, ocm.NewError(ocm.DigestMismatch, ref, "the registry states %s for the manifest but sends %s: push the module again, or check what lies between",
+		return nil, ocm.NewError(ocm.DigestMismatch, ref, "the registry states %s for the manifest but sends %s: push the module again, or check proxies between registry and manager",
 			stated, ocm.DigestOf(data))
 	}
 	return data, nil
@@ -131,7 +132,7 @@ func (s *session) Blob(ctx context.Context, digest string, limit int64) ([]byte,
 		return nil, err
 	}
 	if got := ocm.DigestOf(data); got != digest {
-		return nil, ocm.NewError(ocm.DigestMismatch, ref, "the registry sends bytes with digest %s: push the module again, or check what lies between", got)
+		return nil, ocm.NewError(ocm.DigestMismatch, ref, "the registry sends bytes with digest %s: push the module again, or check proxies between registry and manager", got)
 	}
 	return data, nil
 }
@@ -140,7 +141,7 @@ func (s *session) get(ctx context.Context, ref, path string, limit int64) ([]byt
 	url := fmt.Sprintf("%s://%s/v2/%s/%s", s.scheme, s.RegistryStr(), s.RepositoryStr(), path)
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return nil, nil, ocm.NewError(ocm.InvalidReference, ref, "it cannot be made a URL: check name and version")
+		return nil, nil, ocm.NewError(ocm.InvalidReference, ref, "it cannot be converted to a URL: check name and version")
 	}
 	request.Header.Set("Accept", strings.Join([]string{string(types.OCIManifestSchema1), string(types.DockerManifestSchema2), string(types.OCIImageIndex), "*/*"}, ", "))
 	response, err := s.client.Do(request)

@@ -70,16 +70,16 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// Limits and times that nobody has needed to change.
+// Limits and periods.
 const (
-	pullTimeout   = 30 * time.Second // one shared pull, all its requests together
-	pushTimeout   = 2 * time.Minute
-	tagLifetime   = time.Minute     // how long the digest behind a tag is believed
-	failureTime   = 3 * time.Second // how long an error is repeated without asking again
-	maxComponents = 4096            // cached components
-	maxProofs     = 4 * maxComponents
-	maxManifest   = 4 << 20  // bytes; what the distribution specification asks registries to accept
-	maxConfig     = 64 << 10 // bytes of a component version's config
+	pullTimeout      = 30 * time.Second // of one shared pull, all its requests together
+	pushTimeout      = 2 * time.Minute
+	tagCachePeriod   = time.Minute     // for how long the digest of a tag is cached
+	errorCachePeriod = 3 * time.Second // for how long an error is returned again without a request
+	maxComponents    = 4096            // cached components
+	maxProofs        = 4 * maxComponents
+	maxManifest      = 4 << 20  // bytes; the limit in the distribution specification
+	maxConfig        = 64 << 10 // bytes of a component version's config
 )
 
 // Options configures a Registry. Only Host is required.
@@ -87,19 +87,19 @@ type Options struct {
 	// Host is host[:port], with an optional path, without scheme or with https://; http:// means plain HTTP for all requests to it.
 	// Without scheme, loopback and private addresses are tried with HTTPS first and then with HTTP.
 	Host string
-	// Subpath is put between host and component-descriptors; empty means nothing is.
+	// Subpath is the path between host and component-descriptors; empty means none.
 	Subpath string
-	// Keychain finds the credentials for a repository; nil means anonymous.
+	// Keychain returns the credentials for a repository; nil means anonymous.
 	Keychain authn.Keychain
-	// MaxDescriptorBytes bounds an unpacked component descriptor; 0 means 100 KiB.
+	// MaxDescriptorBytes is the maximum size of an unpacked component descriptor; 0 means 100 KiB.
 	MaxDescriptorBytes int64
-	// MaxLayerBytes bounds a layer as it is stored; 0 means 32 MiB.
+	// MaxLayerBytes is the maximum size of a stored layer; 0 means 32 MiB.
 	MaxLayerBytes int64
-	// CacheBytes bounds the layers kept in memory; 0 means 128 MiB, a negative number no cache.
+	// CacheBytes is the maximum size of all cached layers; 0 means 128 MiB, a negative number disables the cache.
 	CacheBytes int64
-	// Trust says what has to be signed, and by whom; nil means nothing.
+	// Trust defines which artefacts must be signed, and by which keys; nil means none.
 	Trust *trust.Policy
-	// Transport carries the requests; nil means a copy of http.DefaultTransport, shared by all of them.
+	// Transport sends the requests; nil means one copy of http.DefaultTransport.
 	Transport http.RoundTripper
 }
 
@@ -108,43 +108,43 @@ type Registry struct {
 	opts  Options
 	base  string // host[:port][/path], without scheme
 	host  string // host[:port]
-	plain bool   // http:// was asked for
+	plain bool   // plain HTTP for all requests to host
 
 	pulls      singleflight.Group
 	components *cache[*Component]
 	layers     *cache[[]byte]          // by digest
-	tags       *cache[string]          // reference -> digest of the layer
+	tags       *cache[string]          // digest of the layer by reference
 	failures   *cache[error]           // by key of the pull
-	proofs     *cache[trust.Signature] // by policy, place and digest; only verified ones
-	problems   *cache[trust.Signature] // the same, for a minute, of what a policy warns of
+	proofs     *cache[trust.Signature] // positive results by policy, location and digest
+	problems   *cache[trust.Signature] // warnings by the same key, kept for tagCachePeriod
 }
 
-// Layer types, as Manifests name them.
+// Layer types, as in Manifests.
 const (
 	OCIRef = "oci-ref" // a file
 	OCIDir = "oci-dir" // a tar archive
 )
 
-// Layer says where the bytes of a resource lie.
+// Layer is the location of a resource.
 type Layer struct {
 	// Name of the resource: raw-manifest, config, crds, default-cr or another.
 	Name string
-	// Repo is host[:port][/path]; empty means the Registry's own. A leading http:// means plain HTTP.
+	// Repo is host[:port][/path]; empty means that of the Registry. A leading http:// means plain HTTP.
 	Repo string
 	// Component is the name of the component. The layer's repository is <Repo>/component-descriptors/<Component>,
 	// or <Repo>/<Component> if there is none.
 	Component string
-	// Version of the component. It is needed only where the trust policy wants a signature and Ref is a digest: a layer bears none, so the
-	// component version that names it must.
+	// Version of the component. It is needed only if the trust policy requires a signature and Ref is a digest: layers
+	// are not signed, so the signature of the component version that names the layer is verified.
 	Version string
-	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag stands for the only layer of the image, or for the one that
-	// is annotated as the resource Name.
+	// Ref is the digest of the layer, sha256:<hex>, or a tag. A tag selects the only layer of the image, or the layer
+	// that is annotated as the resource Name.
 	Ref string
-	// Type is OCIRef or OCIDir. It is for others to know; Fetch returns the bytes either way.
+	// Type is OCIRef or OCIDir. It is for the caller; Fetch returns the bytes in both cases.
 	Type string
 }
 
-// New returns a Registry. It makes no request. The error has reason InvalidReference.
+// New returns a Registry. It sends no request. The error has reason InvalidReference.
 func New(opts Options) (*Registry, error) {
 	return newRegistry(opts, time.Now)
 }
@@ -180,10 +180,10 @@ func newRegistry(opts Options, now func() time.Time) (*Registry, error) {
 	return r, err
 }
 
-// Base is the registry and subpath that component versions are looked for in, as it stands in [Layer.Repo].
+// Base returns the registry and subpath of component versions, in the format of [Layer.Repo].
 func (r *Registry) Base() string { return r.base }
 
-// anonymous is a keychain without keys.
+// anonymous is a keychain without credentials.
 type anonymous struct{}
 
 func (anonymous) Resolve(authn.Resource) (authn.Authenticator, error) { return authn.Anonymous, nil }
@@ -202,7 +202,7 @@ func parseBase(text string) (base string, plain bool, err error) {
 	return base, plain, nil
 }
 
-// repository returns the repository at a path below base.
+// repository returns the repository at a path below base, if its name is valid.
 func (r *Registry) repository(base string, plain bool, elements ...string) (place, error) {
 	full := strings.Join(append([]string{base}, elements...), "/")
 	repo, err := name.NewRepository(full, name.StrictValidation)
@@ -212,16 +212,16 @@ func (r *Registry) repository(base string, plain bool, elements ...string) (plac
 	return place{Repository: repo, plain: plain || r.plain && repo.RegistryStr() == r.host}, nil
 }
 
-// The forms of the distribution specification. The library lets "..", which would be another URL, pass.
+// The syntax of the distribution specification. The library accepts "..", which would be another URL.
 var (
 	pathForm = regexp.MustCompile(`^[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_|__|-+)[a-z0-9]+)*)*$`)
 	tagForm  = regexp.MustCompile(`^\w[\w.-]{0,127}$`)
 )
 
-// place is a repository and how to get there.
+// place is a repository with its protocol.
 type place struct {
 	name.Repository
-	plain bool // plain HTTP was asked for
+	plain bool // plain HTTP is requested
 }
 
 func checkTag(p place, tag string) error {
@@ -231,16 +231,17 @@ func checkTag(p place, tag string) error {
 	return nil
 }
 
-// placement is where a layer may lie, and what is known of its digest without a request.
+// placement lists the repositories that may contain a layer, and the digest of the layer if it is known without a
+// request.
 type placement struct {
 	base   string
 	plain  bool
 	places []place
-	tag    string // empty: it is named by its digest
-	digest string // empty: the tag has to be asked
+	tag    string // empty: the layer is named by its digest
+	digest string // empty: the tag must be resolved
 }
 
-// placesOf checks a layer's reference.
+// placesOf validates the reference of a layer and returns its possible repositories.
 func (r *Registry) placesOf(layer Layer) (placement, error) {
 	at := placement{base: r.base, plain: r.plain}
 	if layer.Repo != "" {
@@ -269,9 +270,11 @@ func (r *Registry) placesOf(layer Layer) (placement, error) {
 	return at, nil
 }
 
-// Fetch returns the bytes of a layer and their digest, if the trust policy admits it. The bytes are shared and must not be changed.
+// Fetch returns the content of a layer and its digest, if the trust policy admits the layer. The content is shared and
+// must not be changed.
 //
-// Errors are of type *Error with every reason but AccessTypeNotSupported, or the context's if it was cancelled.
+// Errors are of type *Error with every reason but AccessTypeNotSupported, or the error of the context if it was
+// cancelled.
 func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, error) {
 	where, err := r.placesOf(layer)
 	if err != nil {
@@ -286,7 +289,7 @@ func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, erro
 	}
 	tag := where.tag
 	if digest != "" {
-		tag = "" // it is known what the tag stands for
+		tag = "" // the digest of the tag is known
 	}
 
 	type result struct {
@@ -295,21 +298,21 @@ func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, erro
 	}
 	places := where.places
 	key := strings.Join([]string{"layer", places[0].Name(), layer.Ref, digest, layer.Name}, " ")
-	got, err := shared(ctx, r, key, places[0].Name()+" "+layer.Ref, func(ctx context.Context) (result, error) {
-		if data, ok := r.cached(digest); ok { // another pull was faster
+	got, err := pullOnce(ctx, r, key, places[0].Name()+" "+layer.Ref, func(ctx context.Context) (result, error) {
+		if data, ok := r.cached(digest); ok { // a concurrent pull stored it
 			return result{data, digest}, nil
 		}
-		var refused error // by the place that a person would look at first
+		var refused error // of the first repository, which is the usual one
 		for _, p := range places {
 			data, found, err := r.pullLayer(ctx, p, tag, digest, layer.Name)
 			if err == nil {
 				if tag != "" {
-					r.tags.put(tagKey(places[0], tag, layer.Name), found, 1, tagLifetime)
+					r.tags.put(tagKey(places[0], tag, layer.Name), found, 1, tagCachePeriod)
 				}
 				r.layers.put(found, data, int64(len(data)), 0)
 				return result{data, found}, nil
 			}
-			if !mayBeElsewhere(err) {
+			if !shouldTryNext(err) {
 				return result{}, err
 			}
 			refused = cmp.Or(refused, err)
@@ -321,21 +324,22 @@ func (r *Registry) Fetch(ctx context.Context, layer Layer) ([]byte, string, erro
 
 func tagKey(p place, tag, resource string) string { return p.Name() + ":" + tag + " " + resource }
 
-// mayBeElsewhere reports whether it is worth looking in the next place: some registries say 401 or 403 for a repository
-// that does not exist.
-func mayBeElsewhere(err error) bool {
+// shouldTryNext reports whether the next repository is tried after err: some registries answer 401 or 403 for a
+// repository that does not exist.
+func shouldTryNext(err error) bool {
 	e, ok := errors.AsType[*ocm.Error](err)
 	return ok && (e.Code == ocm.ArtifactNotFound || e.Code == ocm.RegistryUnauthorized)
 }
 
-// Holds reports whether a layer with this digest was pulled, verified and is kept in memory, so that it can be installed without a request.
-// With a trust policy it is always false: whether a layer may be used then depends on more than its content.
-func (r *Registry) Holds(digest string) bool {
+// HasCached reports whether a layer with this digest was pulled, verified and is cached, so that it can be installed
+// without a request. With a trust policy it always returns false: then the admission of a layer depends on more than
+// its content.
+func (r *Registry) HasCached(digest string) bool {
 	_, held := r.layers.get(digest)
 	return held && r.opts.Trust == nil
 }
 
-// cached returns a layer if it is kept and still what its digest says.
+// cached returns a layer from the cache if its content still has this digest.
 func (r *Registry) cached(digest string) ([]byte, bool) {
 	data, ok := r.layers.get(digest)
 	if !ok {
@@ -348,9 +352,9 @@ func (r *Registry) cached(digest string) ([]byte, bool) {
 	return data, true
 }
 
-// pullLayer reads a layer by digest or, if tag is not empty, the one that a tag stands for.
+// pullLayer pulls the layer with this digest or, if tag is not empty, the layer of the tag.
 func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource string) ([]byte, string, error) {
-	s, err := r.open(ctx, p)
+	s, err := r.openSession(ctx, p)
 	if err != nil {
 		return nil, "", err
 	}
@@ -367,8 +371,9 @@ func (r *Registry) pullLayer(ctx context.Context, p place, tag, digest, resource
 	return data, digest, err
 }
 
-// shared runs pull once for all callers with the same key, on a context of its own. Its errors are repeated for failureTime.
-func shared[T any](ctx context.Context, r *Registry, key, what string, pull func(context.Context) (T, error)) (T, error) {
+// pullOnce runs pull once for all concurrent callers with the same key, with a context of its own, so that a cancelled
+// caller does not fail the others. Errors are returned again for errorCachePeriod.
+func pullOnce[T any](ctx context.Context, r *Registry, key, what string, pull func(context.Context) (T, error)) (T, error) {
 	var none T
 	if err, ok := r.failures.get(key); ok {
 		return none, err
@@ -378,7 +383,7 @@ func shared[T any](ctx context.Context, r *Registry, key, what string, pull func
 		defer cancel()
 		v, err := pull(ctx)
 		if err != nil {
-			r.failures.put(key, err, 1, failureTime)
+			r.failures.put(key, err, 1, errorCachePeriod)
 		}
 		return v, err
 	})

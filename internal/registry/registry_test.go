@@ -512,7 +512,7 @@ func TestFaults(t *testing.T) {
 				t.Error("the same error again costs requests")
 			}
 			s.setFault(nil)
-			c.forward(failureTime)
+			c.forward(errorCachePeriod)
 			if _, err := r.Component(t.Context(), component, "1.2.3"); err != nil {
 				t.Errorf("it does not heal: %v", err)
 			}
@@ -749,7 +749,7 @@ func TestTags(t *testing.T) {
 	if got, err := fetch("one", "1.0+5", "any"); err != nil || got != "first" || len(s.taken()) > 0 {
 		t.Errorf("within a minute: got %q, %v", got, err)
 	}
-	c.forward(tagLifetime)
+	c.forward(tagCachePeriod)
 	if got, err := fetch("one", "1.0+5", "any"); err != nil || got != "second" {
 		t.Errorf("after a minute: got %q, %v", got, err)
 	}
@@ -1103,7 +1103,7 @@ func TestConnections(t *testing.T) {
 	for range 50 {
 		_, err := r.Component(t.Context(), component, "1.2.3")
 		wantReason(t, err, ocm.RegistryUnreachable)
-		c.forward(failureTime)
+		c.forward(errorCachePeriod)
 	}
 	if s.conns > 2 {
 		t.Errorf("50 failures one after another took %d connections", s.conns)

@@ -521,17 +521,17 @@ func TestLayersByHand(t *testing.T) {
 		text   string
 	}{
 		"Named":        {"a signed component version names it", Layer{Component: component, Version: "1.2.3", Ref: signed}, "", ""},
-		"NoVersion":    {"nothing says who names it", Layer{Component: component, Ref: signed}, ocm.SignatureMissing, "state the version"},
-		"Version":      {"there is no such version", Layer{Component: component, Version: "6.6.6", Ref: signed}, ocm.SignatureMissing, "no component version 6.6.6"},
+		"NoVersion":    {"nothing says who names it", Layer{Component: component, Ref: signed}, ocm.SignatureMissing, "states no component version"},
+		"Version":      {"there is no such version", Layer{Component: component, Version: "6.6.6", Ref: signed}, ocm.SignatureMissing, "component version 6.6.6 does not exist"},
 		"Unnamed":      {"the signed version does not name it", Layer{Component: component, Version: "1.2.3", Ref: unsigned}, ocm.SignatureInvalid, "no such layer"},
-		"Elsewhere":    {"it lies where no component version is", Layer{Component: "charts/a", Version: "1.2.3", Ref: ocm.DigestOf([]byte("evil"))}, ocm.SignatureMissing, "no component version"},
+		"Elsewhere":    {"it lies where no component version is", Layer{Component: "charts/a", Version: "1.2.3", Ref: ocm.DigestOf([]byte("evil"))}, ocm.SignatureMissing, "component version 1.2.3 does not exist"},
 		"Tag":          {"a tag of a signed component version", Layer{Name: "raw-manifest", Component: component, Ref: "1.2.3"}, "", ""},
 		"TagResource":  {"of which there is no such resource", Layer{Name: "nothing", Component: component, Ref: "1.2.3"}, ocm.SignatureInvalid, `no resource "nothing"`},
 		"TagUnsigned":  {"a tag of an image that is not signed", Layer{Component: "charts/a", Ref: "1.0.0"}, ocm.SignatureMissing, "keys tried"},
 		"TagSigned":    {"a tag of an image that is", Layer{Component: "charts/b", Ref: "1.0.0"}, "", ""},
-		"TagDigest":    {"its layer by digest has no one to name it", Layer{Component: "charts/b", Ref: ocm.DigestOf([]byte("good"))}, ocm.SignatureMissing, "no component version is stated"},
+		"TagDigest":    {"its layer by digest has no one to name it", Layer{Component: "charts/b", Ref: ocm.DigestOf([]byte("good"))}, ocm.SignatureMissing, "states no component version"},
 		"TagNotThere":  {"", Layer{Component: "charts/c", Ref: "1.0.0"}, ocm.ArtifactNotFound, ""},
-		"ByPath":       {"the folder of descriptors in the name of the component makes no difference", Layer{Component: "component-descriptors/" + component, Ref: signed}, ocm.SignatureMissing, "state the version"},
+		"ByPath":       {"the folder of descriptors in the name of the component makes no difference", Layer{Component: "component-descriptors/" + component, Ref: signed}, ocm.SignatureMissing, "states no component version"},
 		"BadReference": {"", Layer{Component: component, Ref: "sha256:12"}, ocm.InvalidReference, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -589,7 +589,7 @@ func TestVerifiedOnce(t *testing.T) {
 	if n, err := fetch(); err != nil || n != 0 {
 		t.Errorf("again: %d requests, %v", n, err)
 	}
-	other := r.With(anonymous{})
+	other := r.WithKeychain(anonymous{})
 	g.s.taken()
 	if _, err := other.Verify(t.Context(), layer); err != nil || len(g.s.taken()) > 0 {
 		t.Errorf("with another login: %v", err)
@@ -601,7 +601,7 @@ func TestVerifiedOnce(t *testing.T) {
 	if n, err := fetch(); reason(err) != ocm.SignatureInvalid || n != 0 {
 		t.Errorf("refused again: %d requests, %v", n, err)
 	}
-	c.forward(failureTime)
+	c.forward(errorCachePeriod)
 	if n, err := fetch(); reason(err) != ocm.SignatureInvalid || n == 0 {
 		t.Errorf("a refusal is remembered for too long: %d requests, %v", n, err)
 	}
@@ -642,8 +642,8 @@ func TestSignedLater(t *testing.T) {
 		t.Errorf("got %+v, %v", c, err)
 	}
 	g.cosignTag("p256")
-	strictClock.forward(failureTime)
-	laxClock.forward(tagLifetime)
+	strictClock.forward(errorCachePeriod)
+	laxClock.forward(tagCachePeriod)
 	for name, r := range map[string]*Registry{"enforce": strict, "warn": lax} {
 		c, err := r.Component(t.Context(), component, "1.2.3")
 		if err != nil || !c.Signature.Verified {
@@ -690,7 +690,7 @@ func TestSignedTagMoves(t *testing.T) {
 	if data, _, err := r.Fetch(t.Context(), layer); err != nil || string(data) != "good" {
 		t.Fatalf("got %q, %v", data, err)
 	}
-	c.forward(tagLifetime)
+	c.forward(tagCachePeriod)
 	g.s.taken()
 	if _, _, err := r.Fetch(t.Context(), layer); err != nil {
 		t.Fatal(err)
@@ -701,7 +701,7 @@ func TestSignedTagMoves(t *testing.T) {
 		}
 	}
 	image(t, g.s, "charts/b", "1.0.0", []byte("{}"), layerOfBytes(t, g.s, "charts/b", []byte("evil"), ""))
-	c.forward(tagLifetime)
+	c.forward(tagCachePeriod)
 	data, _, err := r.Fetch(t.Context(), layer)
 	wantReason(t, err, ocm.SignatureMissing)
 	if data != nil {
@@ -724,7 +724,7 @@ func TestRegistryDownWhileVerifying(t *testing.T) {
 	_, err := r.Component(t.Context(), component, "1.2.3")
 	wantReason(t, err, ocm.RegistryUnreachable)
 	g.s.setFault(nil)
-	c.forward(failureTime)
+	c.forward(errorCachePeriod)
 	if _, err := r.Component(t.Context(), component, "1.2.3"); err != nil {
 		t.Error(err)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// verifyComponent does with c what the policy says. A verified component names all layers by digest, and images, too: what else the
-// descriptor says about where they lie is not signed.
+// verifyComponent applies the policy to c. In a verified component, all layers and images are named by digest: other
+// location fields of the descriptor are not signed.
 func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor, c *Component, p *trust.Rules) error {
 	subject := trust.SubjectOf(s.Name())
 	rule := p.RuleFor(subject)
@@ -53,7 +53,7 @@ func (r *Registry) verifyComponent(ctx context.Context, s *session, found *ocm.I
 	return nil
 }
 
-// pinByManifest names every layer by its digest, if the manifest is signed: a tag might lead elsewhere tomorrow.
+// pinByManifest replaces the tags of layers by the digests in the signed manifest, because a tag can be moved.
 func pinByManifest(found *ocm.ImageManifest, c *Component) error {
 	for name, layer := range c.Layers {
 		if strings.Contains(layer.Ref, ":") {
@@ -69,8 +69,8 @@ func pinByManifest(found *ocm.ImageManifest, c *Component) error {
 	return nil
 }
 
-// pinBySignedDigests makes what is used of a descriptor depend on nothing but what its signature covers: that is the digest of each
-// resource, and not where it lies.
+// pinBySignedDigests replaces the locations of layers and images by their signed digests: the signature of a descriptor
+// covers the digest of each resource, not its location.
 func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *ocm.ImageManifest, d *ocm.Descriptor, c *Component) error {
 	layers, images := map[string]Layer{}, []string(nil)
 	for _, res := range d.Component.Resources {
@@ -81,7 +81,7 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 			if err != nil {
 				return err
 			}
-			if digest == "" && slices.Contains(needed, res.Name) {
+			if digest == "" && slices.Contains(installedResources, res.Name) {
 				return fmt.Errorf("the signature does not cover the content of resource %q: add its digest before signing, as ocm sign does", res.Name)
 			}
 			if digest != "" {
@@ -100,8 +100,8 @@ func (r *Registry) pinBySignedDigests(ctx context.Context, s *session, found *oc
 	return nil
 }
 
-// signedLayer returns the digest by which a local resource may be fetched: the signed one. It is empty if there is none that says
-// something about a blob.
+// signedLayer returns the signed digest by which a local resource is fetched. It is empty if the resource has no signed
+// blob digest.
 func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.ImageManifest, res ocm.Element, ref string) (string, error) {
 	if res.Digest == nil || res.Digest.NormalisationAlgorithm != ocm.GenericBlobDigest {
 		return "", nil
@@ -117,7 +117,7 @@ func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.Image
 	switch ocm.HashOf(res.Digest.HashAlgorithm) {
 	case crypto.SHA256:
 		if ref != "sha256:"+value {
-			return "", fmt.Errorf("resource %q lies at a digest that is not the signed one: the descriptor was changed after signing", ocm.FirstLine(res.Name))
+			return "", fmt.Errorf("resource %q refers to a digest other than the signed one: the descriptor was changed after signing", ocm.FirstLine(res.Name))
 		}
 		return ref, nil
 	case crypto.SHA512:
@@ -126,17 +126,17 @@ func (r *Registry) signedLayer(ctx context.Context, s *session, found *ocm.Image
 			return "", err
 		}
 		if sum := sha512.Sum512(data); hex.EncodeToString(sum[:]) != value {
-			return "", fmt.Errorf("resource %q is not what is signed: the registry holds other content", res.Name)
+			return "", fmt.Errorf("resource %q differs from the signed content: the registry has other content", res.Name)
 		}
 		return ref, nil
 	}
 	return "", nil
 }
 
-// signedImage adds the signed digest to a reference, so that only what was signed can be run.
+// signedImage adds the signed digest to an image reference, so that only the signed image can run.
 //
 //  1. ociArtifactDigest/v1 -> digest of the image manifest
-//  2. genericBlobDigest/v1 -> the same with some tools, and of a blob with others: counts only if the reference has it already
+//  2. genericBlobDigest/v1 -> an image manifest with some tools, a blob with others: accepted only if the reference already has this digest
 //  3. another, or none     -> nothing is signed
 func signedImage(reference string, d *ocm.ElementDigest) (string, bool) {
 	if d == nil || ocm.HashOf(d.HashAlgorithm) != crypto.SHA256 || len(d.Value) != 2*sha256.Size {

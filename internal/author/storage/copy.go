@@ -97,7 +97,7 @@ func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	if p.archive != nil {
 		return a, nil
 	}
-	made, err := p.registry.At(a)
+	made, err := p.registry.WithRepositoryContext(a)
 	switch {
 	case err != nil:
 		return nil, err

@@ -73,7 +73,7 @@ func (c courier) image(ctx context.Context, i ocm.Image) (CopiedImage, error) {
 	}
 	c.say(fmt.Sprintf("copying image %s", i.Reference))
 	if err := writeImage(target, found, options); err != nil {
-		return done, registry.Fault("pushing", target.Name(), err)
+		return done, registry.ClassifyError("pushing", target.Name(), err)
 	}
 	if standing, err = digestAt(target, options); err == nil && standing != digest {
 		err = fmt.Errorf("what is at %s after it was written has digest %q, not %s: does somebody else write there?", target, standing, digest)

@@ -40,7 +40,7 @@ func digestAt(ref name.Reference, options []remote.Option) (string, error) {
 	if err == nil {
 		return d.Digest.String(), nil
 	}
-	if err = registry.Fault("pulling", ref.Name(), err); ocm.IsReason(err, ocm.ArtifactNotFound) {
+	if err = registry.ClassifyError("pulling", ref.Name(), err); ocm.IsReason(err, ocm.ArtifactNotFound) {
 		return "", nil
 	}
 	return "", err
@@ -100,7 +100,7 @@ func (p *Place) findImage(ctx context.Context, l located) (*remote.Descriptor, e
 		}
 		ref := l.reference(repository)
 		found, err := remote.Get(ref, p.client(ctx, ref)...)
-		if err == nil || !ocm.IsReason(registry.Fault("pulling", ref.Name(), err), ocm.ArtifactNotFound) {
+		if err == nil || !ocm.IsReason(registry.ClassifyError("pulling", ref.Name(), err), ocm.ArtifactNotFound) {
 			return found, err
 		}
 	}
@@ -109,7 +109,7 @@ func (p *Place) findImage(ctx context.Context, l located) (*remote.Descriptor, e
 	if err == nil {
 		return found, nil
 	}
-	if err = registry.Fault("pulling", ref.Name(), err); p.archive != nil {
+	if err = registry.ClassifyError("pulling", ref.Name(), err); p.archive != nil {
 		err = fmt.Errorf("archive %s does not have it, and it cannot be had from where it lies: %w", p, err)
 	}
 	return nil, err

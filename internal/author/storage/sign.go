@@ -78,7 +78,7 @@ func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 
 // cosign writes a cosign signature beside a component version.
 func (p *Place) cosign(ctx context.Context, a *ocm.Artifact, k crypto.Signer) error {
-	if has, err := a.HasHome(); err != nil || !has {
+	if has, err := a.HasRepositoryContext(); err != nil || !has {
 		return errors.Join(err, errors.New("its descriptor has no repository context, and would get one with the first push, which makes another digest: push it before, or build it with --registry"))
 	}
 	var old *ocm.Artifact

@@ -134,7 +134,7 @@ func (n *run) installModule(ctx context.Context, m *module) error {
 		}
 	}
 	if m.manifest == nil || m.manifest.Name != want.Name {
-		if source, err := v1beta2.DecodeImageSpec(want.Spec.Install.Source); err == nil && n.Registry.Holds(source.Ref) {
+		if source, err := v1beta2.DecodeImageSpec(want.Spec.Install.Source); err == nil && n.Registry.HasCached(source.Ref) {
 			want.Annotations[v1beta2.AnnotationSyncOCIRef] = source.Ref // its controller would write it, but for a first installation that says little
 		}
 		if err := n.Client.Create(ctx, want, client.FieldOwner(v1beta2.FieldOwner)); err != nil {

@@ -13,30 +13,31 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Artifact is a manifest with all blobs that it names, byte for byte: a component version, or what signs one.
+// Artifact is a manifest with all blobs that it names, byte for byte: a component version, or a signature of one.
 type Artifact struct {
-	// Repository it is in, without the registry and its path: component-descriptors/<name> for a component version.
+	// Repository of the artifact, without the registry and its path: component-descriptors/<name> for a component
+	// version.
 	Repository string
-	// Tag that stands for it; empty means it is found by its digest only.
+	// Tag of the artifact; empty means that it has only a digest.
 	Tag string
 	// MediaType of Manifest; empty means that of an OCI image manifest.
 	MediaType string
 	// Manifest as it is stored.
 	Manifest []byte
-	// Blobs by digest, with the config.
+	// Blobs by digest, including the config.
 	Blobs map[string][]byte
 }
 
-// DescriptorRepository is the repository of a component, without the registry and its path.
+// DescriptorRepository returns the repository of a component, without the registry and its path.
 func DescriptorRepository(component string) string { return "component-descriptors/" + component }
 
-// TagOf is the tag that stands for a component's version: a "+" becomes ".build-".
+// TagOf returns the tag of a component version: "+" becomes ".build-".
 func TagOf(version string) string { return strings.ReplaceAll(version, "+", ".build-") }
 
-// Digest of the manifest.
+// Digest returns the digest of the manifest.
 func (a *Artifact) Digest() string { return DigestOf(a.Manifest) }
 
-// Name is the one of the component, "" if the artifact lies elsewhere.
+// Name returns the name of the component, "" if the artifact is in another repository.
 func (a *Artifact) Name() string {
 	component, ok := strings.CutPrefix(a.Repository, "component-descriptors/")
 	if !ok {
@@ -45,13 +46,13 @@ func (a *Artifact) Name() string {
 	return component
 }
 
-// IsComponent tells whether this is a component version, and not a signature of one.
+// IsComponent reports whether this is a component version, and not a signature of one.
 func (a *Artifact) IsComponent() bool {
 	m, err := a.ParseManifest()
 	return err == nil && m.Config.MediaType == ConfigType
 }
 
-// Version of the component, as its tag tells it.
+// Version returns the version of the component, from the tag.
 func (a *Artifact) Version() string { return strings.Replace(a.Tag, ".build-", "+", 1) }
 
 func (a *Artifact) ParseManifest() (*v1.Manifest, error) {
@@ -66,7 +67,7 @@ func (a *Artifact) invalid(format string, args ...any) error {
 	return &Error{Ref: a.Repository + ":" + a.Tag, Doing: "reading", Code: InvalidDescriptor, Problem: fmt.Sprintf(format, args...)}
 }
 
-// add keeps a blob and returns its descriptor.
+// AddBlob adds a blob and returns its descriptor.
 func (a *Artifact) AddBlob(data []byte, mediaType types.MediaType) v1.Descriptor {
 	digest := DigestOf(data)
 	a.Blobs[digest] = data
@@ -74,8 +75,8 @@ func (a *Artifact) AddBlob(data []byte, mediaType types.MediaType) v1.Descriptor
 	return v1.Descriptor{MediaType: mediaType, Size: int64(len(data)), Digest: hash}
 }
 
-// seal writes descriptor, config and manifest. layers are those after the descriptor.
-func (a *Artifact) seal(descriptor map[string]any, layers []v1.Descriptor, annotations map[string]string) error {
+// setContent adds the component descriptor and the config as blobs, and sets the manifest. layers follow the descriptor.
+func (a *Artifact) setContent(descriptor map[string]any, layers []v1.Descriptor, annotations map[string]string) error {
 	text, err := yaml.Marshal(descriptor)
 	if err != nil {
 		return fmt.Errorf("encoding the component descriptor: %w", err)
@@ -108,12 +109,12 @@ func (a *Artifact) Descriptor() ([]byte, error) {
 	}
 	data, ok := a.Blobs[m.Config.Digest.String()]
 	if !ok || json.Unmarshal(data, &config) != nil || a.Blobs[config.Layer.Digest] == nil {
-		return nil, a.invalid("its config names no component descriptor: it is no component version")
+		return nil, a.invalid("its config names no component descriptor: it is not a component version")
 	}
 	return UnpackDescriptor(a.Blobs[config.Layer.Digest], maxDescriptor, a.Repository+":"+a.Tag)
 }
 
-// Edit returns a copy with another component descriptor. change gets the descriptor as maps and lists.
+// Edit returns a copy with a changed component descriptor. change receives the descriptor as maps and lists.
 func (a *Artifact) Edit(change func(descriptor map[string]any) error) (*Artifact, error) {
 	text, err := a.Descriptor()
 	if err != nil {
@@ -139,11 +140,12 @@ func (a *Artifact) Edit(change func(descriptor map[string]any) error) (*Artifact
 		kept = append(kept, l)
 		out.Blobs[l.Digest.String()] = a.Blobs[l.Digest.String()]
 	}
-	return out, out.seal(d, kept, m.Annotations)
+	return out, out.setContent(d, kept, m.Annotations)
 }
 
-// HasHome tells whether the descriptor states a repository context. Without one, the reference finds nothing to install.
-func (a *Artifact) HasHome() (bool, error) {
+// HasRepositoryContext reports whether the descriptor states a repository context. Without one, Kyma's
+// lifecycle-manager cannot install the component.
+func (a *Artifact) HasRepositoryContext() (bool, error) {
 	text, err := a.Descriptor()
 	if err != nil {
 		return false, err
@@ -158,7 +160,7 @@ func (a *Artifact) HasHome() (bool, error) {
 	return len(d.Component.RepositoryContexts)+len(d.RepositoryContexts) > 0, nil
 }
 
-// typeOf is the media type that the manifest gives a blob.
+// MediaTypeOf returns the media type of a blob in the manifest.
 func (a *Artifact) MediaTypeOf(digest string) types.MediaType {
 	m, err := a.ParseManifest()
 	if err != nil {
@@ -172,8 +174,9 @@ func (a *Artifact) MediaTypeOf(digest string) types.MediaType {
 	return fileType
 }
 
-// Missing returns the digests that the manifest names and Blobs lack, or have with other content: what is left of a broken transfer.
-func (a *Artifact) Missing() ([]string, error) {
+// MissingBlobs returns the digests in the manifest whose blobs are missing or have other content, for example after an
+// interrupted transfer.
+func (a *Artifact) MissingBlobs() ([]string, error) {
 	m, err := a.ParseManifest()
 	if err != nil {
 		return nil, err

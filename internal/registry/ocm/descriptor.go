@@ -14,16 +14,17 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// maxDescriptor bounds a descriptor that an author handles; the manager has Options.MaxDescriptorBytes.
+// maxDescriptor is the maximum size of a descriptor in an Artifact; for pulled components see registry.Options.
 const maxDescriptor = 1 << 20
 
-// descriptorFile is the name of the component descriptor in its archive.
+// descriptorFile is the name of the component descriptor in its tar archive.
 const descriptorFile = "component-descriptor.yaml"
 
-// descriptorRoom is by how many bytes a packed descriptor may exceed MaxDescriptorBytes.
+// DescriptorRoom is the number of bytes by which a packed descriptor may exceed its limit.
 const DescriptorRoom = 1 << 20
 
-// unpackDescriptor returns the YAML or JSON text of a descriptor layer, which is a tar archive, compressed or not, or the text itself.
+// UnpackDescriptor returns the YAML or JSON text of a descriptor layer: a tar archive, optionally compressed, or the
+// text itself.
 func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
 	tooLarge := NewError(ArtifactTooLarge, ref, "its component descriptor is larger than %d bytes: make it smaller or raise the limit", limit)
 	if bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
@@ -64,8 +65,8 @@ func UnpackDescriptor(data []byte, limit int64, ref string) ([]byte, error) {
 	return data, nil
 }
 
-// descriptor is a component descriptor, schema v2 (meta, component) or v3 (apiVersion, metadata, spec). Once parsed, Component has the
-// content of either.
+// Descriptor is a component descriptor, schema v2 (meta, component) or v3 (apiVersion, metadata, spec). After parsing,
+// Component has the content of either schema.
 type Descriptor struct {
 	Meta struct {
 		SchemaVersion string `json:"schemaVersion"`
@@ -84,7 +85,7 @@ type Descriptor struct {
 	Signatures []DescriptorSignature `json:"signatures"`
 }
 
-// access says where a resource lies.
+// Access is the location of a resource.
 type Access struct {
 	Type           string `json:"type"`
 	MediaType      string `json:"mediaType"`
@@ -97,7 +98,7 @@ func (a Access) IsLocal() bool {
 	return slices.Contains([]string{"localBlob", "localBlob/v1", "localOciBlob", "localOciBlob/v1"}, a.Type)
 }
 
-// parseDescriptor reads the text of a descriptor.
+// ParseDescriptor parses the text of a descriptor. ref names it in errors.
 func ParseDescriptor(data []byte, ref string) (*Descriptor, error) {
 	var d Descriptor
 	if err := yaml.Unmarshal(data, &d); err != nil {

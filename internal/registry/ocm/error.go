@@ -7,14 +7,14 @@ import (
 	"unicode"
 )
 
-// IsReason tells whether an error is an *Error with this reason.
+// IsReason reports whether an error is an *Error with this reason.
 func IsReason(err error, reason string) bool {
 	e, ok := errors.AsType[*Error](err)
 	return ok && e.Code == reason
 }
 
-// isAbsent reports whether an error says that there is nothing to be had, or nothing that is understood, and not that the registry is not
-// well. Some registries say 401 or 403 for what does not exist.
+// IsAbsent reports whether an error means that the artefact does not exist or cannot be parsed, and not that the
+// registry failed. Some registries answer 401 or 403 for artefacts that do not exist.
 func IsAbsent(err error) bool {
 	switch ReasonOf(err) {
 	case ArtifactNotFound, RegistryUnauthorized, InvalidReference, InvalidDescriptor, DigestMismatch, ArtifactTooLarge:
@@ -23,37 +23,40 @@ func IsAbsent(err error) bool {
 	return false
 }
 
-// Reasons of an Error. They are stable: conditions and events carry them.
+// Reasons of an Error. They are stable: conditions and events contain them.
 const (
-	// RegistryUnreachable: no connection, no answer in time, or an answer that says the registry is not well (429, 5xx).
+	// RegistryUnreachable: no connection, no answer in time, or an answer that reports an overload or failure of the
+	// registry (429, 5xx).
 	RegistryUnreachable = "RegistryUnreachable"
-	// RegistryUnauthorized: the registry refuses the credentials, or wants some.
+	// RegistryUnauthorized: the registry rejects the credentials, or requires some.
 	RegistryUnauthorized = "RegistryUnauthorized"
 	// ArtifactNotFound: the registry has no such repository, tag or digest.
 	ArtifactNotFound = "ArtifactNotFound"
-	// DigestMismatch: the bytes received are not those that the digest stands for.
+	// DigestMismatch: the received bytes do not match the digest.
 	DigestMismatch = "DigestMismatch"
-	// ArtifactTooLarge: more bytes than Options allow.
+	// ArtifactTooLarge: the artefact is larger than the Options allow.
 	ArtifactTooLarge = "ArtifactTooLarge"
-	// InvalidDescriptor: manifest, config or component descriptor cannot be understood, or are of another component.
+	// InvalidDescriptor: manifest, config or component descriptor cannot be parsed, or belong to another component.
 	InvalidDescriptor = "InvalidDescriptor"
-	// AccessTypeNotSupported: a resource that is needed lies where it cannot be read from.
+	// AccessTypeNotSupported: a required resource has an access type that is not supported.
 	AccessTypeNotSupported = "AccessTypeNotSupported"
 	// InvalidReference: host, repository, version or digest are malformed.
 	InvalidReference = "InvalidReference"
-	// SignatureMissing: the trust policy wants a signature, and there is none that could be verified.
+	// SignatureMissing: the trust policy requires a signature, and there is none that can be verified.
 	SignatureMissing = "SignatureMissing"
-	// SignatureInvalid: there are signatures, but none by a key of the trust policy, or they are of something else.
+	// SignatureInvalid: there are signatures, but none by a key of the trust policy, or they sign another artefact.
 	SignatureInvalid = "SignatureInvalid"
-	// ArtifactExists: the tag stands for something else already, and was not to be replaced. Only writing gives it.
+	// ArtifactExists: the tag already exists with other content, and replacing was not allowed. Only writing returns
+	// it.
 	ArtifactExists = "ArtifactExists"
-	// TrustPolicyInvalid: the file with the trust policy cannot be read or understood.
+	// TrustPolicyInvalid: the file with the trust policy cannot be read or parsed.
 	TrustPolicyInvalid = "TrustPolicyInvalid"
 )
 
-// Error says what could not be read or written, why, and what to do. Its text is one line and never holds credentials.
+// Error reports which artefact could not be read or written, the cause, and what to do. Its text is one line without
+// credentials.
 type Error struct {
-	// Ref is what was asked for: host/repository:tag or host/repository@digest.
+	// Ref is the artefact: host/repository:tag or host/repository@digest.
 	Ref string
 
 	Code    string
@@ -65,10 +68,10 @@ type Error struct {
 // Reason is one of the reasons above.
 func (e *Error) Reason() string { return e.Code }
 
-// Unwrap returns the cause. Its text may name URLs that are not meant for everybody.
+// Unwrap returns the cause. Its text may contain URLs with secrets.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// reasonOf returns the reason of an error, and nothing for one that has none.
+// ReasonOf returns the reason of an error, "" if it has none.
 func ReasonOf(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Code
@@ -83,7 +86,7 @@ func (e *Error) Error() string {
 	}
 	return strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
-			return ' ' // names may come from anywhere
+			return ' ' // names are user input
 		}
 		return r
 	}, doing+" "+e.Ref+": "+e.Problem)
@@ -93,7 +96,7 @@ func NewError(reason, ref, format string, args ...any) *Error {
 	return &Error{Ref: ref, Code: reason, Problem: fmt.Sprintf(format, args...)}
 }
 
-// firstLine cuts foreign text to what belongs in a condition.
+// FirstLine returns the first line of text from outside, cut to 200 characters, for use in conditions.
 func FirstLine(s string) string {
 	s, _, _ = strings.Cut(s, "\n")
 	if r := []rune(s); len(r) > 200 {

@@ -7,10 +7,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// imageDigest is the algorithm of a digest that is that of an image's manifest.
+// ImageArtifactDigest is the normalisation algorithm for the digest of an image manifest.
 const ImageArtifactDigest = "ociArtifactDigest/v1"
 
-// EachImage calls visit for every resource of a descriptor that is an image elsewhere.
+// EachImage calls visit for every resource of a descriptor that refers to an image in another repository.
 func EachImage(descriptor map[string]any, visit func(resource, access map[string]any, image string) error) error {
 	of := descriptor
 	for _, key := range []string{"component", "spec"} {
@@ -34,17 +34,17 @@ func EachImage(descriptor map[string]any, visit func(resource, access map[string
 	return nil
 }
 
-// Image is a resource of a component version that is an image elsewhere.
+// Image is a resource of a component version that refers to an image in another repository.
 type Image struct {
-	// Resource is its name.
+	// Resource is the name of the resource.
 	Resource string
-	// Reference is where it lies.
+	// Reference is the image reference.
 	Reference string
-	// Digest is what the resource states and a signature covers, as "sha256:…"; empty if it states none.
+	// Digest is the digest in the resource, which a signature covers, as "sha256:…"; empty if there is none.
 	Digest string
 }
 
-// Images returns all images that a component version names, in its order.
+// Images returns all images that a component version names, in the order of the descriptor.
 func (a *Artifact) Images() ([]Image, error) {
 	text, err := a.Descriptor()
 	if err != nil {
@@ -68,5 +68,5 @@ func (a *Artifact) Images() ([]Image, error) {
 	})
 }
 
-// blobDigest is the algorithm of a digest that is that of a blob as it is.
+// GenericBlobDigest is the normalisation algorithm for the digest of an unchanged blob.
 const GenericBlobDigest = "genericBlobDigest/v1"

@@ -6,10 +6,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1"
 )
 
-// artifactAnnotation of a layer says which resource of the component it is.
+// artifactAnnotation of a layer names its resource of the component.
 const artifactAnnotation = "software.ocm.artifact"
 
-// imageManifest is an image manifest as it was read.
+// ImageManifest is an image manifest with its original bytes.
 type ImageManifest struct {
 	*v1.Manifest
 	Raw    []byte
@@ -17,7 +17,7 @@ type ImageManifest struct {
 	Ref    string // for people
 }
 
-// layerOf returns the digest of the layer that a tag stands for.
+// LayerOf returns the digest of the layer of a resource: the layer that is annotated with it, or the only layer.
 func LayerOf(manifest *v1.Manifest, resource, ref string) (string, error) {
 	for _, layer := range manifest.Layers {
 		var artifacts []struct {
@@ -34,5 +34,5 @@ func LayerOf(manifest *v1.Manifest, resource, ref string) (string, error) {
 	if len(manifest.Layers) == 1 {
 		return manifest.Layers[0].Digest.String(), nil
 	}
-	return "", NewError(InvalidReference, ref, "none of its %d layers is annotated as resource %q: give the digest of the layer", len(manifest.Layers), resource)
+	return "", NewError(InvalidReference, ref, "none of its %d layers is annotated as resource %q: use the digest of the layer", len(manifest.Layers), resource)
 }

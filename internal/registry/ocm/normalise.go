@@ -10,7 +10,7 @@ import (
 	"github.com/cyberphone/json-canonicalization/go/src/webpki.org/jsoncanonicalizer"
 )
 
-// Algorithms that turn a descriptor into the bytes whose digest is signed.
+// Algorithms that convert a descriptor to the bytes whose digest is signed.
 const (
 	normalisation1       = "jsonNormalisation/v1"
 	normalisation2       = "jsonNormalisation/v2"
@@ -18,14 +18,14 @@ const (
 	Normalisation4alpha1 = "jsonNormalisation/v4alpha1"
 )
 
-// content is what a component descriptor says about a component, whichever its schema. What is installed is read from the same
-// value as what is compared with a signature, so that no spelling of the text can make the two differ.
+// content is the description of a component in a descriptor of either schema. The installation and the verification of
+// signatures read the same value, so that no spelling of the text can make the two differ.
 type content struct {
 	Name         string          `json:"name"`
 	Version      string          `json:"version"`
 	Labels       []elementLabel  `json:"labels"`
 	CreationTime string          `json:"creationTime"`
-	Provider     json.RawMessage `json:"provider"` // a string, which may hold JSON, or an object
+	Provider     json.RawMessage `json:"provider"` // a string, which may contain JSON, or an object
 	Resources    []Element       `json:"resources"`
 	Sources      []Element       `json:"sources"`
 	References   []Element       `json:"componentReferences"`
@@ -60,29 +60,30 @@ type ElementDigest struct {
 	Value                  string `json:"value"`
 }
 
-// normalise returns the bytes of a descriptor that a signature is about. Left out is what may change on the way from one registry to
-// another: access, repository contexts, and labels that are not marked as signed. The algorithms:
+// Normalise returns the bytes of a descriptor that are signed. They exclude the fields that may change when the
+// component is copied between registries: access, repository contexts, and labels that are not marked as signed. The
+// algorithms:
 //
 //   - v1: objects become lists of single fields; has the schema; of schema v2 no sources, and always an extraIdentity
-//   - v2: canonical JSON (RFC 8785); resources that bear the same name get their version as extraIdentity
+//   - v2: canonical JSON (RFC 8785); resources with the same name get their version as extraIdentity
 //   - v3, v4alpha1: canonical JSON without that
 func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 	switch algorithm {
 	case normalisation1:
 		tree := normalForm1(d)
-		return json.Marshal(entries(tree))
+		return json.Marshal(toEntryLists(tree))
 	case normalisation2, normalisation3, Normalisation4alpha1:
 	default:
 		return nil, fmt.Errorf("normalisation %q is not supported", FirstLine(algorithm))
 	}
 	c := d.Component
 	if algorithm == normalisation2 {
-		c.Resources = withVersions(c.Resources)
+		c.Resources = distinguishByVersion(c.Resources)
 	}
 	form := c.normalForm()
 	form["provider"] = c.provider(true)
 	form["sources"] = each(c.Sources, Element.sourceForm)
-	form["componentReferences"] = each(c.References, Element.wholeReferenceForm)
+	form["componentReferences"] = each(c.References, Element.unfilteredReferenceForm)
 	data, err := json.Marshal(map[string]any{"component": form})
 	if err != nil {
 		return nil, fmt.Errorf("encoding the descriptor: %w", err)
@@ -90,10 +91,10 @@ func Normalise(d *Descriptor, algorithm string) ([]byte, error) {
 	return jsoncanonicalizer.Transform(data)
 }
 
-// normalForm1 is the tree of the first algorithm, which depends on the schema.
+// normalForm1 returns the tree of jsonNormalisation/v1, which depends on the schema.
 func normalForm1(d *Descriptor) map[string]any {
 	c := d.Component
-	c.Resources = withVersions(c.Resources)
+	c.Resources = distinguishByVersion(c.Resources)
 	form := c.normalForm()
 	if d.APIVersion == "" {
 		for _, r := range form["resources"].([]any) {
@@ -120,7 +121,7 @@ func normalForm1(d *Descriptor) map[string]any {
 		spec["references"] = each(c.References, Element.referenceForm)
 	}
 	delete(form, "resources")
-	form["provider"] = c.provider(false) // nobody filters its labels there
+	form["provider"] = c.provider(false) // its labels are not filtered in this schema
 	return map[string]any{"apiVersion": d.APIVersion, "kind": d.Kind, "metadata": form, "spec": spec}
 }
 
@@ -142,7 +143,7 @@ func (c content) normalForm() map[string]any {
 	return form
 }
 
-// providerObject returns the provider if it is an object, or a string that holds one.
+// providerObject returns the provider as an object if it is one, or a string that contains one.
 func (c content) providerObject() (text string, object map[string]json.RawMessage) {
 	if json.Unmarshal(c.Provider, &text) == nil {
 		_ = json.Unmarshal([]byte(text), &object) // else it is a name
@@ -202,15 +203,15 @@ func (e Element) referenceForm() map[string]any {
 	return form
 }
 
-// wholeReferenceForm keeps labels that are not signed: the specification says otherwise, but that is what the tools do.
-func (e Element) wholeReferenceForm() map[string]any {
+// unfilteredReferenceForm keeps labels that are not signed: this differs from the specification, but the OCM tools do it.
+func (e Element) unfilteredReferenceForm() map[string]any {
 	form := e.normalForm(false)
 	delete(form, "referenceHints")
 	form["componentName"] = e.ComponentName
 	return form
 }
 
-// normalForm returns the fields that all elements share. signed says to keep no labels but the signed ones.
+// normalForm returns the fields that all elements share. If signed is true, only signed labels are kept.
 func (e Element) normalForm(signed bool) map[string]any {
 	form := map[string]any{"name": e.Name, "version": e.Version}
 	if len(e.ExtraIdentity) > 0 {
@@ -232,7 +233,7 @@ func (e Element) normalForm(signed bool) map[string]any {
 	return form
 }
 
-// normalLabels returns the labels that are marked as signed, or all of them as they are.
+// normalLabels returns the labels that are marked as signed if signed is true, otherwise all labels.
 func normalLabels(labels []elementLabel, signed bool) []any {
 	var kept []any
 	for _, l := range labels {
@@ -258,7 +259,7 @@ func normalLabels(labels []elementLabel, signed bool) []any {
 	return kept
 }
 
-// valueOf decodes any JSON. Fields without value are left out, as the algorithms want it.
+// valueOf decodes any JSON. Null fields are omitted, as the algorithms require.
 func valueOf(data json.RawMessage) any {
 	var v any
 	if len(data) == 0 || json.Unmarshal(data, &v) != nil {
@@ -282,9 +283,9 @@ func withoutNulls(v any) any {
 	return v
 }
 
-// withVersions gives resources of the same name and extraIdentity their version as an extraIdentity, as early tools did: one after
-// another, so that the last keeps what it has.
-func withVersions(resources []Element) []Element {
+// distinguishByVersion adds the version to the extraIdentity of resources with the same name and extraIdentity, as early tools
+// did: one after another, so that the last one stays unchanged.
+func distinguishByVersion(resources []Element) []Element {
 	resources = slices.Clone(resources)
 	same := map[string][]int{} // by name and extraIdentity
 	keys := make([]string, len(resources))
@@ -323,19 +324,19 @@ func each[T any](list []T, form func(T) map[string]any) []any {
 	return out
 }
 
-// entries turns objects into lists of objects with one field each, sorted by name.
-func entries(v any) any {
+// toEntryLists converts objects to lists of objects with one field each, sorted by name.
+func toEntryLists(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		out := []any{}
 		for _, k := range slices.Sorted(maps.Keys(v)) {
-			out = append(out, map[string]any{k: entries(v[k])})
+			out = append(out, map[string]any{k: toEntryLists(v[k])})
 		}
 		return out
 	case []any:
 		out := []any{}
 		for _, e := range v {
-			out = append(out, entries(e))
+			out = append(out, toEntryLists(e))
 		}
 		return out
 	}

@@ -22,7 +22,7 @@ const (
 	fileType       = "application/octet-stream"
 )
 
-// Archive is a module version to be pushed.
+// Archive is the input of a component version: the content of a module and its metadata.
 type Archive struct {
 	// Name and Version of the component, both required.
 	Name, Version string
@@ -32,7 +32,8 @@ type Archive struct {
 	Labels []Label
 	// RawManifest is the YAML that installs the module, required.
 	RawManifest []byte
-	// Tar puts RawManifest and DefaultCR into a tar archive each, as modulectl does; otherwise they are layers as they are.
+	// Tar packs RawManifest and DefaultCR into a tar archive each, as modulectl does; otherwise the layers are the
+	// files themselves.
 	Tar bool
 	// ManifestFile is the name of RawManifest in its archive; empty means raw-manifest.yaml.
 	ManifestFile string
@@ -40,14 +41,14 @@ type Archive struct {
 	DefaultCR []byte
 	// DefaultCRFile is the name of DefaultCR in its archive; empty means default-cr.yaml.
 	DefaultCRFile string
-	// Template is the YAML of the ModuleTemplate, which comes along as a file; nil means it does not.
+	// Template is the YAML of the ModuleTemplate, which is added as a file; nil means none.
 	Template []byte
 	// Images that the module uses, as references. They become resources of the component, in this order.
 	Images []string
-	// Source is where the module's source code is; nil means that is not told.
+	// Source is the location of the module's source code; nil means that it is not stated.
 	Source *Source
-	// RepositoryContext is the base URL that the descriptor states as its home; empty means that of the Registry it is pushed to, and none
-	// for [Pack].
+	// RepositoryContext is the base URL of the repository context in the descriptor; empty means that of the Registry
+	// for Registry.Push, and none for [Pack].
 	RepositoryContext string
 }
 
@@ -64,24 +65,24 @@ type Label struct {
 	Value any
 }
 
-// Pack makes a component version of an archive, as Push writes it. Errors are of type *Error with reason InvalidDescriptor.
+// Pack returns the component version of an archive. Errors are of type *Error with reason InvalidDescriptor.
 func Pack(a Archive) (*Artifact, error) { return PackAt(a, RepositoryContext(a.RepositoryContext)) }
 
-// pack makes a component version with a repository context, nil for none.
+// PackAt returns the component version of an archive with a repository context, nil for none.
 func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 	out := &Artifact{Repository: DescriptorRepository(a.Name), Tag: TagOf(a.Version), Blobs: map[string][]byte{}}
 	failed := func(err error) (*Artifact, error) {
 		return nil, &Error{Ref: a.Name + ":" + a.Version, Doing: "packing", Code: InvalidDescriptor, Cause: err, Problem: FirstLine(err.Error())}
 	}
 	if len(a.RawManifest) == 0 {
-		return failed(errors.New("there is no raw manifest: give the YAML that installs the module"))
+		return failed(errors.New("the raw manifest is missing: provide the YAML that installs the module"))
 	}
 	var layers []v1.Descriptor
 	resources := []map[string]any{}
 	for _, image := range a.Images {
 		resources = append(resources, imageResource(image))
 	}
-	distinguish(resources)
+	makeNamesUnique(resources)
 	for _, f := range []struct {
 		resource, kind, file string
 		data                 []byte
@@ -111,7 +112,7 @@ func PackAt(a Archive, home map[string]any) (*Artifact, error) {
 			"digest": map[string]any{"hashAlgorithm": "SHA-256", "normalisationAlgorithm": GenericBlobDigest, "value": d.Digest.Hex},
 		})
 	}
-	if err := out.seal(describe(a, home, resources), layers, map[string]string{
+	if err := out.setContent(describe(a, home, resources), layers, map[string]string{
 		"software.ocm.componentversion": a.Name + ":" + a.Version, "software.ocm.creator": "lifecycle-manager",
 	}); err != nil {
 		return failed(err)
@@ -144,7 +145,7 @@ func describe(a Archive, home map[string]any, resources []map[string]any) map[st
 	return map[string]any{"meta": map[string]any{"schemaVersion": "v2"}, "component": component}
 }
 
-// homeAt is a repository context at a URL, nil for an empty one.
+// RepositoryContext returns a repository context for a base URL, nil for an empty URL.
 func RepositoryContext(url string) map[string]any {
 	if url == "" {
 		return nil
@@ -152,7 +153,8 @@ func RepositoryContext(url string) map[string]any {
 	return map[string]any{"type": "OCIRegistry", "componentNameMapping": "urlPath", "baseUrl": url}
 }
 
-// tarOf returns a tar archive of one file, always with the same bytes. It fails if the name is too long for the format.
+// TarFile returns a tar archive of one file. Equal input has equal bytes. It fails if the name is too long for the
+// format.
 func TarFile(file string, mode int64, data []byte) ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -170,7 +172,7 @@ var (
 	foreign     = regexp.MustCompile(`[^A-Za-z0-9.-]`)
 )
 
-// imageResource describes an image as a resource. Name and version are made from the reference as modulectl makes them.
+// imageResource returns the resource of an image. Name and version are derived from the reference as in modulectl.
 func imageResource(image string) map[string]any {
 	rest, digest, _ := strings.Cut(image, "@")
 	name, tag, _ := strings.Cut(path.Base(rest), ":")
@@ -194,8 +196,9 @@ func imageResource(image string) map[string]any {
 	}
 }
 
-// distinguish gives images that would be one resource names of their own: the beginning of the digest of the reference is added.
-func distinguish(images []map[string]any) {
+// makeNamesUnique makes the names of image resources with equal name and version unique: it appends the beginning of the
+// digest of the reference.
+func makeNamesUnique(images []map[string]any) {
 	seen := map[string]bool{}
 	for _, i := range images {
 		name := i["name"].(string)

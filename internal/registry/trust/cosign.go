@@ -20,7 +20,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// What cosign writes.
+// Media types and annotations of cosign.
 const (
 	simpleSigningType   = "application/vnd.dev.cosign.simplesigning.v1+json"
 	signatureAnnotation = "dev.cosignproject.cosign/signature"
@@ -32,11 +32,12 @@ const (
 	maxSignatureBytes   = 256 << 10 // of one payload or bundle
 )
 
-// verifyImage looks for a cosign signature of an image manifest and returns the key that made it, or nil. The error says that the
-// registry could not be asked.
+// VerifyImage returns the key of a valid cosign signature of an image manifest, or nil. An error means that the
+// registry did not answer.
 //
-// Looked for are the tag sha256-<digest>.sig, where cosign put signatures until version 2, and then the referrers of the manifest,
-// where it puts them since: asked of the registry, or, if it cannot tell, listed under the tag sha256-<digest>.
+// It checks the tag sha256-<digest>.sig, which cosign used until version 2, and then the referrers of the manifest,
+// which cosign uses since: from the referrers API or, if the registry does not support it, from the tag
+// sha256-<digest>.
 func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (*key, error) {
 	tag := strings.Replace(of.Digest, ":", "-", 1)
 	found, err := f.reader.Manifest(ctx, tag+".sig")
@@ -65,7 +66,7 @@ func (f *Verification) VerifyImage(ctx context.Context, of *ocm.ImageManifest) (
 	return nil, nil
 }
 
-// referrers returns what the registry says refers to a manifest and may be a signature.
+// Referrers returns the referrers of a manifest that may be signatures.
 func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.Descriptor, error) {
 	data, err := f.reader.ManifestBytes(ctx, f.reader.Name()+" referrers of "+digest, "referrers/"+digest)
 	if ocm.IsAbsent(err) {
@@ -88,10 +89,11 @@ func (f *Verification) Referrers(ctx context.Context, digest, tag string) ([]v1.
 	}), nil
 }
 
-// maybeSignature are the types of artefacts other than bundles that are looked at. Some registries state the type of the config, or none.
+// maybeSignature are the artefact types other than bundles that are checked. Some registries state the type of the
+// config, or none.
 var maybeSignature = []string{artefactType, "", "application/vnd.oci.empty.v1+json"}
 
-// verifyReferrer looks at one artefact that refers to the manifest.
+// verifyReferrer checks one referrer of the manifest.
 func (f *Verification) verifyReferrer(ctx context.Context, d v1.Descriptor, of *ocm.ImageManifest) (*key, error) {
 	found, err := f.reader.Manifest(ctx, d.Digest.String())
 	if err != nil {
@@ -119,7 +121,7 @@ func (f *Verification) verifyReferrer(ctx context.Context, d v1.Descriptor, of *
 	return nil, nil
 }
 
-// verifySimple looks at the signatures that a manifest lists as its layers.
+// verifySimple checks the signatures in the layers of a manifest (simple signing).
 func (f *Verification) verifySimple(ctx context.Context, found, of *ocm.ImageManifest) (*key, error) {
 	for _, layer := range found.Layers {
 		if layer.MediaType != simpleSigningType {
@@ -169,7 +171,7 @@ func verifyBytes(keys []key, value, text []byte) *key {
 	return nil
 }
 
-// checkPayload says whether a simple-signing payload is a signature of the manifest with that digest.
+// checkPayload fails unless a simple-signing payload is a signature of the manifest with that digest.
 func checkPayload(text []byte, digest string) error {
 	var p payload.SimpleContainerImage
 	if err := json.Unmarshal(text, &p); err != nil {
@@ -184,8 +186,8 @@ func checkPayload(text []byte, digest string) error {
 	return nil
 }
 
-// verifyBundle verifies a Sigstore bundle with whichever of the keys made it: of a statement that is a signature of the manifest, or of
-// the manifest itself.
+// verifyBundle returns the key with which a Sigstore bundle is valid. The bundle must sign the manifest itself, or a
+// statement about it.
 func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) {
 	var b bundlev1.Bundle
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, &b); err != nil {
@@ -198,7 +200,7 @@ func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) 
 		if k := verifyBytes(keys, m.GetSignature(), of.Raw); k != nil {
 			return k, nil
 		}
-		return nil, byWhom(&b)
+		return nil, explainBundle(&b)
 	}
 	envelope := b.GetDsseEnvelope()
 	if envelope == nil || len(envelope.GetSignatures()) == 0 {
@@ -213,19 +215,19 @@ func verifyBundle(data []byte, of *ocm.ImageManifest, keys []key) (*key, error) 
 			return k, checkStatement(envelope.GetPayloadType(), envelope.GetPayload(), of.Digest)
 		}
 	}
-	return nil, byWhom(&b)
+	return nil, explainBundle(&b)
 }
 
-// byWhom says why the signature of a bundle cannot be verified.
-func byWhom(b *bundlev1.Bundle) error {
+// explainBundle returns why the signature of a bundle cannot be verified.
+func explainBundle(b *bundlev1.Bundle) error {
 	if m := b.GetVerificationMaterial(); m.GetCertificate() != nil || m.GetX509CertificateChain() != nil {
 		return fmt.Errorf("it is by a certificate (keyless signing), which is not supported: sign with a key")
 	}
 	return fmt.Errorf("it is by another key, or its content was changed")
 }
 
-// checkStatement says whether an in-toto statement is a signature of the manifest with that digest, and not, for example, its bill of
-// materials, which is signed as well.
+// checkStatement fails unless an in-toto statement is a signature of the manifest with that digest, and not, for
+// example, its signed bill of materials.
 func checkStatement(kind string, text []byte, digest string) error {
 	var s struct {
 		Type      string `json:"_type"`

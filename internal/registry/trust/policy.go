@@ -29,29 +29,29 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// Bounds of a trust policy.
+// Limits of a trust policy.
 const (
 	maxPolicy    = 512 << 10       // bytes of the file
 	maxRules     = 1000            // in one policy
-	maxKeys      = 50              // of one rule: each is tried with each signature
+	maxKeys      = 50              // of one rule: each key is tried with each signature
 	minRSABits   = 2048            // of a key
-	policyPeriod = 5 * time.Second // how long the file is believed unchanged
+	policyPeriod = 5 * time.Second // the file is read again after this time
 )
 
-// Mode says what becomes of an artefact that has no valid signature.
+// Mode defines the handling of an artefact without a valid signature.
 type Mode string
 
 // The modes of a rule.
 const (
-	// Enforce: it is refused, with reason SignatureMissing or SignatureInvalid.
+	// Enforce: the artefact is refused, with reason SignatureMissing or SignatureInvalid.
 	Enforce Mode = "enforce"
-	// Warn: it is used, and [Signature.Problem] says what is wrong.
+	// Warn: the artefact is used, and [Signature.Problem] describes the problem.
 	Warn Mode = "warn"
-	// Off: nothing is looked for.
+	// Off: signatures are not checked.
 	Off Mode = "off"
 )
 
-// UnmarshalJSON takes YAML's false for "off", since that is what YAML makes of the bare word.
+// UnmarshalJSON accepts false for "off", because YAML parses the unquoted word off as false.
 func (m *Mode) UnmarshalJSON(data []byte) error {
 	var text string
 	if string(data) == "false" {
@@ -66,27 +66,29 @@ func (m *Mode) UnmarshalJSON(data []byte) error {
 	return fmt.Errorf("mode %q is neither enforce, warn nor off", text)
 }
 
-// Trust is a trust policy: which artefacts have to be signed, and by whom. It is made by [LoadTrust] or [ParseTrust], and safe for
-// concurrent use.
+// Policy is a trust policy: which artefacts must be signed, and by which keys. It is created by [Load] or [Parse], and
+// safe for concurrent use.
 type Policy struct {
-	path    string // empty: it never changes
+	path    string // empty: the policy never changes
 	changed func(version string, err error)
 	now     func() time.Time
 
 	mu      sync.Mutex // guards what follows
-	rules   *Rules     // the last good one, never nil
-	seen    string     // version of what was read last, good or not; empty: it could not be read
-	err     error      // why what was read last is not taken
+	rules   *Rules     // the last valid one, never nil
+	seen    string     // version of the content that was read last, valid or not; empty: it could not be read
+	err     error      // why the content that was read last is not in force
 	checked time.Time
 }
 
-// LoadTrust reads a trust policy from a file: in the manager, a mounted ConfigMap. The file is read again when the policy is used, at
-// most every five seconds. If it can no longer be read or understood, the last good policy stays in force, and changed is told.
+// LoadTrust reads a trust policy from a file: in the manager, a mounted ConfigMap. The file is read again when the
+// policy is used, at most every five seconds. If it cannot be read or parsed any more, the last valid policy stays in
+// force, and changed is called.
 //
-// changed, which may be nil, is called with the version of the policy in force after each change, and with the reason why what is in
-// the file is not taken, if it is not. It must not use the Trust.
+// changed, which may be nil, is called after each change with the version of the policy in force, and with the error if
+// the content of the file is not valid. It must not use the Policy.
 //
-// Errors are of type *Error with reason TrustPolicyInvalid. Whoever gets one must not go on without a policy.
+// Errors are of type *Error with reason TrustPolicyInvalid. A caller that receives one must not continue without a
+// policy.
 func Load(path string, changed func(version string, err error)) (*Policy, error) {
 	return LoadWithClock(path, changed, time.Now)
 }
@@ -119,10 +121,11 @@ func policyError(what string, err error) error {
 	return &ocm.Error{Ref: what, Doing: "reading", Code: ocm.TrustPolicyInvalid, Cause: err, Problem: ocm.FirstLine(err.Error())}
 }
 
-// Version identifies the policy in force: the beginning of the digest of its text.
+// Version identifies the policy in force: it is the beginning of the digest of its text.
 func (t *Policy) Version() string { return t.Current().Version }
 
-// Err says why the last change of the file was not taken over, and is nil if it was. It is of type *Error with reason TrustPolicyInvalid.
+// Err returns why the current content of the file is not in force, nil if it is. It is of type *ocm.Error with reason
+// TrustPolicyInvalid.
 func (t *Policy) Err() error {
 	t.Current()
 	t.mu.Lock()
@@ -130,7 +133,7 @@ func (t *Policy) Err() error {
 	return t.err
 }
 
-// current returns the policy in force. No Trust means the policy that asks for nothing.
+// Current returns the rules in force. For a nil Policy, these require no signature.
 func (t *Policy) Current() *Rules {
 	if t == nil {
 		return noPolicy
@@ -166,7 +169,7 @@ func (t *Policy) Current() *Rules {
 
 // readPolicy reads a file of bounded size.
 func readPolicy(path string) ([]byte, error) {
-	f, err := os.Open(path) //nolint:gosec // whoever starts the manager names it
+	f, err := os.Open(path) //nolint:gosec // the operator of the manager configures the path
 	if err != nil {
 		return nil, fmt.Errorf("the file cannot be opened: %w: mount it, or correct --trust-policy", err)
 	}
@@ -178,31 +181,31 @@ func readPolicy(path string) ([]byte, error) {
 	return data, nil
 }
 
-// policy is one text of a trust policy, understood.
+// Rules is one parsed version of a trust policy.
 type Rules struct {
 	Version string
 	List    []Rule // longest prefix first; the last has none
 }
 
-// rule says what holds for the artefacts below a prefix.
+// Rule is the mode and the keys for the artefacts below a prefix.
 type Rule struct {
 	Prefix string
 	Mode   Mode
 	keys   []key
 }
 
-// key is a public key and the ways in which signatures are made with it.
+// key is a public key and the verifiers for the signature schemes that are used with it.
 type key struct {
-	name        string // empty: it stands in the rule itself
+	name        string // empty: the key is in the rule itself
 	fingerprint string // of its PKIX form
 	public      crypto.PublicKey
 	verifiers   []signature.Verifier // of bytes, for cosign
 }
 
-// noPolicy asks for nothing.
+// noPolicy requires no signature.
 var noPolicy = &Rules{List: []Rule{{Mode: Off}}}
 
-// String names a key for people.
+// String returns the name of the key, or its fingerprint, for messages.
 func (k key) String() string {
 	if k.name == "" {
 		return k.fingerprint
@@ -212,7 +215,7 @@ func (k key) String() string {
 
 func versionOf(data []byte) string { return strings.TrimPrefix(ocm.DigestOf(data), "sha256:")[:16] }
 
-// policyFile is what the file of a trust policy holds.
+// policyFile is the content of the file of a trust policy.
 type policyFile struct {
 	Keys  map[string]string `json:"keys"` // PEM by name
 	Rules []policyRule      `json:"rules"`
@@ -224,7 +227,7 @@ type policyRule struct {
 	Keys   []string `json:"keys"` // names or PEM
 }
 
-// parsePolicy reads a policy strictly: what is not understood might be what was meant to protect.
+// parsePolicy parses a policy strictly: an unknown field might be one that was meant to protect.
 func parsePolicy(data []byte) (*Rules, error) {
 	if len(data) > maxPolicy {
 		return nil, fmt.Errorf("it is larger than %d bytes: remove rules or keys", maxPolicy)
@@ -236,7 +239,7 @@ func parsePolicy(data []byte) (*Rules, error) {
 	if len(file.Rules) > maxRules {
 		return nil, fmt.Errorf("it has %d rules, at most %d are allowed: use shorter prefixes", len(file.Rules), maxRules)
 	}
-	keys := map[string]key{} // by name or PEM, each read once: a file may have one key in many rules
+	keys := map[string]key{} // by name or PEM, each parsed once: a file may use one key in many rules
 	for name, text := range file.Keys {
 		k, err := parseKey(name, text)
 		if err != nil {
@@ -248,7 +251,7 @@ func parsePolicy(data []byte) (*Rules, error) {
 	for i, r := range file.Rules {
 		made, err := r.parse(keys)
 		if err == nil && slices.ContainsFunc(p.List, func(o Rule) bool { return o.Prefix == made.Prefix }) {
-			err = fmt.Errorf("another rule has prefix %q, too: keep one", *r.Prefix)
+			err = fmt.Errorf("another rule has the prefix %q: keep one", *r.Prefix)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("rule %d: %w", i+1, err)
@@ -257,26 +260,26 @@ func parsePolicy(data []byte) (*Rules, error) {
 	}
 	slices.SortFunc(p.List, func(a, b Rule) int { return len(b.Prefix) - len(a.Prefix) })
 	if len(p.List) == 0 || p.List[len(p.List)-1].Prefix != "" {
-		return nil, errors.New(`no rule has prefix "": add one that says what holds for everything else, for example with mode enforce, or "off"`)
+		return nil, errors.New(`no rule has prefix "": add one for all other artefacts, for example with mode enforce, or "off"`)
 	}
 	return p, nil
 }
 
-// parse checks a rule. Keys that stand in it are added to keys.
+// parse validates a rule. Keys in the rule itself are added to keys.
 func (r policyRule) parse(keys map[string]key) (Rule, error) {
 	if r.Prefix == nil {
-		return Rule{}, fmt.Errorf("it has no prefix: give one, or %q for everything that no other rule names", "")
+		return Rule{}, fmt.Errorf("it has no prefix: add one, or %q for all artefacts without another rule", "")
 	}
 	about := func(format string, args ...any) (Rule, error) {
 		return Rule{}, fmt.Errorf("prefix %q: %w", *r.Prefix, fmt.Errorf(format, args...))
 	}
 	switch {
 	case r.Mode == "":
-		return about("it has no mode: give enforce, warn or off")
+		return about("it has no mode: use enforce, warn or off")
 	case len(r.Keys) > maxKeys:
 		return about("it has %d keys, at most %d are allowed", len(r.Keys), maxKeys)
 	case len(r.Keys) == 0 && r.Mode != Off:
-		return about("it has mode %s and no keys: nothing could ever fulfil it", r.Mode)
+		return about("it has mode %s and no keys: no signature could be valid", r.Mode)
 	}
 	made := Rule{Prefix: SubjectOf(*r.Prefix), Mode: r.Mode}
 	for _, text := range r.Keys {
@@ -296,21 +299,21 @@ func (r policyRule) parse(keys map[string]key) (Rule, error) {
 	return made, nil
 }
 
-// parseKey reads one public key. Its errors never quote the text, which might be a private key by mistake.
+// parseKey parses one public key. Its errors never contain the text, which might be a private key by mistake.
 func parseKey(name, text string) (key, error) {
 	block, rest := pem.Decode([]byte(text))
 	if block == nil {
-		return key{}, errors.New("not a PEM block: give a public key, as cosign.pub holds it")
+		return key{}, errors.New("not a PEM block: use a public key, such as the content of cosign.pub")
 	}
 	if strings.Contains(block.Type, "PRIVATE") {
-		return key{}, errors.New("this is a private key: replace it by its public key, and make a new pair, since others may have read it here")
+		return key{}, errors.New("this is a private key: replace it by its public key, and create a new key pair, because others may have read this one")
 	}
 	if len(bytes.TrimSpace(rest)) > 0 {
-		return key{}, errors.New("there is more than one PEM block: give each key a name of its own")
+		return key{}, errors.New("there is more than one PEM block: add each key with its own name")
 	}
 	public, err := cryptoutils.UnmarshalPEMToPublicKey(pem.EncodeToMemory(block))
 	if err != nil {
-		return key{}, fmt.Errorf("a %s is not a public key: give PUBLIC KEY or RSA PUBLIC KEY", ocm.FirstLine(block.Type))
+		return key{}, fmt.Errorf("a %s is not a public key: use PUBLIC KEY or RSA PUBLIC KEY", ocm.FirstLine(block.Type))
 	}
 	switch k := public.(type) {
 	case *rsa.PublicKey:
@@ -335,7 +338,8 @@ func parseKey(name, text string) (key, error) {
 	return made, err
 }
 
-// verifiersOf returns the ways in which cosign signs with a key: always SHA-256 until version 2, what suits the key since.
+// verifiersOf returns verifiers for the schemes of cosign: always SHA-256 until version 2, the default of the key
+// since.
 func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	first, err := signature.LoadVerifier(public, crypto.SHA256)
 	if err != nil {
@@ -355,18 +359,18 @@ func verifiersOf(public crypto.PublicKey) ([]signature.Verifier, error) {
 	return all, nil
 }
 
-// ruleFor returns the rule with the longest prefix that names the subject or a folder above it.
+// RuleFor returns the rule with the longest prefix that equals the subject or a parent path of it.
 func (p *Rules) RuleFor(subject string) Rule {
 	for _, r := range p.List {
 		if below, ok := strings.CutPrefix(subject, r.Prefix); ok && (r.Prefix == "" || below == "" || below[0] == '/') {
 			return r
 		}
 	}
-	return Rule{Mode: Off} // only noPolicy comes here, and it has a rule without prefix
+	return Rule{Mode: Off} // not reached: every policy has a rule without prefix
 }
 
-// subjectOf is what rules speak of: host and path of a repository, without the element component-descriptors, which no author writes.
-// Spellings of one host that lead to the same place become the same.
+// SubjectOf returns the subject of rules: host and path of a repository, without the element component-descriptors.
+// Different spellings of the same host have the same result.
 func SubjectOf(repository string) string {
 	repository = strings.TrimPrefix(strings.TrimPrefix(strings.TrimPrefix(strings.TrimSpace(repository), "https://"), "http://"), "oci://")
 	elements := slices.DeleteFunc(strings.Split(repository, "/"), func(e string) bool { return e == "" || e == "component-descriptors" })

@@ -25,12 +25,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// ParsePrivateKey reads a private key: PKCS 1, PKCS 8 or SEC 1, or one of cosign, which is encrypted. password is asked for only then.
-// Errors never quote the text.
+// ParsePrivateKey parses a private key: PKCS 1, PKCS 8 or SEC 1, or an encrypted key of cosign. password is called only
+// for an encrypted key. Errors never contain the text.
 func ParsePrivateKey(text []byte, password func() ([]byte, error)) (crypto.Signer, error) {
 	block, _ := pem.Decode(text)
 	if block == nil {
-		return nil, errors.New("not a PEM block: give a private key")
+		return nil, errors.New("not a PEM block: use a private key")
 	}
 	der := block.Bytes
 	switch block.Type {
@@ -52,13 +52,13 @@ func ParsePrivateKey(text []byte, password func() ([]byte, error)) (crypto.Signe
 			return nil, err
 		}
 		if der, err = encrypted.Decrypt(der, secret); err != nil {
-			return nil, errors.New("the key cannot be decrypted: is that the right password?")
+			return nil, errors.New("the key cannot be decrypted: check the password")
 		}
 	case "PRIVATE KEY":
 	case "PUBLIC KEY":
-		return nil, errors.New("this is the public key: give the private one")
+		return nil, errors.New("this is a public key: use the private key")
 	default:
-		return nil, fmt.Errorf("a %s is not a private key that is understood: give PRIVATE KEY, RSA PRIVATE KEY, EC PRIVATE KEY or one of cosign", ocm.FirstLine(block.Type))
+		return nil, fmt.Errorf("a %s is not a supported private key: use PRIVATE KEY, RSA PRIVATE KEY, EC PRIVATE KEY or a key of cosign", ocm.FirstLine(block.Type))
 	}
 	k, err := x509.ParsePKCS8PrivateKey(der)
 	if err != nil {
@@ -71,7 +71,7 @@ func ParsePrivateKey(text []byte, password func() ([]byte, error)) (crypto.Signe
 	return signer, nil
 }
 
-// PublicPEM returns the public half of a key, as trust policies have it.
+// PublicPEM returns the public key of a key pair as PEM, the format of trust policies.
 func PublicPEM(k crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKIXPublicKey(k.Public())
 	if err != nil {
@@ -80,9 +80,9 @@ func PublicPEM(k crypto.Signer) ([]byte, error) {
 	return pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: der}), nil
 }
 
-// Sign returns a copy whose descriptor has an OCM signature of that name, in place of one that had it: RSASSA-PSS over
-// jsonNormalisation/v4alpha1 with SHA-256. resolve returns the digest of an image that has none in its resource; a signature that does not
-// cover what runs would be worth little.
+// Sign returns a copy whose descriptor has an OCM signature with this name, which replaces one of the same name:
+// RSASSA-PSS over jsonNormalisation/v4alpha1 with SHA-256. resolve returns the digest of an image that has none in its
+// resource, so that the signature covers all images.
 func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey, resolve func(ctx context.Context, image string) (string, error)) (*ocm.Artifact, error) {
 	if k.N.BitLen() < minRSABits {
 		return nil, fmt.Errorf("an RSA key of %d bits is too short: use %d or more", k.N.BitLen(), minRSABits)
@@ -125,7 +125,7 @@ func Sign(ctx context.Context, a *ocm.Artifact, name string, k *rsa.PrivateKey, 
 	})
 }
 
-// addDigests gives every image resource a digest that has none.
+// addDigests adds the digest to every image resource without one.
 func addDigests(ctx context.Context, d map[string]any, resolve func(context.Context, string) (string, error)) error {
 	return ocm.EachImage(d, func(resource, access map[string]any, image string) error {
 		if resource["digest"] != nil {
@@ -144,9 +144,9 @@ func addDigests(ctx context.Context, d map[string]any, resolve func(context.Cont
 	})
 }
 
-// Cosign returns the cosign signature of an artifact, to be written beside it: the payload of simple signing, behind the tag
-// sha256-<digest>.sig. old, which may be nil, is what that tag stands for; its signatures are kept. where is the repository with its
-// registry, as the payload names it.
+// Cosign returns the cosign signature of an artifact, to be written to the same repository: a simple-signing payload
+// with the tag sha256-<digest>.sig. old, which may be nil, is the current artifact of that tag; its signatures are
+// kept. where is the repository with its registry, for the payload.
 func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact, error) {
 	p := payload.SimpleContainerImage{}
 	p.Critical.Type = payload.CosignSignatureType
@@ -187,7 +187,7 @@ func Cosign(of, old *ocm.Artifact, where string, k crypto.Signer) (*ocm.Artifact
 	return out, err
 }
 
-// signBytes signs a text as cosign does with a key of its kind.
+// signBytes signs a text with the scheme that cosign uses for this kind of key.
 func signBytes(k crypto.Signer, text []byte) ([]byte, error) {
 	switch k.Public().(type) {
 	case ed25519.PublicKey:
@@ -196,5 +196,5 @@ func signBytes(k crypto.Signer, text []byte) ([]byte, error) {
 		digest := sha256.Sum256(text)
 		return k.Sign(rand.Reader, digest[:], crypto.SHA256)
 	}
-	return nil, fmt.Errorf("a key of type %T cannot sign here: use RSA, ECDSA or Ed25519", k.Public())
+	return nil, fmt.Errorf("keys of type %T are not supported: use RSA, ECDSA or Ed25519", k.Public())
 }

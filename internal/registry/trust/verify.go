@@ -12,7 +12,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// Kinds of signature.
+// Kinds of signatures.
 const (
 	// KindOCM is a signature in the component descriptor.
 	KindOCM = "ocm"
@@ -20,34 +20,35 @@ const (
 	KindCosign = "cosign"
 )
 
-// Signature is what the trust policy found about an artefact. The zero value says that the policy asks for nothing.
+// Signature is the result of the trust policy for an artefact. The zero value means that the policy does not require a
+// signature.
 type Signature struct {
-	// Verified says that there is a valid signature by a key of the policy.
+	// Verified is true if there is a valid signature by a key of the policy.
 	Verified bool
 	// Key is the name of that key in the policy, or its fingerprint if it has none there.
 	Key string
 	// Kind is KindOCM or KindCosign.
 	Kind string
-	// Problem says in one sentence why nothing could be verified, where the policy only warns.
+	// Problem states in one sentence why no signature could be verified, if the policy only warns.
 	Problem string
 }
 
-// maxSignatures bounds how many signatures of one artefact are looked at.
+// MaxSignatures is the maximum number of signatures of one artefact that are checked.
 const MaxSignatures = 20
 
-// media types of OCM signatures.
+// Media types of OCM signatures.
 const (
 	rsaType = "application/vnd.ocm.signature.rsa"
 	pssType = "application/vnd.ocm.signature.rsa.pss"
 	pemType = "application/x-pem-file"
 )
 
-// search is one attempt to find a signature by a key of a rule.
+// Verification searches one artefact for a valid signature by a key of a rule.
 type Verification struct {
 	reader  Reader
 	rule    Rule
-	seen    int      // signatures that were looked at
-	reasons []string // why each of them does not count
+	seen    int      // checked signatures
+	reasons []string // why each of them is not accepted
 }
 
 // reader reads from the repository of the artefact that is verified. The registry client implements it.
@@ -62,16 +63,16 @@ type Reader interface {
 	Blob(ctx context.Context, digest string, limit int64) ([]byte, error)
 }
 
-// newSearch returns a search for signatures by the keys of a rule.
+// NewVerification returns a Verification by the keys of a rule.
 func NewVerification(from Reader, r Rule) *Verification { return &Verification{reader: from, rule: r} }
 
 func (f *Verification) Note(format string, args ...any) {
 	f.reasons = append(f.reasons, ocm.FirstLine(fmt.Sprintf(format, args...)))
 }
 
-// fail is the error of a search that has found nothing.
+// Fail returns the error of a Verification that found no valid signature.
 func (f *Verification) Fail(ref string) *ocm.Error {
-	const most = 5 // a message is read by people
+	const most = 5 // so that the message stays readable
 	var keys []string
 	for _, k := range f.rule.keys[:min(most, len(f.rule.keys))] {
 		keys = append(keys, strings.TrimSpace(k.name+" "+k.fingerprint))
@@ -95,7 +96,7 @@ func (f *Verification) Fail(ref string) *ocm.Error {
 	return e
 }
 
-// verifyDescriptor looks for a signature in the descriptor and returns the key that made it, or nil.
+// VerifyDescriptor returns the key of a valid signature in the descriptor, or nil.
 func (f *Verification) VerifyDescriptor(d *ocm.Descriptor) *key {
 	for i, s := range d.Signatures {
 		if i == MaxSignatures {
@@ -112,7 +113,7 @@ func (f *Verification) VerifyDescriptor(d *ocm.Descriptor) *key {
 	return nil
 }
 
-// verifyDescriptorBy verifies one signature with whichever of the keys made it.
+// verifyDescriptorBy returns the key with which one signature is valid.
 func verifyDescriptorBy(d *ocm.Descriptor, s ocm.DescriptorSignature, keys []key) (*key, error) {
 	hash := ocm.HashOf(s.Digest.HashAlgorithm)
 	if hash == 0 {
@@ -152,12 +153,13 @@ func verifyDescriptorBy(d *ocm.Descriptor, s ocm.DescriptorSignature, keys []key
 		}
 	}
 	if rsaKeys == 0 {
-		return nil, fmt.Errorf("it is by an RSA key, and the rule has none")
+		return nil, fmt.Errorf("it was made with an RSA key, and the rule has none")
 	}
 	return nil, fmt.Errorf("it is by another key")
 }
 
-// decodeSignature returns algorithm and bytes of a signature. Certificates that come along are not looked at: the policy has the keys.
+// decodeSignature returns the algorithm and the bytes of a signature. Certificates in the signature are ignored: the
+// policy has the keys.
 func decodeSignature(s ocm.DescriptorSignature) (algorithm string, value []byte, err error) {
 	switch s.Signature.MediaType {
 	case rsaType, pssType:

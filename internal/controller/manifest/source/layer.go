@@ -84,7 +84,7 @@ func (f *Finder) registryWith(c credentials) *registry.Registry {
 	if r := f.registries[c.version]; r != nil {
 		return r
 	}
-	r := f.opts.Registry.With(c.keychain)
+	r := f.opts.Registry.WithKeychain(c.keychain)
 	put(&f.registries, c.version, r)
 	return r
 }
