@@ -74,7 +74,7 @@ func TestOf(t *testing.T) {
 			[]string{"module-a: ConfigMap a", "module-b: ConfigMap b", "Kyma default", "CustomResourceDefinition kymas"},
 		},
 		"Resource": {
-			"the custom resource goes while its operator is there", []*v1beta2.Manifest{manifest("a", withResource(v1beta2.CreateAndDelete))},
+			"the custom resource is deleted before its operator", []*v1beta2.Manifest{manifest("a", withResource(v1beta2.CreateAndDelete))},
 			[]string{"module-a: Thing thing", "module-a: ConfigMap a", "Kyma default", "CustomResourceDefinition kymas"},
 		},
 		"Ignored": {
@@ -103,7 +103,7 @@ func TestOf(t *testing.T) {
 				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
 			}
 			if is.Count() != len(c.want) {
-				t.Errorf("%s: counts %d objects, want %d", c.reason, is.Count(), len(c.want))
+				t.Errorf("%s: Count is %d, want %d", c.reason, is.Count(), len(c.want))
 			}
 		})
 	}

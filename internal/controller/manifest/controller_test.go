@@ -213,7 +213,7 @@ func TestLongErrorIsReported(t *testing.T) {
 	}
 }
 
-// TestFinalizersOfOthers: a finalizer that somebody else adds while this controller changes its own is not lost.
+// TestFinalizersOfOthers: a finalizer that another writer adds while this controller changes its own is not lost.
 func TestFinalizersOfOthers(t *testing.T) {
 	const other = "example.com/other"
 	addOther := func(b *bench) func() {

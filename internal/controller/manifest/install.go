@@ -131,7 +131,7 @@ func (n *run) applySet(ctx context.Context, i int) error {
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
 	metrics.Objects.WithLabelValues("failed").Add(float64(len(result.Failed)))
 	n.changes.readiness = n.changes.readiness || len(result.Applied) > 0
-	// A new workload is never ready at once, so it is not asked in this reconcile.
+	// A new workload is never ready at once, so its readiness is not read in this reconcile.
 	n.observed.workloadSent = n.observed.workloadSent || n.plan.applyAll && slices.ContainsFunc(result.Applied, isWorkload)
 	n.reportTakeovers(ctx, result.TakenOver)
 	switch {

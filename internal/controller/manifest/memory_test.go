@@ -26,10 +26,10 @@ func TestChangedByOthers(t *testing.T) {
 		fields []metav1.ManagedFieldsEntry
 		want   bool
 	}{
-		"OnlyOurs":    {"nobody else wrote", []metav1.ManagedFieldsEntry{at(ours, "", 1)}, false},
-		"StatusLater": {"status is not ours to mind", []metav1.ManagedFieldsEntry{at(ours, "", 1), at("kcm", "status", 2)}, false},
-		"EditLater":   {"somebody edited after us", []metav1.ManagedFieldsEntry{at(ours, "", 1), at("kubectl", "", 2)}, true},
-		"EditBefore":  {"what was before is overwritten", []metav1.ManagedFieldsEntry{at(ours, "", 2), at("kubectl", "", 1)}, false},
+		"OnlyOurs":    {"no other manager wrote", []metav1.ManagedFieldsEntry{at(ours, "", 1)}, false},
+		"StatusLater": {"changes of status do not count", []metav1.ManagedFieldsEntry{at(ours, "", 1), at("kcm", "status", 2)}, false},
+		"EditLater":   {"another manager wrote after us", []metav1.ManagedFieldsEntry{at(ours, "", 1), at("kubectl", "", 2)}, true},
+		"EditBefore":  {"our write was later", []metav1.ManagedFieldsEntry{at(ours, "", 2), at("kubectl", "", 1)}, false},
 	}
 	for name, c := range cases {
 		if got := changedByOthers(&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ManagedFields: c.fields}}); got != c.want {
@@ -52,16 +52,16 @@ func TestAddEvent(t *testing.T) {
 		seen   runtimes.Event
 		want   bool
 	}{
-		"Connection":     {"the connection concerns all", runtimes.Event{ConnectionChanged: true}, true},
-		"AllAsItShould":  {"a list with what is expected", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "Other"}}, false},
-		"OneIsMissing":   {"a list without what is expected", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "ConfigMap"}}, true},
-		"Ours":           {"an object that names the Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/m")}, true},
+		"Connection":     {"a change of the connection concerns every Manifest", runtimes.Event{ConnectionChanged: true}, true},
+		"AllAsItShould":  {"a list of another kind", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "Other"}}, false},
+		"OneIsMissing":   {"a list without an expected object", runtimes.Event{Listed: true, Interest: runtimes.Interest{Kind: "ConfigMap"}}, true},
+		"Ours":           {"an object of this Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/m")}, true},
 		"Theirs":         {"an object of another Manifest", runtimes.Event{Interest: runtimes.Interest{Kind: "ConfigMap"}, Object: object("a", "kcp-system/other")}, false},
-		"CustomResource": {"the custom resource carries no mark", runtimes.Event{Interest: interestOf(cr), Object: object("default", "")}, true},
-		"AsItWasRead":    {"the custom resource as it was judged", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7")}, false},
-		"SinceItWasRead": {"the custom resource after that", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "8")}, true},
-		"ReadAndGone":    {"what was judged is gone", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7"), Deleted: true}, true},
-		"UsersOwn":       {"another of its kind is the user's", runtimes.Event{Interest: interestOf(cr), Object: object("mine", "")}, false},
+		"CustomResource": {"the custom resource has no owner annotation", runtimes.Event{Interest: interestOf(cr), Object: object("default", "")}, true},
+		"AsItWasRead":    {"the version that was read", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7")}, false},
+		"SinceItWasRead": {"a later version", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "8")}, true},
+		"ReadAndGone":    {"the custom resource was deleted", runtimes.Event{Interest: interestOf(cr), Object: at(object("default", ""), "7"), Deleted: true}, true},
+		"UsersOwn":       {"another custom resource of its kind", runtimes.Event{Interest: interestOf(cr), Object: object("mine", "")}, false},
 	}
 	for name, c := range cases {
 		m := &memory{expected: []apply.Ref{{Kind: "ConfigMap", Namespace: "n", Name: "a"}}}
@@ -72,7 +72,7 @@ func TestAddEvent(t *testing.T) {
 	}
 }
 
-// TestListAndEventsInAnyOrder: a list and the events after it may arrive in any order, and nothing that happened is lost.
+// TestListAndEventsInAnyOrder: a list and later events may be received in any order, and no change is lost.
 func TestListAndEventsInAnyOrder(t *testing.T) {
 	ref := apply.Ref{Version: "v1", Kind: "ConfigMap", Namespace: "n", Name: "a"}
 	in := runtimes.Interest{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap"}
@@ -90,7 +90,7 @@ func TestListAndEventsInAnyOrder(t *testing.T) {
 		"Listed":  {"as it was listed", []runtimes.Event{listed}, objectEvent{resourceVersion: "10"}},
 		"Changed": {"it changed after the list", []runtimes.Event{{Interest: in, Object: at("11")}, listed}, objectEvent{resourceVersion: "11"}},
 		"Before":  {"it changed before the list", []runtimes.Event{{Interest: in, Object: at("9")}, listed}, objectEvent{resourceVersion: "10"}},
-		"Deleted": {"it went after the list", []runtimes.Event{{Interest: in, Object: at("11"), Deleted: true}, listed}, objectEvent{resourceVersion: "11", deleted: true}},
+		"Deleted": {"it was deleted after the list", []runtimes.Event{{Interest: in, Object: at("11"), Deleted: true}, listed}, objectEvent{resourceVersion: "11", deleted: true}},
 		"Gone":    {"it is not in the list", []runtimes.Event{{Listed: true, Interest: in}}, objectEvent{deleted: true}},
 	}
 	for name, c := range cases {

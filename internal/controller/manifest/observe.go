@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// firstPollDelay is the delay before a workload that was just applied is asked for the first time.
+	// firstPollDelay is the delay before the readiness of a workload that was just applied is read for the first time.
 	firstPollDelay = 200 * time.Millisecond
 	// noPodsPeriod is how long after the start of an installation readiness is read without pods, which would be new anyway.
 	noPodsPeriod = 2 * time.Second

@@ -24,10 +24,10 @@ func TestReadinessOf(t *testing.T) {
 		waiting []apply.NotReady
 		want    readiness
 	}{
-		"Nothing":      {"all is ready", nil, readiness{state: v1beta2.StateReady}},
-		"Slow":         {"what needs time is processing", []apply.NotReady{slow}, readiness{v1beta2.StateProcessing, "WorkloadNotReady", "slow"}},
-		"Broken":       {"what will not come by itself is an error", []apply.NotReady{broken}, readiness{v1beta2.StateError, "WorkloadFailed", "broken"}},
-		"BrokenSecond": {"a failure outweighs progress", []apply.NotReady{slow, broken, slow}, readiness{v1beta2.StateError, "WorkloadFailed", "broken"}},
+		"Nothing":      {"everything is ready", nil, readiness{state: v1beta2.StateReady}},
+		"Slow":         {"what is not ready yet is processing", []apply.NotReady{slow}, readiness{v1beta2.StateProcessing, "WorkloadNotReady", "slow"}},
+		"Broken":       {"a failure is an error", []apply.NotReady{broken}, readiness{v1beta2.StateError, "WorkloadFailed", "broken"}},
+		"BrokenSecond": {"a failure counts before progress", []apply.NotReady{slow, broken, slow}, readiness{v1beta2.StateError, "WorkloadFailed", "broken"}},
 	}
 	for name, c := range cases {
 		if diff := cmp.Diff(c.want, readinessOf(c.waiting), cmp.AllowUnexported(readiness{})); diff != "" {
@@ -47,11 +47,11 @@ func TestResourceDecides(t *testing.T) {
 	}{
 		"Flag":          {"the flag decides", resource, "", "", true, true},
 		"FlagOff":       {"the flag decides", resource, "", "", false, false},
-		"AnnotationOff": {"the Manifest goes before the flag", resource, "", "false", true, false},
-		"AnnotationOn":  {"the Manifest goes before the flag", resource, "", "true", false, true},
-		"Nonsense":      {"what is no answer is none", resource, "", "maybe", true, true},
-		"None":          {"there is nothing that could count", nil, "", "true", true, false},
-		"Ignored":       {"it is the user's alone", resource, v1beta2.Ignore, "true", true, false},
+		"AnnotationOff": {"the annotation counts before the flag", resource, "", "false", true, false},
+		"AnnotationOn":  {"the annotation counts before the flag", resource, "", "true", false, true},
+		"Nonsense":      {"a value that is not valid does not count", resource, "", "maybe", true, true},
+		"None":          {"there is no custom resource", nil, "", "true", true, false},
+		"Ignored":       {"the policy leaves it to the user", resource, v1beta2.Ignore, "true", true, false},
 	}
 	for name, c := range cases {
 		m := manifestWith(func(m *v1beta2.Manifest) {
@@ -77,9 +77,9 @@ func TestReadinessRefs(t *testing.T) {
 		want    []apply.Ref
 	}{
 		"NotNamed":   {"all workloads count", nil, all},
-		"Named":      {"the manager alone counts, and definitions", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "manager"}, []apply.Ref{crd, manager}},
+		"Named":      {"only the manager and CRDs count", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Namespace: "n", Name: "manager"}, []apply.Ref{crd, manager}},
 		"AnySpace":   {"without a namespace the name is enough", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "manager"}, []apply.Ref{crd, manager}},
-		"NotTheOnes": {"a manager that is not there decides nothing", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "gone"}, all},
+		"NotTheOnes": {"a manager that does not exist does not count", &v1beta2.Manager{Group: "apps", Version: "v1", Kind: "Deployment", Name: "gone"}, all},
 	}
 	for name, c := range cases {
 		if diff := cmp.Diff(c.want, readinessRefs(all, c.manager)); diff != "" {
@@ -90,7 +90,7 @@ func TestReadinessRefs(t *testing.T) {
 
 func TestDriftMessage(t *testing.T) {
 	if got := driftMessage(nil); got != "" {
-		t.Errorf("no drift says %q, want nothing", got)
+		t.Errorf("without drift the message is %q, want nothing", got)
 	}
 	var found []apply.Drifted
 	for i := range 50 {
@@ -99,11 +99,11 @@ func TestDriftMessage(t *testing.T) {
 	got := driftMessage(found)
 	for _, want := range []string{"ConfigMap n/c0", "data.a", "kubectl", "and 47 more", v1beta2.AnnotationDrift} {
 		if !strings.Contains(got, want) {
-			t.Errorf("drift says %q, want it to have %q", got, want)
+			t.Errorf("the message is %q, want it to contain %q", got, want)
 		}
 	}
 	if len(got) > 700 {
-		t.Errorf("drift says %d bytes, want it short", len(got))
+		t.Errorf("the message has %d bytes, want fewer", len(got))
 	}
 }
 

@@ -10,28 +10,29 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestIsMinor: a new installation that goes well costs two writes of its status; whatever somebody may wait for, or a restart needs, is saved.
+// TestIsMinor: a new installation without problems costs two writes of its status. Everything that users may wait for, or that a restart
+// needs, is saved.
 func TestIsMinor(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		edit   func(now, saved *v1beta2.ManifestStatus)
 		want   bool
 	}{
-		"Goes on":   {"it says that it was begun, and that holds", func(*v1beta2.ManifestStatus, *v1beta2.ManifestStatus) {}, true},
-		"Operation": {"what it waits for is told when it takes long", func(now, _ *v1beta2.ManifestStatus) { now.LastOperation.Operation = "2 of 3" }, true},
-		"Applied":   {"that everything was applied is kept in mind", func(now, _ *v1beta2.ManifestStatus) { now.AppliedDigest = "d" }, true},
-		"Ready":     {"the end of it", func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateReady }, false},
+		"Goes on":   {"nothing has changed", func(*v1beta2.ManifestStatus, *v1beta2.ManifestStatus) {}, true},
+		"Operation": {"the message is saved only if it takes long", func(now, _ *v1beta2.ManifestStatus) { now.LastOperation.Operation = "2 of 3" }, true},
+		"Applied":   {"the applied digest is remembered", func(now, _ *v1beta2.ManifestStatus) { now.AppliedDigest = "d" }, true},
+		"Ready":     {"the installation is complete", func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateReady }, false},
 		"Error":     {"a problem", func(now, _ *v1beta2.ManifestStatus) { now.State = v1beta2.StateError }, false},
-		"New":       {"that it was begun has to be said once", func(_, saved *v1beta2.ManifestStatus) { saved.State = "" }, false},
-		"Was ready": {"it is no new installation", func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
-		"Upgrade":   {"another version is there", func(_, saved *v1beta2.ManifestStatus) { saved.Version = "0.9.0" }, false},
-		"Slow":      {"people begin to ask", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) }, false},
-		"Edited":    {"it was changed meanwhile", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
-		"Inventory": {"what is installed is written down first", func(now, _ *v1beta2.ManifestStatus) {
+		"New":       {"the start has to be saved", func(_, saved *v1beta2.ManifestStatus) { saved.State = "" }, false},
+		"Was ready": {"it is not a new installation", func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
+		"Upgrade":   {"another version is installed", func(_, saved *v1beta2.ManifestStatus) { saved.Version = "0.9.0" }, false},
+		"Slow":      {"it takes long", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) }, false},
+		"Edited":    {"the spec has changed", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
+		"Inventory": {"the inventory has to be saved", func(now, _ *v1beta2.ManifestStatus) {
 			now.Synced = append(now.Synced, v1beta2.Resource{Version: "v1", Kind: "Secret", Name: "b"})
 		}, false},
-		"Nothing":   {"without an inventory nothing was begun", func(now, saved *v1beta2.ManifestStatus) { now.Synced, saved.Synced = nil, nil }, false},
-		"Signature": {"who has signed is for auditors", func(now, _ *v1beta2.ManifestStatus) { condition(now, v1beta2.ConditionSignature, time.Now()) }, false},
+		"Nothing":   {"without an inventory the start is not saved", func(now, saved *v1beta2.ManifestStatus) { now.Synced, saved.Synced = nil, nil }, false},
+		"Signature": {"the signature has to be saved", func(now, _ *v1beta2.ManifestStatus) { condition(now, v1beta2.ConditionSignature, time.Now()) }, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +46,7 @@ func TestIsMinor(t *testing.T) {
 			if got := n.deferSave(); got != c.want {
 				t.Errorf("%s: got %t, want %t", c.reason, got, c.want)
 			}
-			want := unsaved{"before", "6"} // what is saved is none of its business
+			want := unsaved{"before", "6"} // a status that is saved is not remembered
 			if c.want {
 				want = unsaved{}
 				if m.Status.AppliedDigest != "" {
@@ -53,29 +54,29 @@ func TestIsMinor(t *testing.T) {
 				}
 			}
 			if n.memory.unsaved != want {
-				t.Errorf("%s: kept in mind is %+v, want %+v", c.reason, n.memory.unsaved, want)
+				t.Errorf("%s: remembered is %+v, want %+v", c.reason, n.memory.unsaved, want)
 			}
 		})
 	}
 }
 
-// TestIsMinorDeletion: a deletion that is quick costs one write of the status; what stands in its way is told at once.
+// TestIsMinorDeletion: a fast deletion costs one write of the status. A blocker is saved at once.
 func TestIsMinorDeletion(t *testing.T) {
 	cases := map[string]struct {
 		reason string
 		edit   func(now, saved *v1beta2.ManifestStatus)
 		want   bool
 	}{
-		"Goes on": {"less is left", func(now, _ *v1beta2.ManifestStatus) { now.LastOperation.Operation = "waiting for 2 objects" }, true},
-		"Begun":   {"that it is being deleted has to be said", func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
-		"Blocked": {"somebody has to do something", func(now, _ *v1beta2.ManifestStatus) {
+		"Goes on": {"fewer objects are left", func(now, _ *v1beta2.ManifestStatus) { now.LastOperation.Operation = "waiting for 2 objects" }, true},
+		"Begun":   {"the start has to be saved", func(_, saved *v1beta2.ManifestStatus) { saved.State = v1beta2.StateReady }, false},
+		"Blocked": {"the user has to act", func(now, _ *v1beta2.ManifestStatus) {
 			now.Conditions[0].Reason = v1beta2.ReasonCustomResourceBlocksDeletion
 		}, false},
-		"Freed": {"nobody has to do anything any more", func(_, saved *v1beta2.ManifestStatus) {
+		"Freed": {"the user need not act any more", func(_, saved *v1beta2.ManifestStatus) {
 			saved.Conditions[0].Reason = v1beta2.ReasonCustomResourceBlocksDeletion
 		}, false},
-		"Slow":   {"people begin to ask", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) }, false},
-		"Edited": {"it was changed meanwhile", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
+		"Slow":   {"it takes long", func(now, _ *v1beta2.ManifestStatus) { since(now, quietPeriod+time.Second) }, false},
+		"Edited": {"the spec has changed", func(now, _ *v1beta2.ManifestStatus) { now.ObservedGeneration++ }, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -91,7 +92,7 @@ func TestIsMinorDeletion(t *testing.T) {
 	}
 }
 
-// since says that a status has not been Ready for so long.
+// since sets a condition Ready that has been False for a duration.
 func since(s *v1beta2.ManifestStatus, d time.Duration) {
 	s.Conditions = nil
 	condition(s, v1beta2.ConditionReady, time.Now().Add(-d))
@@ -101,7 +102,7 @@ func condition(s *v1beta2.ManifestStatus, kind string, at time.Time) {
 	s.Conditions = append(s.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: "R", LastTransitionTime: metav1.NewTime(at)})
 }
 
-// TestUnsaved: what is kept in mind holds for that digest of that state of the Manifest only.
+// TestUnsaved: the remembered digest is valid only for that digest and that version of the Manifest.
 func TestUnsaved(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -109,9 +110,9 @@ func TestUnsaved(t *testing.T) {
 		want    bool
 	}{
 		"Same":    {"nothing has happened since", unsaved{"d", "7"}, true},
-		"Other":   {"something else is wanted now", unsaved{"c", "7"}, false},
-		"Changed": {"somebody has written the Manifest", unsaved{"d", "6"}, false},
-		"None":    {"nothing is kept in mind", unsaved{}, false},
+		"Other":   {"the digest has changed", unsaved{"c", "7"}, false},
+		"Changed": {"the Manifest has changed", unsaved{"d", "6"}, false},
+		"None":    {"nothing is remembered", unsaved{}, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -130,14 +131,14 @@ func TestIsQuiet(t *testing.T) {
 		want   bool
 	}{
 		"Nothing":    {"nothing has happened", func(*run) {}, true},
-		"Restarted":  {"what the status says is relied on", func(n *run) { n.memory.readinessRules, n.memory.reported = "", "" }, true},
-		"Unsaved":    {"the last pass found an error, and could not say so", func(n *run) { n.memory.reported = v1beta2.StateError }, false},
-		"NotReady":   {"it may have become Ready", func(n *run) { n.manifest.Status.State = v1beta2.StateWarning }, false},
-		"Stirred":    {"something happened", func(n *run) { n.changes.readiness = true }, false},
-		"News":       {"an object changed", func(n *run) { n.changes.objects = map[apply.Ref]objectEvent{{Kind: "Pod"}: {}} }, false},
+		"Restarted":  {"the status is trusted", func(n *run) { n.memory.readinessRules, n.memory.reported = "", "" }, true},
+		"Unsaved":    {"the last reconcile reported an error that was not saved", func(n *run) { n.memory.reported = v1beta2.StateError }, false},
+		"NotReady":   {"the status is not Ready", func(n *run) { n.manifest.Status.State = v1beta2.StateWarning }, false},
+		"Event":      {"an event was received", func(n *run) { n.changes.readiness = true }, false},
+		"Changed":    {"an object changed", func(n *run) { n.changes.objects = map[apply.Ref]objectEvent{{Kind: "Pod"}: {}} }, false},
 		"Rendered":   {"objects were sent", func(n *run) { n.rendered = &rendered{} }, false},
 		"Generation": {"the spec changed", func(n *run) { n.manifest.Generation++ }, false},
-		"Rules":      {"it is judged in another way", func(n *run) { n.memory.readinessRules = "others" }, false},
+		"Rules":      {"the rules have changed", func(n *run) { n.memory.readinessRules = "others" }, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -114,7 +114,7 @@ func TestMissingKyma(t *testing.T) {
 					t.Fatal(err)
 				}
 				if reconcileOnce(); r.memories.Get("k").counted[secretOrphan] != 0 {
-					t.Error("the Secret counts as orphaned although its Kyma has come")
+					t.Error("the Secret is counted as an orphan although its Kyma exists")
 				}
 			})
 		})

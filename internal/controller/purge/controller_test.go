@@ -234,17 +234,17 @@ func TestNothingHappensBeforeTheGracePeriodEnds(t *testing.T) {
 
 // TestGraceBeginsWithTheModules: the grace period of a Kyma whose deletion is queued has not started.
 func TestGraceBeginsWithTheModules(t *testing.T) {
-	waiting, asked := manifest(), manifest()
-	waiting.DeletionTimestamp = nil
-	asked.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Minute)}
+	queued, deleted := manifest(), manifest()
+	queued.DeletionTimestamp = nil
+	deleted.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-time.Minute)}
 	for name, c := range map[string]struct {
 		reason      string
 		m           *v1beta2.Manifest
 		least, most time.Duration
 	}{
-		"NotAsked": {v1beta2.ReasonDeletionQueued, waiting, 30 * time.Minute, 30 * time.Minute},
-		"Asked":    {v1beta2.ReasonDeletionQueued, asked, 58 * time.Minute, 59 * time.Minute},
-		"Upgrade":  {"WaitingForTurn", waiting, 30 * time.Minute, 30 * time.Minute},
+		"NotDeleted": {v1beta2.ReasonDeletionQueued, queued, 30 * time.Minute, 30 * time.Minute},
+		"Deleted":    {v1beta2.ReasonDeletionQueued, deleted, 58 * time.Minute, 59 * time.Minute},
+		"Upgrade":    {"WaitingForTurn", queued, 30 * time.Minute, 30 * time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)

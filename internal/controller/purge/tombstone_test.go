@@ -178,7 +178,7 @@ func TestTombstones(t *testing.T) {
 				t.Errorf("%s: sent %q, want %q", c.reason, got, c.writes)
 			}
 			if r.left(t) != c.left {
-				t.Errorf("%s: the tombstone is there: %t, want %t", c.reason, !c.left, c.left)
+				t.Errorf("%s: the tombstone exists: %t, want %t", c.reason, !c.left, c.left)
 			}
 			e := takeEvents(recorder)
 			ended := slices.DeleteFunc(slices.Clone(e), func(e string) bool { return !strings.Contains(e, v1beta2.EventTombstoneDeleted) })
@@ -186,7 +186,7 @@ func TestTombstones(t *testing.T) {
 				t.Errorf("%s: recorded %q, want once %q", c.reason, e, c.event)
 			}
 			if c.writes != nil && !s.has(keptPath) {
-				t.Errorf("%s: what the module says to keep is gone", c.reason)
+				t.Errorf("%s: a kept object was deleted", c.reason)
 			}
 		})
 	}
@@ -197,30 +197,30 @@ func TestTombstoneWaitsForTheRuntime(t *testing.T) {
 	s.Close()
 	r, recorder := newTombstones(t, Options{Grace: time.Minute}, tombstoneOf(t), accessTo(t, s.URL))
 	if after := r.reconcile(t).RequeueAfter; after <= 0 || !r.left(t) || takeEvents(recorder) != nil {
-		t.Errorf("is reconciled again after %s, tombstone is there: %t; want that it waits", after, r.left(t))
+		t.Errorf("is reconciled again after %s, tombstone exists: %t; want that it waits", after, r.left(t))
 	}
 }
 
 func TestFinalizersNobodyServes(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-		grace  time.Duration
-		gone   bool
+		reason  string
+		grace   time.Duration
+		deleted bool
 	}{
 		"Purge":   {"they have had their finalizerGracePeriod", time.Minute, true},
-		"NoPurge": {"without a purge they are nobody's to remove", 0, false},
+		"NoPurge": {"without a grace period finalizers stay", 0, false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newServer(t)
-			s.add(thingPath+"mine", []string{"example.com/nobody"}) // asked to go an hour ago
+			s.add(thingPath+"mine", []string{"example.com/nobody"}) // deleted an hour ago
 			s.withRemote("n/k")
 			r, recorder := newTombstones(t, Options{Grace: c.grace}, tombstoneOf(t), accessTo(t, s.URL))
 			for range 3 {
 				r.reconcile(t)
 			}
-			if r.left(t) == c.gone || s.has(thingPath+"mine") == c.gone || s.has(configPath) == c.gone || s.has(remotePath) == c.gone {
-				t.Errorf("%s: the tombstone is there: %t, the custom resource: %t, its operator: %t (%q)",
+			if r.left(t) == c.deleted || s.has(thingPath+"mine") == c.deleted || s.has(configPath) == c.deleted || s.has(remotePath) == c.deleted {
+				t.Errorf("%s: the tombstone exists: %t, the custom resource: %t, its operator: %t (%q)",
 					c.reason, r.left(t), s.has(thingPath+"mine"), s.has(configPath), takeEvents(recorder))
 			}
 		})

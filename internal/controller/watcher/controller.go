@@ -25,7 +25,7 @@
 //
 // # What it does not do
 //
-// It does not tell runtimes what to watch, and does not run the listener. It creates no gateway, and no ReferenceGrant if the Service is in
+// It does not configure the watches of runtimes, and does not run the listener. It creates no gateway, and no ReferenceGrant if the Service is in
 // another namespace than the HTTPRoute: that is a decision of the owner of the gateway. It handles only Watchers in the namespace of the
 // manager.
 package watcher

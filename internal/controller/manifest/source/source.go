@@ -70,7 +70,7 @@ type Options struct {
 // Finder resolves the sources of all Manifests. It is safe for concurrent use.
 type Finder struct {
 	opts     Options
-	requests singleflight.Group // to chart repositories, by what is asked for
+	requests singleflight.Group // to chart repositories, by repository, chart and version
 
 	mu           sync.Mutex
 	registries   map[string]*registry.Registry  // guarded by mu; by version of the credentials
