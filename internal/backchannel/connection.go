@@ -88,7 +88,7 @@ func (d *connLimiter) add(c *conn) (evicted *conn, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.open >= d.limit {
-		metrics.WatcherRefused.WithLabelValues("connections").Inc()
+		metrics.ListenerRefused.WithLabelValues("connections").Inc()
 		oldest := d.unidentified.Front()
 		if oldest == nil {
 			return nil, false
@@ -162,7 +162,7 @@ func (d *connLimiter) admit(c *conn, r *record) {
 	}
 	d.mu.Unlock()
 	if oldest != nil {
-		metrics.WatcherRefused.WithLabelValues("connections").Inc()
+		metrics.ListenerRefused.WithLabelValues("connections").Inc()
 		_ = oldest.Conn.Close()
 	}
 }
@@ -240,7 +240,7 @@ func (l *Listener) server() *http.Server {
 		},
 		ConnState: func(c net.Conn, state http.ConnState) {
 			if secured, ok := c.(*tls.Conn); ok && state == http.StateClosed && !secured.ConnectionState().HandshakeComplete {
-				metrics.WatcherRefused.WithLabelValues("handshake").Inc()
+				metrics.ListenerRefused.WithLabelValues("handshake").Inc()
 			}
 		},
 	}

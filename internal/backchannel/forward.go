@@ -116,7 +116,7 @@ func (l *Listener) dialLeader(ctx context.Context, network, address string) (net
 // forward sends a request to the reconciling replica and returns its response.
 func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address string, from caller, body []byte) *refusal {
 	unreachable := func(err error) *refusal {
-		metrics.WatcherForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultError).Inc()
+		metrics.ListenerForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultError).Inc()
 		return &refusal{status: http.StatusServiceUnavailable, reason: "no_leader", message: "the replica that reconciles this runtime cannot be reached: try again", detail: err, after: time.Second}
 	}
 	switch {
@@ -149,7 +149,7 @@ func (l *Listener) forward(w http.ResponseWriter, r *http.Request, address strin
 		case answer.accepted != l.instance:
 			return unreachable(fmt.Errorf("%s does not accept requests forwarded by this replica (Peers): it responded %d %s", address, answer.status, strings.TrimSpace(string(answer.body))))
 		}
-		metrics.WatcherForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultDone).Inc()
+		metrics.ListenerForwarded.WithLabelValues(metrics.ForwardedToLeader, metrics.ResultDone).Inc()
 		w.Header().Set(protocol.HeaderInstance, answer.instance)
 		if answer.next != "" {
 			w.Header().Set(protocol.HeaderNextHeartbeat, answer.next)
@@ -177,10 +177,10 @@ func (l *Listener) route(w http.ResponseWriter, r *http.Request, manager string,
 	defer cancel()
 	answer, err := l.passOn(ctx, l.relay.managers, strings.TrimSuffix(base, "/")+r.URL.Path, from, body, "")
 	if err != nil {
-		metrics.WatcherForwarded.WithLabelValues(metrics.ForwardedToManager, metrics.ResultError).Inc()
+		metrics.ListenerForwarded.WithLabelValues(metrics.ForwardedToManager, metrics.ResultError).Inc()
 		return &refusal{status: http.StatusBadGateway, reason: "manager", message: fmt.Sprintf("manager %q does not respond: try again", manager), detail: err, after: time.Second}
 	}
-	metrics.WatcherForwarded.WithLabelValues(metrics.ForwardedToManager, metrics.ResultDone).Inc()
+	metrics.ListenerForwarded.WithLabelValues(metrics.ForwardedToManager, metrics.ResultDone).Inc()
 	answer.write(w)
 	return nil
 }

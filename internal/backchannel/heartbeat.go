@@ -74,7 +74,7 @@ type record struct {
 	missed   notification
 	changed  notification
 	timerAt  time.Time // when its timer expires at the latest; zero if it has none
-	hasGauge bool      // a series exists in metrics.WatcherLastHeartbeat
+	hasGauge bool      // a series exists in metrics.LastHeartbeat
 }
 
 func newTracker(o *Options) *tracker {
@@ -156,10 +156,10 @@ func (b *tracker) dropLocked(r *record) {
 // countRuntime adds n to the metric of alive or of lost runtimes.
 func countRuntime(alive bool, n float64) {
 	if alive {
-		metrics.WatcherHeardRuntimes.Add(n)
+		metrics.AgentsConnected.Add(n)
 		return
 	}
-	metrics.WatcherLostRuntimes.Add(n)
+	metrics.AgentsDisconnected.Add(n)
 }
 
 // recordEvent records the sequence number of an event that was delivered.
@@ -274,10 +274,10 @@ func (b *tracker) setGaugeLocked(r *record, lost bool) {
 	switch {
 	case lost && b.byRuntime:
 		r.hasGauge = true
-		metrics.WatcherLastHeartbeat.WithLabelValues(r.kyma).Set(float64(r.state.Last.UnixMilli()) / 1000)
+		metrics.LastHeartbeat.WithLabelValues(r.kyma).Set(float64(r.state.Last.UnixMilli()) / 1000)
 	case !lost && r.hasGauge:
 		r.hasGauge = false
-		metrics.WatcherLastHeartbeat.DeleteLabelValues(r.kyma)
+		metrics.LastHeartbeat.DeleteLabelValues(r.kyma)
 	}
 }
 
@@ -294,7 +294,7 @@ func oneLine(s string) string {
 }
 
 func (b *tracker) notifyMissed(kyma string) {
-	metrics.WatcherMissed.Inc()
+	metrics.EventsMissed.Inc()
 	b.missed(kyma)
 }
 

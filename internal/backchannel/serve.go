@@ -61,7 +61,7 @@ func (l *Listener) serve(w http.ResponseWriter, r *http.Request) {
 		metrics.ListenerInFlight.Dec()
 		took := time.Since(begin).Seconds()
 		metrics.ListenerDuration.Set(took)
-		metrics.WatcherRequestSeconds.Observe(took)
+		metrics.ListenerRequestSeconds.Observe(took)
 	}()
 	if refused := l.handleRequest(w, r); refused != nil {
 		l.refuse(w, r, refused)
@@ -71,7 +71,7 @@ func (l *Listener) serve(w http.ResponseWriter, r *http.Request) {
 // refuse writes a response other than 200.
 func (l *Listener) refuse(w http.ResponseWriter, r *http.Request, refused *refusal) {
 	metrics.ListenerErrors.Inc()
-	metrics.WatcherRefused.WithLabelValues(refused.reason).Inc()
+	metrics.ListenerRefused.WithLabelValues(refused.reason).Inc()
 	switch refused.status {
 	case http.StatusRequestEntityTooLarge:
 		metrics.ListenerTooLarge.Inc()
@@ -280,7 +280,7 @@ func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, fro
 		if err != nil {
 			return malformed(err)
 		}
-		metrics.WatcherHeard.WithLabelValues(metrics.HeardHeartbeat).Inc()
+		metrics.AgentReports.WithLabelValues(metrics.ReportHeartbeat).Inc()
 		pace := l.opts.NextHeartbeat().Truncate(time.Second)
 		l.tracker.recordHeartbeat(rec, from.ID, h, pace)
 		if pace > 0 {
@@ -291,7 +291,7 @@ func (l *Listener) handle(w http.ResponseWriter, r *http.Request, to target, fro
 		if err != nil {
 			return malformed(err)
 		}
-		metrics.WatcherHeard.WithLabelValues(metrics.HeardEvent).Inc()
+		metrics.AgentReports.WithLabelValues(metrics.ReportEvent).Inc()
 		l.opts.Deliver(rec.kyma, e)
 		l.tracker.recordEvent(rec, e.BootID, e.Sequence)
 	}

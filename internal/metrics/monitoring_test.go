@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// foreign are the metrics of libraries that dashboards and alerts use, with their labels. That they are served is tested in playground/docs.
-var foreign = map[string][]string{
+// libraryMetrics are metrics of libraries that dashboards and alerts use, with their labels. A test in playground/docs checks that they are served.
+var libraryMetrics = map[string][]string{
 	"leader_election_master_status":                {"name"},
 	"controller_runtime_reconcile_total":           {"controller", "result"},
 	"controller_runtime_reconcile_errors_total":    {"controller"},
@@ -30,10 +30,10 @@ var foreign = map[string][]string{
 	"go_goroutines":                                nil,
 }
 
-// ofTarget are labels that Prometheus adds to everything that it scrapes.
-var ofTarget = []string{"pod", "instance", "job", "namespace"}
+// targetLabels are labels that Prometheus adds to every series.
+var targetLabels = []string{"pod", "instance", "job", "namespace"}
 
-// described is a registry that only asks what there is.
+// described is a registry that only records the descriptions of metrics.
 type described struct {
 	prometheus.Registerer
 	labels map[string][]string
@@ -68,11 +68,11 @@ func (d *described) Register(c prometheus.Collector) error {
 	return nil
 }
 
-// known returns the labels of every metric that there is, by name.
+// known returns the labels of every metric by name.
 func known() map[string][]string {
 	d := &described{labels: map[string][]string{}}
 	Register(d, Sources{})
-	maps.Copy(d.labels, foreign)
+	maps.Copy(d.labels, libraryMetrics)
 	return d.labels
 }
 
@@ -100,7 +100,7 @@ func wrong(expr string, metrics map[string][]string) (problems []string, labels 
 	var here []string // labels of all metrics in the expression
 	for _, m := range selector.FindAllStringSubmatch(rest, -1) {
 		for _, label := range matcher.FindAllStringSubmatch(m[2], -1) {
-			if all, is := metrics[m[1]]; is && !slices.Contains(all, label[1]) && !slices.Contains(ofTarget, label[1]) {
+			if all, is := metrics[m[1]]; is && !slices.Contains(all, label[1]) && !slices.Contains(targetLabels, label[1]) {
 				problems = append(problems, m[1]+" has no label "+label[1])
 			}
 		}
@@ -117,7 +117,7 @@ func wrong(expr string, metrics map[string][]string) (problems []string, labels 
 	}
 	for _, g := range groups {
 		for _, label := range word.FindAllString(g[2], -1) {
-			if !slices.Contains(here, label) && !slices.Contains(ofTarget, label) {
+			if !slices.Contains(here, label) && !slices.Contains(targetLabels, label) {
 				problems = append(problems, "no metric in it has the label "+label)
 			}
 			labels = append(labels, label)

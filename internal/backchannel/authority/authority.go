@@ -357,7 +357,7 @@ func (a *Authority) use(r *rootSet) {
 	before := a.rootSet.Swap(r)
 	a.problem.Store(nil)
 	a.known()
-	metrics.AuthorityBroken.Set(0)
+	metrics.AuthoritySecretInvalid.Set(0)
 	metrics.AuthorityRoots.Set(float64(len(r.roots)))
 	metrics.AuthorityRootExpiry.Set(float64(r.roots[0].certificate.NotAfter.Unix()))
 	if before == nil || before.digest != r.digest {

@@ -138,7 +138,7 @@ func (a *Authority) trySync(ctx context.Context) (again bool, err error) {
 	a.use(next)
 	outdated := next.outdated(s)
 	a.outdated.Store(&outdated)
-	metrics.AuthorityStragglers.Set(float64(outdated.Count))
+	metrics.AuthorityOutdatedRuntimes.Set(float64(outdated.Count))
 	return false, nil
 }
 
@@ -174,7 +174,7 @@ func (a *Authority) noteBroken(key client.ObjectKey, cause error) error {
 		"Secret %s with the roots of the certificate authority is broken (%v): restore it, or delete it to have it written again", key, cause)}
 	former := a.problem.Swap(e)
 	a.known()
-	metrics.AuthorityBroken.Set(1)
+	metrics.AuthoritySecretInvalid.Set(1)
 	if former != nil && former.Message == e.Message {
 		return nil
 	}

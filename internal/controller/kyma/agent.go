@@ -191,7 +191,7 @@ func (n *run) setHeard(state backchannel.State, heard bool, reason, message stri
 		if !heard {
 			n.event(corev1.EventTypeWarning, reason, message)
 			n.memory(n.kyma.Name, n.runtime).agent.Doubt(0)
-			metrics.AgentTroubles.WithLabelValues(reason).Inc()
+			metrics.AgentProblems.WithLabelValues(reason).Inc()
 		}
 	}
 	s.Connected, s.Reason, s.Message = heard, reason, message

@@ -118,7 +118,7 @@ func (n *run) giveUp(ctx context.Context, since time.Time, why error) error {
 	if err := n.patchMetadata(ctx, old); err != nil {
 		return err
 	}
-	metrics.GivenUp.WithLabelValues(t.Reason).Inc()
+	metrics.DeletionsGivenUp.WithLabelValues(t.Reason).Inc()
 	log.FromContext(ctx).Info("deletion given up", "tombstone", parts[0].Name, "objects", t.Count(), "reason", t.Reason, "since", since)
 	n.event(corev1.EventTypeWarning, v1beta2.EventDeletionGivenUp, fmt.Sprintf("left %d objects of %d modules and of ours in the runtime, listed in ConfigMap %s: %.512s",
 		t.Count(), len(t.Modules), parts[0].Name, t.Message))

@@ -94,7 +94,7 @@ func (n *run) tellBlocker(m *module) {
 	if m.former != nil && m.former.Reason == b.Code {
 		return
 	}
-	metrics.Blocked.WithLabelValues(metricName(m), b.Code).Inc()
+	metrics.ModuleBlocked.WithLabelValues(metricName(m), b.Code).Inc()
 	kind := corev1.EventTypeWarning
 	if b.Code == v1beta2.ReasonWaitingForWindow || m.pause() != nil {
 		kind = corev1.EventTypeNormal // somebody wants it so

@@ -49,7 +49,7 @@ func (n *run) report(out loop.Outcome) {
 	s.State, n.memory.reported = state, state
 	setConditions(n.manifest, state, reason, operation, n.signatures())
 	if state == v1beta2.StateReady && before == v1beta2.StateProcessing {
-		metrics.Ready.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(time.Since(since).Seconds())
+		metrics.ModuleReadySeconds.WithLabelValues(n.manifest.Labels[v1beta2.LabelModuleName]).Observe(time.Since(since).Seconds())
 	}
 }
 

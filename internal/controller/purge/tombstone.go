@@ -201,7 +201,7 @@ func (n *tombstoneRun) connect(ctx context.Context) error {
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok {
 		if e.Code == v1beta2.ReasonAccessSecretNotFound {
-			return n.deleteTombstone(ctx, metrics.TombstoneClusterGone, "its access Secret was removed")
+			return n.deleteTombstone(ctx, metrics.TombstoneClusterDeleted, "its access Secret was removed")
 		}
 		return loop.Later(unreachableRetryDelay, "the runtime: "+e.Error())
 	}

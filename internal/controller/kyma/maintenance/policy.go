@@ -161,17 +161,17 @@ func (p *Policies) replace(version string, parse func() (*channel.Policy, error)
 	p.version, p.problem = version, nil
 	if version == "" {
 		p.inForce = nil
-		metrics.PolicyRead.Set(0)
+		metrics.MaintenancePolicyValid.Set(0)
 		return true, nil
 	}
 	policy, err := parse()
 	if err != nil {
 		p.problem = err
-		metrics.PolicyRead.Set(0)
+		metrics.MaintenancePolicyValid.Set(0)
 		return true, err
 	}
 	policy.MinRemaining, p.inForce = p.options.MinWindow, policy
-	metrics.PolicyRead.Set(1)
+	metrics.MaintenancePolicyValid.Set(1)
 	return true, nil
 }
 
