@@ -40,7 +40,7 @@ func called(operation, subresource, before, after string, more ...string) string
 	return `{"kind":"AdmissionReview","apiVersion":"admission.k8s.io/v1","request":` + r + `}}`
 }
 
-// TestAdmission holds the webhook against what the Kyma project's agent was seen to answer and to send.
+// TestAdmission compares the webhook with recorded answers and requests of the Kyma project's agent.
 func TestAdmission(t *testing.T) {
 	const (
 		kymaEvent = `{"watched":{"Namespace":"kyma-system","Name":"default"},"watchedGvk":{"group":"operator.kyma-project.io","version":"v1beta2","kind":"Kyma"}`
@@ -57,24 +57,24 @@ func TestAdmission(t *testing.T) {
 		url     string // default /v2/lifecycle-manager/event
 		event   string // what the body begins with; "": nothing is sent
 	}{
-		"Create":          {"a new object is told", "", called("CREATE", "", "", one), succeeded, "", kymaEvent},
+		"Create":          {"a new object is reported", "", called("CREATE", "", "", one), succeeded, "", kymaEvent},
 		"Delete":          {"the object that goes is the old one", "", called("DELETE", "", one, ""), succeeded, "", kymaEvent},
 		"DeleteNull":      {"and the new one may be null", "", called("DELETE", "", one, "null"), succeeded, "", kymaEvent},
-		"Spec":            {"another spec is told", "", called("UPDATE", "", one, two), succeeded, "", kymaEvent},
+		"Spec":            {"a changed spec is reported", "", called("UPDATE", "", one, two), succeeded, "", kymaEvent},
 		"SameSpec":        {"the order of keys is no change", "", called("UPDATE", "", one, object(kyma, `{"n":1,"channel":"fast"}`, `null`, "y")), unchanged, "", ""},
 		"BigNumber":       {"large numbers are compared exactly", "", called("UPDATE", "", object(kyma, `{"n":9007199254740992}`, `{}`, ""), object(kyma, `{"n":9007199254740993}`, `{}`, "")), succeeded, "", kymaEvent},
 		"NoSpec":          {"without a spec every change counts", "/validate/m", called("UPDATE", "", object(bare, "", "", "x"), object(bare, "", "", "y")), succeeded, "/v2/m/event", teamEvent},
 		"SpecGoes":        {"a spec that is only in one counts", "", called("UPDATE", "", one, object(kyma, "null", "{}", "x")), succeeded, "", kymaEvent},
-		"Status":          {"another status is told if that is asked for", "", called("UPDATE", "status", one, object(kyma, `{}`, `{"state":"Error"}`, "x")), succeeded, "", kymaEvent},
+		"Status":          {"a changed status is reported if the webhook is for the status", "", called("UPDATE", "status", one, object(kyma, `{}`, `{"state":"Error"}`, "x")), succeeded, "", kymaEvent},
 		"StatusCase":      {"however it is written", "", called("UPDATE", "Status", one, object(kyma, `{}`, `{"state":"Error"}`, "x")), succeeded, "", kymaEvent},
 		"SameStatus":      {"the spec does not count then", "", called("UPDATE", "status", one, two), unchanged, "", ""},
 		"Subresource":     {"no other subresource counts", "", called("UPDATE", "scale", one, two), "invalid subresource: watched resource kyma-system/default", "", ""},
-		"Connect":         {"nobody changes anything by connecting", "", called("CONNECT", "", "", one), "operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma", "", ""},
+		"Connect":         {"a connection changes nothing", "", called("CONNECT", "", "", one), "operation CONNECT not supported for operator.kyma-project.io/v1beta2, Kind=Kyma", "", ""},
 		"DryRun":          {"what is only tried changes nothing", "", called("CREATE", "", "", one, `"dryRun":true`), unchanged, "", ""},
 		"Slashes":         {"a manager may have slashes", "/validate/a/b", called("CREATE", "", "", one), succeeded, "/v2/a/b/event", kymaEvent},
 		"Space":           {"and ends at a space", "/validate/a%20b", called("CREATE", "", "", one), succeeded, "/v2/a/event", kymaEvent},
 		"Beta":            {"the version of the review is echoed", "", strings.Replace(called("CREATE", "", "", one), "k8s.io/v1", "k8s.io/v1beta1", 1), succeeded, "", kymaEvent},
-		"NoManager":       {"somebody has to be told", "/validate/", called("CREATE", "", "", one), "", "", ""},
+		"NoManager":       {"an event needs a manager", "/validate/", called("CREATE", "", "", one), "", "", ""},
 		"NoRequest":       {"a review asks something", "", `{"kind":"AdmissionReview"}`, "", "", ""},
 		"NotJSON":         {"and is JSON", "", `hello`, "", "", ""},
 		"NameOfRequest":   {"if the object does not know its name, the request does", "", called("CREATE", "", "", `{"apiVersion":"operator.kyma-project.io/v1beta2","kind":"Kyma","metadata":{"namespace":"kyma-system"}}`), succeeded, "", kymaEvent},

@@ -22,7 +22,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
-// freeAddress returns an address that nobody listens on.
+// freeAddress returns an address without a listener.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -44,7 +44,7 @@ func get(client *http.Client, url string) (int, string) {
 	return answer.StatusCode, string(body)
 }
 
-// TestRun: all parts together, with an API server that has only a ConfigMap. Package playground/agent does it with a real one.
+// TestRun runs all parts together, with an API server that has only a ConfigMap. Package playground/agent uses a real API server.
 func TestRun(t *testing.T) {
 	config := make(chan string, 10)
 	object := func(version int, data string) string {
@@ -136,7 +136,7 @@ func TestRun(t *testing.T) {
 		}
 		client.CloseIdleConnections()
 	}
-	eventually("what the webhook saw is told", func() bool {
+	eventually("the event of the webhook is delivered", func() bool {
 		for _, r := range l.all() {
 			if r.path == "/v2/someone/event" && strings.HasPrefix(r.body, `{"watched":{"Namespace":"","Name":"x"},"watchedGvk":{"group":"","version":"v1","kind":"Thing"},`) {
 				return true
@@ -149,7 +149,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestRunPortTaken: an agent that cannot serve ends, and says why.
+// TestRunPortTaken checks that an agent that cannot serve ends with an error.
 func TestRunPortTaken(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -104,7 +104,7 @@ func TestCompare(t *testing.T) {
 		"Finalizer":     {"and finalizers", func(o *metav1.ObjectMeta) { o.Finalizers = []string{"x"} }, true, false, true, false},
 		"Deletion":      {"and that it is to go", func(o *metav1.ObjectMeta) { o.DeletionTimestamp = &now }, true, false, true, false},
 		"Status":        {"what remains is the status", func(*metav1.ObjectMeta) {}, true, false, false, true},
-		"NoGeneration":  {"kinds without generations are not told apart", func(o *metav1.ObjectMeta) { o.Generation = 0 }, true, false, true, true},
+		"NoGeneration":  {"a change of a kind without generations may be one of the spec and the status", func(o *metav1.ObjectMeta) { o.Generation = 0 }, true, false, true, true},
 		"NoSubresource": {"nor those whose status is no part of its own", func(*metav1.ObjectMeta) {}, false, false, true, true},
 		"Missed":        {"after an interruption it may be both", func(*metav1.ObjectMeta) {}, true, true, true, true},
 		"Replaced":      {"another object is all new", func(o *metav1.ObjectMeta) { o.UID = "u2" }, true, false, true, true},
@@ -126,7 +126,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestMatchMany: more filters than there are bits share the last, which tells too much rather than too little.
+// TestMatchMany checks that filters beyond the number of bits share the last bit, so that there are too many events rather than too few.
 func TestMatchMany(t *testing.T) {
 	var scopes []scope
 	for n := range 100 {

@@ -181,7 +181,7 @@ func TestDeliver(t *testing.T) {
 		"NotFound":     {"managers may come", answer(404), outbox.Result{}, 1},
 		"Busy":         {"who is busy says how long", answer(429, "Retry-After", "3"), outbox.Result{RetryAfter: 3 * time.Second, Throttled: true}, 1},
 		"Unavailable":  {"or only that", answer(503, "Retry-After", "never"), outbox.Result{}, 1},
-		"LongWait":     {"nobody waits for hours", answer(503, "Retry-After", "9999"), outbox.Result{RetryAfter: time.Minute}, 1},
+		"LongWait":     {"the delay is limited", answer(503, "Retry-After", "9999"), outbox.Result{RetryAfter: time.Minute}, 1},
 		"Broken":       {"an answer that breaks off is none", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, outbox.Result{}, 1},
 	}
 	l := newRemote(t, 0)
@@ -208,7 +208,7 @@ func TestDeliver(t *testing.T) {
 	}
 }
 
-// TestDeliverLarge: an event that is too large goes without metadata.
+// TestDeliverLarge checks that an event that is too large is sent without metadata.
 func TestDeliverLarge(t *testing.T) {
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)
@@ -219,7 +219,7 @@ func TestDeliverLarge(t *testing.T) {
 	}
 }
 
-// TestConnection: one connection for all, until the certificate changes.
+// TestConnection checks that all requests use one connection until the certificate changes.
 func TestConnection(t *testing.T) {
 	l := newRemote(t, 0)
 	a, dir := agentFor(t, l)
@@ -276,7 +276,7 @@ func awaitText(t *testing.T, p *problems, part string) {
 	t.Fatalf("the problem is %q, want %q", p.text(), part)
 }
 
-// TestTrust: who the agent talks to, and how.
+// TestTrust checks which listeners the agent trusts, and with which version of TLS.
 func TestTrust(t *testing.T) {
 	good := newRemote(t, 0)
 	cases := map[string]struct {
@@ -285,7 +285,7 @@ func TestTrust(t *testing.T) {
 		roots  *remote
 	}{
 		"OldTLS":    {"nothing below TLS 1.3", newRemote(t, tls.VersionTLS12), nil},
-		"OtherRoot": {"nobody that the root does not vouch for", good, newRemote(t, 0)},
+		"OtherRoot": {"a listener with a certificate of another root", good, newRemote(t, 0)},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -364,10 +364,10 @@ func TestHeartbeat(t *testing.T) {
 		good   bool
 		lost   bool
 	}{
-		{"a listener that fails is asked again soon", 500, false, true},
-		{"the Kyma project's listener knows no heartbeats, and that is fine", 404, true, true},
-		{"what was lost is said until it was heard", 200, true, true},
-		{"and then no more", 200, true, false},
+		{"the next heartbeat after a failure is sent soon", 500, false, true},
+		{"the Kyma project's listener has no heartbeats; the next one waits for its interval", 404, true, true},
+		{"lost events are reported until a heartbeat is delivered", 200, true, true},
+		{"and not afterwards", 200, true, false},
 	}
 	for _, c := range cases {
 		l.set(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(c.status) })
@@ -390,24 +390,24 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsSeldom: what the listener of a large fleet wants is done, but not while something was told that may have to be told again.
-func TestHeartbeatsSeldom(t *testing.T) {
+// TestHeartbeatInterval checks that the interval that the listener requests is used, but not while recent deliveries may have to be repeated.
+func TestHeartbeatInterval(t *testing.T) {
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)
 	cases := []struct {
 		reason, header string
-		told           bool
+		recent         bool // there is a recent event
 		want           time.Duration
 		busy           bool // it is refused
 	}{
-		{"the listener says nothing", "", false, protocol.DefaultHeartbeatInterval, false},
-		{"it wants it seldom", "303", false, 303 * time.Second, false},
-		{"something was told", "303", true, protocol.DefaultHeartbeatInterval, false},
-		{"and is forgotten", "303", false, 303 * time.Second, false},
-		{"a replica says that nobody works at the moment", "", false, protocol.DefaultHeartbeatInterval, true},
-		{"it wants it more often than the watch list says", "2", false, protocol.DefaultHeartbeatInterval, false},
-		{"nonsense", "-x", false, protocol.DefaultHeartbeatInterval, false},
-		{"too seldom", "999999999999", false, protocol.MaxHeartbeatInterval, false},
+		{"the listener requests nothing", "", false, protocol.DefaultHeartbeatInterval, false},
+		{"it requests a long interval", "303", false, 303 * time.Second, false},
+		{"there is a recent event", "303", true, protocol.DefaultHeartbeatInterval, false},
+		{"it is forgotten", "303", false, 303 * time.Second, false},
+		{"the replica does not accept heartbeats at the moment", "", false, protocol.DefaultHeartbeatInterval, true},
+		{"it requests a shorter interval than the watch list", "2", false, protocol.DefaultHeartbeatInterval, false},
+		{"an invalid value", "-x", false, protocol.DefaultHeartbeatInterval, false},
+		{"more than the maximum", "999999999999", false, protocol.MaxHeartbeatInterval, false},
 	}
 	for _, c := range cases {
 		l.set(func(w http.ResponseWriter, _ *http.Request) {
@@ -416,7 +416,7 @@ func TestHeartbeatsSeldom(t *testing.T) {
 				w.WriteHeader(http.StatusServiceUnavailable)
 			}
 		})
-		if a.queue = outbox.New("boot", 10, outbox.NewMetrics()); c.told {
+		if a.queue = outbox.New("boot", 10, outbox.NewMetrics()); c.recent {
 			a.queue.Add("m", outbox.Change{Event: event("a")})
 		}
 		if !a.sendHeartbeat(t.Context()) || a.heartbeatInterval() != c.want {
@@ -503,7 +503,7 @@ func TestNew(t *testing.T) {
 		edit   func(*Options)
 	}{
 		"Config":      {"there is something to watch", func(o *Options) { o.Config = nil }},
-		"Address":     {"and somebody to tell", func(o *Options) { o.Address = "https://localhost" }},
+		"Address":     {"an address without a scheme", func(o *Options) { o.Address = "https://localhost" }},
 		"Certificate": {"and something to show", func(o *Options) { o.Certificate = "" }},
 		"BadConfig": {"a config has to make sense", func(o *Options) {
 			o.Config = &rest.Config{Host: "http://[", TLSClientConfig: rest.TLSClientConfig{CAFile: "/nowhere"}}

@@ -26,7 +26,7 @@ import (
 // deadline bounds every wait.
 const deadline = 20 * time.Second
 
-// fakeAPI is an API server of one resource, things.example.com/v1, that does as it is told.
+// fakeAPI is an API server of one resource, things.example.com/v1, whose answers can be changed.
 type fakeAPI struct {
 	*httptest.Server
 
@@ -35,8 +35,8 @@ type fakeAPI struct {
 	version int
 	objects map[string]*metav1.PartialObjectMetadata
 	changes []fakeChange
-	expired int  // watches from before that version are told that it is too old
-	late    bool // that is told in the watch, not instead of it
+	expired int  // watches from an earlier version get 410 Expired
+	late    bool // 410 is sent as an event of the watch, not as its status
 	tick    chan struct{}
 	lists   int
 	pages   int
@@ -74,7 +74,7 @@ func (f *fakeAPI) write(w http.ResponseWriter, body string) {
 	w.Header().Set("Content-Type", "application/json")
 	if status != 0 {
 		w.WriteHeader(status)
-		body = fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":"as told"}`, status, map[int]string{403: "Forbidden", 404: "NotFound", 410: "Expired"}[status])
+		body = fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","code":%d,"reason":%q,"message":"set by the test"}`, status, map[int]string{403: "Forbidden", 404: "NotFound", 410: "Expired"}[status])
 	}
 	fmt.Fprint(w, body)
 }
@@ -151,7 +151,7 @@ func (f *fakeAPI) serveWatch(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// set changes an object; status says that its generation stays.
+// set changes an object. If status is true, its generation stays.
 func (f *fakeAPI) set(name string, labels map[string]string, status bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -189,7 +189,7 @@ func (f *fakeAPI) changedLocked(kind string, o *metav1.PartialObjectMetadata) {
 	f.tick = make(chan struct{})
 }
 
-// forget makes the API server forget all changes so far, and cuts all watches.
+// forget makes the API server forget all changes so far, and closes all connections.
 func (f *fakeAPI) forget(late bool) {
 	f.mu.Lock()
 	f.expired, f.late, f.changes = f.version, late, nil
@@ -204,7 +204,7 @@ func (f *fakeAPI) answer(status int) {
 	f.CloseClientConnections()
 }
 
-// stage is what is needed for streams, without a listener: what is told stays in the queue's sink.
+// stage is an agent without a listener that records the events it would send.
 type stage struct {
 	*streams
 	api *fakeAPI
@@ -257,7 +257,7 @@ func (s *stage) apply(t *testing.T, watches ...protocol.Watch) {
 	}
 }
 
-// await waits until exactly these lines were told since the last call, in any order.
+// await waits until exactly these events were delivered since the last call, in any order.
 func (s *stage) await(t *testing.T, want ...string) {
 	t.Helper()
 	slices.Sort(want)
@@ -277,7 +277,7 @@ func (s *stage) await(t *testing.T, want ...string) {
 	t.Fatal(diff)
 }
 
-// awaitProblem waits until a text that begins like this is told as the problem; "" for none.
+// awaitProblem waits until the text of the problems begins like this; "" is no problem.
 func (s *stage) awaitProblem(t *testing.T, want string) {
 	t.Helper()
 	got := ""
@@ -302,7 +302,7 @@ func TestStream(t *testing.T) {
 	status.Manager, status.Field = "status", protocol.FieldStatus
 	other.Manager, other.Selector, other.Version, other.Kind = "other", "a=2", "v1", "Named"
 	s.apply(t, spec, status, other, things)
-	begin := []string{"lifecycle-manager v2 Thing began with t0 t1 t2 t3 t4"} // others are told of each object; there is none for one of them
+	begin := []string{"lifecycle-manager v2 Thing began with t0 t1 t2 t3 t4"} // other managers get an event for each object; one of them selects none
 	for n := range 5 {
 		begin = append(begin, fmt.Sprint("spec v2 Thing t", n), fmt.Sprint("status v2 Thing t", n))
 	}
@@ -320,7 +320,7 @@ func TestStream(t *testing.T) {
 	s.api.remove("t1")
 	s.await(t, "spec v2 Thing t1 deleted", "status v2 Thing t1 deleted", "lifecycle-manager v2 Thing t1 deleted")
 
-	// The same query, other targets: the watch stays, and who is new is told of what is there.
+	// The same query with other targets: the watch stays, and new targets get events about the existing objects.
 	s.api.set("t0", map[string]string{"a": "2"}, true)
 	s.await(t, "spec v2 Thing t0", "lifecycle-manager v2 Thing t0", "other v1 Named t0")
 	other.Manager = "another"
@@ -336,7 +336,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamIntroduces: who is told that a watch has begun is told of what is there, if that fits into an event.
+// TestStreamIntroduces checks that the event about the start of a watch contains the objects if they fit.
 func TestStreamIntroduces(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -345,7 +345,7 @@ func TestStreamIntroduces(t *testing.T) {
 		want   string
 	}{
 		"All":    {"all are wanted", map[string]string{"a": "1"}, "", " with t0 t1 t2"},
-		"Wanted": {"only those that somebody wants to hear of", map[string]string{"a": "1"}, "a=1", " with t0 t1"},
+		"Wanted": {"only those that a target selects", map[string]string{"a": "1"}, "a=1", " with t0 t1"},
 		"None":   {"there are none", map[string]string{"a": "1"}, "a=2", " with"},
 		"Much":   {"they do not fit: anything may have changed", map[string]string{"a": strings.Repeat("x", maxMetadataBytes)}, "", ""},
 	}
@@ -363,7 +363,7 @@ func TestStreamIntroduces(t *testing.T) {
 	}
 }
 
-// TestStreamMissed: after an interruption that the API server does not remember, the differences are told, and nothing else.
+// TestStreamMissed checks that only differences are reported after an interruption whose changes the API server has forgotten.
 func TestStreamMissed(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("Late", late), func(t *testing.T) {
@@ -389,7 +389,7 @@ func TestStreamMissed(t *testing.T) {
 	}
 }
 
-// TestStreamCut: an interruption that the API server remembers needs no list.
+// TestStreamCut checks that no list is needed after an interruption whose changes the API server remembers.
 func TestStreamCut(t *testing.T) {
 	s := newStage(t)
 	s.api.set("t1", nil, false)
@@ -409,11 +409,11 @@ func TestStreamProblems(t *testing.T) {
 		reason  string
 		status  int
 		problem string
-		began   bool // it is told that anything may have changed
+		began   bool // it is reported that any object may have changed
 	}{
 		"Forbidden": {"rights are missing", http.StatusForbidden, "not allowed to list and watch things.example.com", false},
-		"NotFound":  {"the definition is gone", http.StatusNotFound, "things.example.com does not exist in the runtime", true},
-		"Broken":    {"what lasts is told", http.StatusInternalServerError, "cannot watch things.example.com: ", false},
+		"NotFound":  {"the CRD was deleted", http.StatusNotFound, "things.example.com does not exist in the runtime", true},
+		"Broken":    {"a lasting failure is reported", http.StatusInternalServerError, "cannot watch things.example.com: ", false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -442,7 +442,7 @@ func TestStreamProblems(t *testing.T) {
 	}
 }
 
-// TestStreamRetriesWithNewList: what could not be watched is tried at once when the watch list changes.
+// TestStreamRetriesWithNewList checks that a change of the watch list ends the delay after a failure.
 func TestStreamRetriesWithNewList(t *testing.T) {
 	s := newStage(t)
 	s.api.set("t1", nil, false)

@@ -99,7 +99,7 @@ func TestParseWatchlist(t *testing.T) {
 		"Version":     {"a version is a word", `{"watches":[{"version":"v1/../v2","resource":"things"}]}`, true},
 		"Selector":    {"a selector can be read", entry(`,"selector":"a in b"`), true},
 		"Field":       {"a field is one of three", entry(`,"field":"metadata"`), true},
-		"Duplicate":   {"nobody is told twice", `{"watches":[{"version":"v1","resource":"things"},{"version":"v1","resource":"things","manager":"lifecycle-manager"}]}`, true},
+		"Duplicate":   {"an event would be sent twice", `{"watches":[{"version":"v1","resource":"things"},{"version":"v1","resource":"things","manager":"lifecycle-manager"}]}`, true},
 		"Negative":    {"time goes forward", `{"watches":[],"heartbeat":"-1s"}`, true},
 		"TooMany":     {"there is a limit", `{"watches":[` + strings.Repeat(`{},`, MaxWatches) + `{}]}`, true},
 	}

@@ -30,7 +30,7 @@ type fleet struct {
 	server *server
 	random *rand.Rand
 	alive  []*replica
-	dead   []*replica // killed: nobody tells them
+	dead   []*replica // killed, without the chance to release anything
 }
 
 // replica is one process.
@@ -110,7 +110,7 @@ func (f *fleet) watch(d time.Duration) {
 	}
 }
 
-// held returns how many shards are held by somebody who is alive.
+// held returns the number of shards that running replicas hold.
 func (f *fleet) held() int {
 	count := 0
 	for _, name := range names {
@@ -152,7 +152,8 @@ func TestOneReplica(t *testing.T) {
 	})
 }
 
-// TestHandOver: others get what is theirs when a replica comes, exits, and is killed. Time here is what Leases take; writing and filling caches comes on top.
+// TestHandOver checks how long shards are without a holder when a replica starts, exits, and is killed. The time is that of the Leases; real requests and
+// caches add to it.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2)
@@ -185,7 +186,7 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// TestChaos: whatever the network does, and whoever is killed when, no shard has two holders, and in the end all have one.
+// TestChaos checks that no shard ever has two holders while the network fails and replicas are killed, and that all have one in the end.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -243,8 +244,8 @@ func (f *fleet) act(edit func(*Options)) {
 // shortened writes Leases that others find run out sooner than their owner thinks.
 type shortened struct{ Leases }
 
-// TestPass: a pass is cancelled when its shard goes, and the next holder waits for its end.
-func TestPass(t *testing.T) {
+// TestBeginReconcile checks that a reconcile is cancelled when its shard is released, and that the next holder waits for its end.
+func TestBeginReconcile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
 		defer f.close()
@@ -291,7 +292,7 @@ func TestPass(t *testing.T) {
 	})
 }
 
-// TestSplitBrain: a replica that hears nothing stops to write before others take over, by its own clock.
+// TestSplitBrain checks that a replica without a connection stops writing, by its own clock, before others take over.
 func TestSplitBrain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 4)
@@ -347,7 +348,7 @@ func TestSplitBrain(t *testing.T) {
 		}
 		for _, name := range names {
 			if address, me := lone.HolderAddress(name); me == (address != "") {
-				t.Errorf("who works on %s is told as %q, %v", name, address, me)
+				t.Errorf("the holder of %s is returned as %q, %v", name, address, me)
 			}
 		}
 	})
@@ -357,7 +358,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestOpen: who opens slowly, or not at once, is not entered before; a shard that goes meanwhile is closed all the same.
+// TestOpen checks that no reconcile starts before a slow or failing Open has returned, and that a shard that is lost meanwhile is closed.
 func TestOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 5)
@@ -392,11 +393,11 @@ func TestOpen(t *testing.T) {
 			}
 		}
 		first := f.start(edit)
-		told := 0
+		opened := 0
 		first.OnOpened(func(int) {
 			mu.Lock()
 			defer mu.Unlock()
-			told++
+			opened++
 		})
 		time.Sleep(time.Second)
 		if f.held() != 0 {
@@ -408,14 +409,14 @@ func TestOpen(t *testing.T) {
 		f.end(0)
 		mu.Lock()
 		defer mu.Unlock()
-		if len(open) > 0 || told != Count {
-			t.Errorf("%d shards were left open, %d were told of", len(open), told)
+		if len(open) > 0 || opened != Count {
+			t.Errorf("%d shards were left open, %d were opened", len(open), opened)
 		}
 	})
 }
 
-// TestNobody: a nil Keeper is one that holds everything.
-func TestNobody(t *testing.T) {
+// TestNilKeeper checks that a nil Keeper has all shards.
+func TestNilKeeper(t *testing.T) {
 	var k *Keeper
 	ctx, leave, ours := k.BeginReconcile(t.Context(), "any")
 	defer leave()

@@ -32,8 +32,8 @@ func (l *lock) Update(_ context.Context, r resourcelock.LeaderElectionRecord) er
 	return nil
 }
 
-// TestBothSorts: replicas with shards and without do not work at the same time, whoever comes first.
-func TestBothSorts(t *testing.T) {
+// TestShardedAndUnsharded checks that replicas with and without shards do not work at the same time, whichever start first.
+func TestShardedAndUnsharded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()
 		var holder atomic.Value

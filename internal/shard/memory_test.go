@@ -86,7 +86,7 @@ func (s *server) remove(name string, p *metav1.Preconditions) error {
 	return nil
 }
 
-// holders returns who holds each shard, by the Leases.
+// holders returns the holder of each shard, by its Lease.
 func (s *server) holders() (holders [Count]string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,9 +114,9 @@ func (l *line) set(f func(*line)) {
 	f(l)
 }
 
-var errNetwork = errors.New("the network is gone")
+var errNetwork = errors.New("the network is broken")
 
-// pass takes a message one way.
+// pass delays a message in one direction, or drops it.
 func (l *line) pass(ctx context.Context) error {
 	l.mu.Lock()
 	cut, wait := l.cut, time.Duration(0)
@@ -134,7 +134,7 @@ func (l *line) pass(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// back takes an answer back.
+// back delays or loses an answer.
 func (l *line) back(ctx context.Context) error {
 	l.mu.Lock()
 	lost := l.lossy > 0 && l.random.Float64() < l.lossy
@@ -216,7 +216,7 @@ func (l *line) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface
 				continue
 			}
 			next++
-			for l.isCut() { // what was sent meanwhile comes later
+			for l.isCut() { // events that were sent meanwhile arrive later
 				if !sleep(ctx, 100*time.Millisecond) {
 					return
 				}

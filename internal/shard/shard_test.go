@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestOf holds that shards never change: objects have them in labels, and old replicas may run beside new ones.
+// TestOf checks that the shard of a name never changes: labels contain it, and old replicas may run beside new ones.
 func TestOf(t *testing.T) {
 	got := map[string]int{}
 	for _, name := range []string{"", "kyma-a", "kyma-b", "kyma-0001", "ca2ad4e3-27d4-4e35-b2ee-e7a8ea4b8b3b"} {
@@ -22,7 +22,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestOfSpreads: 10,000 runtimes are 156 a shard; what chance does to that is small.
+// TestOfSpreads checks that 10,000 runtimes, 156 for each shard on average, are divided about evenly.
 func TestOfSpreads(t *testing.T) {
 	for _, format := range []string{"kyma-%d", "runtime-%05d", "%d", "%x-4e35"} {
 		var count [Count]int
@@ -72,11 +72,11 @@ func TestAssignBalances(t *testing.T) {
 		}
 	}
 	if got := Assign(nil); got != [Count]string{} {
-		t.Errorf("nobody holds %v", got)
+		t.Errorf("no replica holds %v", got)
 	}
 }
 
-// TestAssignMovesLittle: when a replica comes, it gets its part, and little else moves; the same when it goes.
+// TestAssignMovesLittle checks that a replica that starts gets its share, and that few other shards move; the same when it ends.
 func TestAssignMovesLittle(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2, 3, 4, 8, 16} {
