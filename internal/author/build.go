@@ -24,49 +24,52 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Source is what a module is built from.
+// Source is the input of Build.
 type Source struct {
-	// File is the path of the module-config. What it names is looked for beside it.
+	// File is the path of the module-config. Paths in it are relative to it.
 	File string
-	// Commit of the source code; empty means that of the Git repository that File is in.
+	// Commit of the source code; empty means that of the Git repository that contains File.
 	Commit string
-	// Home is the base URL of the registry that the module is pushed to first, for its descriptor; empty leaves that to the push.
+	// Home is the base URL of the repository context in the descriptor: the registry that the module is pushed to
+	// first. If it is empty, the push sets it.
 	Home string
 }
 
-// Module is a version of a module, as it was built or read from a place.
+// Module is a version of a module that was built or loaded.
 type Module struct {
-	// Config it was built from; nil if it was read from a place.
+	// Config is the module-config; nil if the module was loaded.
 	Config *Config
-	// Name is that of the component, Version the one of the module.
+	// Name of the component and Version of the module.
 	Name, Version string
-	// Manifest is the YAML that installs the module, Objects what is in it.
+	// Manifest is the YAML that installs the module, Objects are its objects.
 	Manifest []byte
 	Objects  []*unstructured.Unstructured
 	// DefaultCR is the default custom resource; nil if there is none.
 	DefaultCR *unstructured.Unstructured
-	// ClusterScoped tells whether the definition of the default custom resource, if the manifest has it, is cluster-scoped.
+	// ClusterScoped is true if the manifest contains the CRD of the default custom resource and the CRD is
+	// cluster-scoped.
 	ClusterScoped bool
 	// Images of all workloads, sorted.
 	Images []string
 	// Template is the ModuleTemplate as YAML.
 	Template []byte
-	// Findings of the build that are no errors.
+	// Findings of the build that are not errors.
 	Findings []content.Finding
 
 	fromURL       bool
-	manifestFile  string // its name in the archive
-	defaultCR     []byte // as it was written
+	manifestFile  string // name of the manifest in its archive
+	defaultCR     []byte // original text
 	defaultCRFile string
 	source        *ocm.Source
 	home          string
 }
 
-// Build reads a config and all that it names. If something is wrong with them, the error is Problems, with all that could be found.
+// Build builds the module of a config. If the config or its files have errors, the error is Problems and lists all of
+// them.
 func Build(ctx context.Context, s Source) (*Module, error) {
 	text, err := os.ReadFile(s.File)
 	if err != nil {
-		return nil, Problems{content.NewFinding(content.Error, s.File, fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", cause(err)))}
+		return nil, Problems{content.NewFinding(content.Error, s.File, fmt.Sprintf("the module-config cannot be read: %s: klm module init writes one", causeOf(err)))}
 	}
 	c, findings, err := ParseConfig(s.File, text)
 	if err != nil {
@@ -90,7 +93,7 @@ func Build(ctx context.Context, s Source) (*Module, error) {
 	return m, err
 }
 
-// Archive is the component version of the module, to be packed.
+// Archive returns the content of the component version, the input of ocm.Pack.
 func (m *Module) Archive() ocm.Archive {
 	c := m.Config
 	labels := []ocm.Label{
@@ -114,13 +117,13 @@ func (m *Module) Archive() ocm.Archive {
 func (m *Module) readManifest(ctx context.Context) error {
 	c := m.Config
 	problem := func(err error) error {
-		return Problems{content.NewFinding(content.Error, c.Where("manifest"), "manifest: "+cause(err))}
+		return Problems{content.NewFinding(content.Error, c.Where("manifest"), "manifest: "+causeOf(err))}
 	}
 	m.fromURL = strings.Contains(c.Manifest, "://")
 	m.manifestFile = filepath.Base(c.Manifest)
 	info, err := os.Stat(c.path(c.Manifest))
 	if m.fromURL || err == nil && !info.IsDir() {
-		if m.Manifest, err = read(ctx, c, c.Manifest); err != nil {
+		if m.Manifest, err = readFileOrURL(ctx, c, c.Manifest); err != nil {
 			return problem(err)
 		}
 		m.Objects, err = render.Parse(m.Manifest)
@@ -132,19 +135,19 @@ func (m *Module) readManifest(ctx context.Context) error {
 		return problem(err)
 	}
 	if len(m.Objects) == 0 {
-		return problem(errors.New("it holds no object: a module without objects installs nothing"))
+		return problem(errors.New("it contains no object: a module without objects installs nothing"))
 	}
 	return nil
 }
 
-// render makes one file of a folder.
+// render returns the objects of a chart or Kustomize directory, and one YAML file with them.
 func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []byte, error) {
 	c := m.Config
 	folder, err := os.OpenRoot(c.path(c.Manifest))
 	if err != nil {
 		return nil, nil, err
 	}
-	defer folder.Close() //nolint:errcheck // it was only read
+	defer folder.Close() //nolint:errcheck // opened for reading only
 	a, err := render.LoadFolder(folder.FS(), render.Limits{})
 	if err != nil {
 		return nil, nil, err
@@ -178,7 +181,7 @@ func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []by
 	return objects, text.Bytes(), nil
 }
 
-// chartSettings are those of the config, and the values that it names.
+// chartSettings returns the chart settings of the config, including the content of the values file.
 func (c *Config) chartSettings() (s render.Settings, err error) {
 	s.Release, s.Namespace = cmp.Or(c.Chart.Release, c.ShortName()), cmp.Or(c.Chart.Namespace, v1beta2.RuntimeNamespace)
 	if c.Chart.Values != "" {
@@ -196,9 +199,9 @@ func (m *Module) readDefaultCR(ctx context.Context) error {
 		return nil
 	}
 	problem := func(err error) error {
-		return Problems{content.NewFinding(content.Error, c.Where("defaultCR"), "defaultCR: "+cause(err))}
+		return Problems{content.NewFinding(content.Error, c.Where("defaultCR"), "defaultCR: "+causeOf(err))}
 	}
-	text, err := read(ctx, c, c.DefaultCR)
+	text, err := readFileOrURL(ctx, c, c.DefaultCR)
 	if err != nil {
 		return problem(err)
 	}
@@ -213,11 +216,11 @@ func (m *Module) readDefaultCR(ctx context.Context) error {
 	return nil
 }
 
-// read reads a file, or what is behind a URL.
-func read(ctx context.Context, c *Config, name string) ([]byte, error) {
+// readFileOrURL returns the content of a file or a URL.
+func readFileOrURL(ctx context.Context, c *Config, name string) ([]byte, error) {
 	const patience = 20 * time.Second
 	if !strings.Contains(name, "://") {
-		return os.ReadFile(c.path(name)) // the user's config names it
+		return os.ReadFile(c.path(name)) // the path is from the user's config
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -240,16 +243,16 @@ func read(ctx context.Context, c *Config, name string) ([]byte, error) {
 	return data, err
 }
 
-// cause says why, without the call that failed.
-func cause(err error) string {
+// causeOf returns the text of an error without the failed system call.
+func causeOf(err error) string {
 	if p, ok := errors.AsType[*os.PathError](err); ok {
 		return p.Path + ": " + p.Err.Error()
 	}
 	return err.Error()
 }
 
-// definitionsOf returns the definitions of an artefact by group and kind.
-func definitionsOf(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.CustomResourceDefinition {
+// crdsOf returns the CRDs among objects by group and kind.
+func crdsOf(objects []*unstructured.Unstructured) map[string]*apiextensionsv1.CustomResourceDefinition {
 	all := map[string]*apiextensionsv1.CustomResourceDefinition{}
 	for _, o := range objects {
 		if gvk := o.GroupVersionKind(); gvk.Kind != "CustomResourceDefinition" || gvk.Group != apiextensionsv1.GroupName {
@@ -268,11 +271,11 @@ func (m *Module) isClusterScoped() bool {
 		return false
 	}
 	gvk := m.DefaultCR.GroupVersionKind()
-	crd := definitionsOf(m.Objects)[gvk.Group+"/"+gvk.Kind]
+	crd := crdsOf(m.Objects)[gvk.Group+"/"+gvk.Kind]
 	return crd != nil && crd.Spec.Scope == apiextensionsv1.ClusterScoped
 }
 
-// findSource finds out which commit is built.
+// findSource sets the commit of the source code.
 func (m *Module) findSource(commit string) {
 	if commit == "" {
 		found, err := commitOf(filepath.Dir(m.Config.file))
@@ -286,7 +289,7 @@ func (m *Module) findSource(commit string) {
 	m.source = &ocm.Source{Repository: m.Config.Repository, Commit: commit}
 }
 
-// commitOf returns the commit that is checked out in the Git repository that a folder is in.
+// commitOf returns the checked-out commit of the Git repository that contains a folder.
 func commitOf(folder string) (string, error) {
 	folder, err := filepath.Abs(folder)
 	if err != nil {
@@ -297,7 +300,7 @@ func commitOf(folder string) (string, error) {
 		info, err := os.Stat(git)
 		if err != nil {
 			if at == filepath.Dir(at) {
-				return "", fmt.Errorf("%s is in no Git repository", folder)
+				return "", fmt.Errorf("%s is not in a Git repository", folder)
 			}
 			continue
 		}
@@ -315,11 +318,11 @@ func commitOf(folder string) (string, error) {
 	}
 }
 
-// headOf reads HEAD of a Git directory.
+// headOf returns the commit of HEAD in a Git directory.
 func headOf(git string) (string, error) {
 	head, err := os.ReadFile(filepath.Join(git, "HEAD")) //nolint:gosec // beside the user's config
 	if err != nil {
-		return "", fmt.Errorf("%s is no Git repository", git)
+		return "", fmt.Errorf("%s is not a Git repository", git)
 	}
 	ref, symbolic := strings.CutPrefix(strings.TrimSpace(string(head)), "ref: ")
 	if !symbolic {

@@ -14,19 +14,19 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// compareDefinitions finds changes of definitions that break those who have such custom resources already. A definition that is gone is
-// reported with the objects that are.
-func compareDefinitions(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
+// compareCRDs returns changes of CRDs that break existing custom resources. A removed CRD is reported with the removed
+// objects.
+func compareCRDs(before, after map[string]*apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	for _, key := range slices.Sorted(maps.Keys(before)) {
 		if now := after[key]; now != nil {
-			findings = append(findings, compareDefinition(before[key], now)...)
+			findings = append(findings, compareCRD(before[key], now)...)
 		}
 	}
 	return findings
 }
 
-func compareDefinition(before, after *apiextensionsv1.CustomResourceDefinition) []content.Finding {
+func compareCRD(before, after *apiextensionsv1.CustomResourceDefinition) []content.Finding {
 	var findings []content.Finding
 	where := "CustomResourceDefinition " + after.Name
 	add := func(l content.Level, format string, args ...any) {
@@ -52,13 +52,13 @@ func compareDefinition(before, after *apiextensionsv1.CustomResourceDefinition) 
 			continue
 		}
 		c := comparison{where: where + ", version " + v.Name}
-		c.schemas("", old.Schema.OpenAPIV3Schema, v.Schema.OpenAPIV3Schema)
+		c.compareSchemas("", old.Schema.OpenAPIV3Schema, v.Schema.OpenAPIV3Schema)
 		findings = append(findings, c.findings...)
 	}
 	return findings
 }
 
-// comparison is one of two schemas.
+// comparison compares the schemas of one CRD.
 type comparison struct {
 	where    string
 	findings []content.Finding
@@ -71,9 +71,9 @@ func (c *comparison) add(l content.Level, path, format string, args ...any) {
 	c.findings = append(c.findings, content.NewFinding(l, c.where, path+": "+fmt.Sprintf(format, args...)))
 }
 
-// schemas finds what the new schema refuses or drops that the old one had. What is only in a status is written by the operator, which can
-// follow; so it is a warning at most.
-func (c *comparison) schemas(path string, before, after *apiextensionsv1.JSONSchemaProps) {
+// compareSchemas adds a finding for each value that the old schema accepts and the new one rejects or drops. In a status, this
+// is at most a warning, because the operator writes it and can be changed.
+func (c *comparison) compareSchemas(path string, before, after *apiextensionsv1.JSONSchemaProps) {
 	grave := content.Error
 	if path == ".status" || strings.HasPrefix(path, ".status.") {
 		grave = content.Warning
@@ -82,7 +82,7 @@ func (c *comparison) schemas(path string, before, after *apiextensionsv1.JSONSch
 		c.add(grave, path, "its type changes from %s to %s: stored values do not fit any more", typeOf(before), typeOf(after))
 		return
 	}
-	c.limits(path, grave, before, after)
+	c.compareLimits(path, grave, before, after)
 	open := after.XPreserveUnknownFields != nil && *after.XPreserveUnknownFields || after.AdditionalProperties != nil && after.AdditionalProperties.Allows
 	if !open && before.XPreserveUnknownFields != nil && *before.XPreserveUnknownFields {
 		c.add(grave, path, "unknown fields are not kept any more: what users wrote there is dropped")
@@ -92,7 +92,7 @@ func (c *comparison) schemas(path string, before, after *apiextensionsv1.JSONSch
 		now, there := after.Properties[name]
 		switch {
 		case there:
-			c.schemas(path+"."+name, &old, &now)
+			c.compareSchemas(path+"."+name, &old, &now)
 		case !open:
 			c.add(grave, path+"."+name, "the field is gone: what users wrote there is dropped without a word")
 		}
@@ -103,10 +103,10 @@ func (c *comparison) schemas(path string, before, after *apiextensionsv1.JSONSch
 		}
 	}
 	if b, a := before.Items, after.Items; b != nil && a != nil && b.Schema != nil && a.Schema != nil {
-		c.schemas(path+"[]", b.Schema, a.Schema)
+		c.compareSchemas(path+"[]", b.Schema, a.Schema)
 	}
 	if b, a := before.AdditionalProperties, after.AdditionalProperties; b != nil && a != nil && b.Schema != nil && a.Schema != nil {
-		c.schemas(path+"[*]", b.Schema, a.Schema)
+		c.compareSchemas(path+"[*]", b.Schema, a.Schema)
 	}
 }
 
@@ -120,8 +120,8 @@ func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
 	return s.Type
 }
 
-// limits finds values that were allowed and are not any more.
-func (c *comparison) limits(path string, grave content.Level, before, after *apiextensionsv1.JSONSchemaProps) {
+// compareLimits adds findings for values that are no longer allowed.
+func (c *comparison) compareLimits(path string, grave content.Level, before, after *apiextensionsv1.JSONSchemaProps) {
 	if len(after.Enum) > 0 {
 		var gone []string
 		for _, old := range before.Enum {
@@ -172,7 +172,7 @@ func (c *comparison) limits(path string, grave content.Level, before, after *api
 	}
 }
 
-// immutable are fields that an API server lets nobody change, by kind.
+// immutable are fields that the API server does not allow to change, by kind.
 var immutable = map[string][]string{
 	"apps/Deployment":                       {"spec.selector"},
 	"apps/DaemonSet":                        {"spec.selector"},
@@ -194,7 +194,7 @@ var immutable = map[string][]string{
 	"certificates.k8s.io/ClusterTrustBundle": {"spec.signerName"},
 }
 
-// compareImmutable finds changes of fields that nobody may change.
+// compareImmutable returns changes of immutable fields.
 func compareImmutable(before, after *unstructured.Unstructured) []content.Finding {
 	gvk := after.GroupVersionKind()
 	fields := slices.Clone(immutable[gvk.Group+"/"+gvk.Kind])

@@ -14,10 +14,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// Problems are the findings that keep a module from being built. As an error it tells all of them, a line each.
+// Problems are the findings that prevent a build. As an error, it lists all of them, one per line.
 type Problems []content.Finding
 
-// Error returns all findings, a line each.
+// Error returns all findings, one per line.
 func (p Problems) Error() string {
 	var lines []string
 	for _, f := range p {
@@ -26,7 +26,7 @@ func (p Problems) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// problemsOf returns the errors among findings, nil if there are none.
+// problemsOf returns the findings of level Error as Problems, nil if there are none.
 func problemsOf(findings []content.Finding) error {
 	var p Problems
 	for _, f := range findings {
@@ -48,27 +48,27 @@ type Config struct {
 	Version string
 	// Manifest is the path of a file, a chart or a Kustomize directory, relative to the config, or an https URL of a file.
 	Manifest string
-	// DefaultCR is the same for a file with the default custom resource; empty for none.
+	// DefaultCR is the path or URL of a file with the default custom resource; empty for none.
 	DefaultCR string
-	// Repository, Documentation and Team are who is behind it.
+	// Repository, Documentation and Team describe the origin of the module.
 	Repository, Documentation, Team string
-	// Scan says that security scanners look at the module. Default true.
+	// Scan enables security scans of the module. Default true.
 	Scan bool
 	// Icons and Resources are named links, in the order of the file.
 	Icons, Resources []Link
 	// Labels and Annotations of the ModuleTemplate.
 	Labels, Annotations map[string]string
-	// Manager is the workload that runs the operator; nil if it is not named.
+	// Manager is the workload that runs the operator; nil if it is not set.
 	Manager *Manager
 	// AssociatedResources are the kinds that belong to the module.
 	AssociatedResources []Kind
 	// RequiresDowntime, Internal and Beta are properties of the version.
 	RequiresDowntime, Internal, Beta bool
-	// Chart says how a chart is rendered; zero for the defaults.
+	// Chart are the settings for rendering a chart; zero for the defaults.
 	Chart ChartSettings
 
-	file  string         // its path, for messages
-	lines map[string]int // of its keys
+	file  string         // path of the config, for messages
+	lines map[string]int // line by key
 }
 
 // Link is a named link.
@@ -91,20 +91,20 @@ type Manager struct {
 	Name      string `yaml:"name"`
 }
 
-// ChartSettings say how a chart is rendered. Other tools do not know this key.
+// ChartSettings are the settings for rendering a chart. Other tools do not support this key.
 type ChartSettings struct {
 	// Release is the name of the release; empty means the name of the module.
 	Release string `yaml:"release"`
-	// Namespace of the release, and of objects that name none; empty means kyma-system.
+	// Namespace of the release, and of objects without namespace; empty means kyma-system.
 	Namespace string `yaml:"namespace"`
 	// Values is the path of a file with values, relative to the config.
 	Values string `yaml:"values"`
 }
 
-// ShortName is the name of the module: the last part of the component's.
+// ShortName returns the name of the module: the last part of the name of the component.
 func (c *Config) ShortName() string { return c.Name[strings.LastIndex(c.Name, "/")+1:] }
 
-// Where names a key of the config for people, with its line if it is there.
+// Where returns the file of the config and the line of a key, for messages.
 func (c *Config) Where(key string) string {
 	if line := c.lines[key]; line > 0 {
 		return fmt.Sprintf("%s:%d", c.file, line)
@@ -112,26 +112,26 @@ func (c *Config) Where(key string) string {
 	return c.file
 }
 
-// path returns where a file is that the config names.
+// path returns the path of a file that the config names.
 func (c *Config) path(name string) string {
 	return filepath.Join(filepath.Dir(c.file), filepath.FromSlash(name))
 }
 
-// idle are keys that other tools' files have and that mean nothing any more, each with what to do.
-var idle = map[string]string{
+// obsoleteKeys are keys of other tools that have no effect, each with an explanation.
+var obsoleteKeys = map[string]string{
 	"channel":   "a channel is a matter of the ModuleReleaseMeta",
 	"mandatory": "mandatory is a matter of the ModuleReleaseMeta",
 	"namespace": "the ModuleTemplate is created where the control plane looks for it",
 	"security":  "only scanners of images read the file that it names",
 }
 
-// reader reads a config and notes what is wrong.
-type reader struct {
+// configParser parses a config and collects errors.
+type configParser struct {
 	*Config
 	findings []content.Finding
 }
 
-func (r *reader) fail(line int, format string, args ...any) {
+func (r *configParser) addError(line int, format string, args ...any) {
 	where := r.file
 	if line > 0 {
 		where = fmt.Sprintf("%s:%d", r.file, line)
@@ -139,36 +139,36 @@ func (r *reader) fail(line int, format string, args ...any) {
 	r.findings = append(r.findings, content.NewFinding(content.Error, where, fmt.Sprintf(format, args...)))
 }
 
-// ParseConfig reads the text of a config; file is its path. The error is Problems, with all that is wrong.
+// ParseConfig parses the text of a config; file is its path. The error is Problems and lists all errors.
 func ParseConfig(file string, text []byte) (*Config, []content.Finding, error) {
-	r := &reader{Config: &Config{file: file, lines: map[string]int{}, Scan: true}}
+	r := &configParser{Config: &Config{file: file, lines: map[string]int{}, Scan: true}}
 	var document yaml.Node
 	if err := yaml.Unmarshal(text, &document); err != nil {
-		r.fail(0, "not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
+		r.addError(0, "not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 		return nil, r.findings, problemsOf(r.findings)
 	}
 	if len(document.Content) == 0 || document.Content[0].Kind != yaml.MappingNode {
-		r.fail(0, "not a module-config: it has to be a map with name, version, manifest and others; klm module init writes one")
+		r.addError(0, "not a module-config: it has to be a map with name, version, manifest and others; klm module init writes one")
 		return nil, r.findings, problemsOf(r.findings)
 	}
 	fields := r.fields()
 	r.each(document.Content[0], func(key string, line int, value *yaml.Node) {
 		into, known := fields[key]
-		switch why, old := idle[key]; {
+		switch why, old := obsoleteKeys[key]; {
 		case known:
 			r.decode(key, value, into)
 		case old:
 			r.findings = append(r.findings, content.NewFinding(content.Warning, fmt.Sprintf("%s:%d", file, line), fmt.Sprintf("%s has no effect: %s", key, why)))
 		default:
-			r.unknown(line, key, fields)
+			r.addUnknownKey(line, key, fields)
 		}
 	})
 	r.validate()
 	return r.Config, r.findings, problemsOf(r.findings)
 }
 
-// fields are the keys of a config and where their values go.
-func (r *reader) fields() map[string]any {
+// fields returns the keys of a config with the variables for their values.
+func (r *configParser) fields() map[string]any {
 	return map[string]any{
 		"name": &r.Name, "version": &r.Version, "manifest": &r.Manifest, "defaultCR": &r.DefaultCR,
 		"repository": &r.Repository, "documentation": &r.Documentation, "team": &r.Team, "securityScanEnabled": &r.Scan,
@@ -178,13 +178,13 @@ func (r *reader) fields() map[string]any {
 	}
 }
 
-// each calls visit for the entries of a map, and tells of keys that are there twice.
-func (r *reader) each(node *yaml.Node, visit func(key string, line int, value *yaml.Node)) {
+// each calls visit for the entries of a map, and reports duplicate keys.
+func (r *configParser) each(node *yaml.Node, visit func(key string, line int, value *yaml.Node)) {
 	seen := map[string]int{}
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		if first := seen[key.Value]; first > 0 {
-			r.fail(key.Line, "%s is there twice, first in line %d: keep one", key.Value, first)
+			r.addError(key.Line, "%s is there twice, first in line %d: keep one", key.Value, first)
 			continue
 		}
 		seen[key.Value], r.lines[key.Value] = key.Line, key.Line
@@ -192,7 +192,7 @@ func (r *reader) each(node *yaml.Node, visit func(key string, line int, value *y
 	}
 }
 
-func (r *reader) unknown(line int, key string, fields map[string]any) {
+func (r *configParser) addUnknownKey(line int, key string, fields map[string]any) {
 	hint := ""
 	known := make([]string, 0, len(fields))
 	for k := range fields {
@@ -202,24 +202,24 @@ func (r *reader) unknown(line int, key string, fields map[string]any) {
 		}
 	}
 	slices.Sort(known)
-	r.fail(line, "unknown key %q: %sknown are %s", key, hint, strings.Join(known, ", "))
+	r.addError(line, "unknown key %q: %sknown are %s", key, hint, strings.Join(known, ", "))
 }
 
-// decode reads a value strictly into a field.
-func (r *reader) decode(key string, value *yaml.Node, into any) {
+// decode decodes a value strictly into a field.
+func (r *configParser) decode(key string, value *yaml.Node, into any) {
 	if links, ok := into.(*[]Link); ok {
 		*links = r.links(key, value)
 		return
 	}
-	r.checkKeys(key, value, into)
+	r.checkUnknownKeys(key, value, into)
 	if err := value.Decode(into); err != nil {
 		text := strings.TrimPrefix(strings.ReplaceAll(err.Error(), "\n", " "), "yaml: unmarshal errors:")
-		r.fail(value.Line, "%s: %s", key, strings.TrimSpace(regexp.MustCompile(`line \d+: `).ReplaceAllString(text, "")))
+		r.addError(value.Line, "%s: %s", key, strings.TrimSpace(regexp.MustCompile(`line \d+: `).ReplaceAllString(text, "")))
 	}
 }
 
-// checkKeys tells of keys inside a value that nobody knows.
-func (r *reader) checkKeys(key string, value *yaml.Node, into any) {
+// checkUnknownKeys reports unknown keys inside a value.
+func (r *configParser) checkUnknownKeys(key string, value *yaml.Node, into any) {
 	var known []string
 	nodes := []*yaml.Node{value}
 	switch into.(type) {
@@ -238,21 +238,21 @@ func (r *reader) checkKeys(key string, value *yaml.Node, into any) {
 		}
 		for i := 0; i+1 < len(node.Content); i += 2 {
 			if k := node.Content[i]; !slices.Contains(known, k.Value) {
-				r.fail(k.Line, "unknown key %q in %s: known are %s", k.Value, key, strings.Join(known, ", "))
+				r.addError(k.Line, "unknown key %q in %s: known are %s", k.Value, key, strings.Join(known, ", "))
 			}
 		}
 	}
 }
 
-// links reads named links: a list of name and link, or a map.
-func (r *reader) links(key string, node *yaml.Node) []Link {
+// links decodes named links: a list of name and link, or a map.
+func (r *configParser) links(key string, node *yaml.Node) []Link {
 	var links []Link
 	add := func(line int, name, link string) {
 		switch {
 		case name == "":
-			r.fail(line, "%s: a name is missing", key)
+			r.addError(line, "%s: a name is missing", key)
 		case slices.ContainsFunc(links, func(l Link) bool { return l.Name == name }):
-			r.fail(line, "%s: %q is there twice: keep one", key, name)
+			r.addError(line, "%s: %q is there twice: keep one", key, name)
 		default:
 			r.checkURL(line, fmt.Sprintf("%s: the link of %q", key, name), link)
 			links = append(links, Link{name, link})
@@ -267,25 +267,25 @@ func (r *reader) links(key string, node *yaml.Node) []Link {
 		for _, item := range node.Content {
 			var l Link
 			if err := item.Decode(&l); err != nil || item.Kind != yaml.MappingNode {
-				r.fail(item.Line, "%s: an entry is a map of name and link", key)
+				r.addError(item.Line, "%s: an entry is a map of name and link", key)
 				continue
 			}
 			for i := 0; i+1 < len(item.Content); i += 2 {
 				if k := item.Content[i]; k.Value != "name" && k.Value != "link" {
-					r.fail(k.Line, "unknown key %q in %s: known are link, name", k.Value, key)
+					r.addError(k.Line, "unknown key %q in %s: known are link, name", k.Value, key)
 				}
 			}
 			add(item.Line, l.Name, l.Link)
 		}
 	default:
 		if node.Tag != "!!null" {
-			r.fail(node.Line, "%s: give a list of name and link, or a map", key)
+			r.addError(node.Line, "%s: give a list of name and link, or a map", key)
 		}
 	}
 	return links
 }
 
-// The forms of names and versions. Those of the ModuleTemplate are narrower than those of a component; both have to be kept.
+// The syntax of names and versions. That of the ModuleTemplate is stricter than that of a component; both apply.
 var (
 	componentForm = regexp.MustCompile(`^[a-z][-a-z0-9]*([.][a-z][-a-z0-9]*)*[.][a-z]{2,}(/[a-z][-a-z0-9_]*([.][a-z][-a-z0-9_]*)*)+$`)
 	moduleForm    = regexp.MustCompile(`^[a-z]{3,}(-[a-z]{3,})*$`)
@@ -294,7 +294,7 @@ var (
 )
 
 // validate checks the values of a config.
-func (r *reader) validate() {
+func (r *configParser) validate() {
 	r.validateName()
 	r.validateVersion()
 	r.checkFile("manifest", r.Manifest, true)
@@ -302,65 +302,65 @@ func (r *reader) validate() {
 	r.checkURL(r.lines["repository"], "repository", r.Repository)
 	r.checkURL(r.lines["documentation"], "documentation", r.Documentation)
 	if r.Scan && r.Team == "" {
-		r.fail(r.lines["team"], "team is missing: say who answers for findings of security scanners, or switch these off (securityScanEnabled: false)")
+		r.addError(r.lines["team"], "team is missing: say who answers for findings of security scanners, or switch these off (securityScanEnabled: false)")
 	}
 	if len(r.Icons) == 0 {
-		r.fail(r.lines["icons"], "icons is missing: name at least one, for the dashboard")
+		r.addError(r.lines["icons"], "icons is missing: name at least one, for the dashboard")
 	}
 	if m := r.Manager; m != nil {
 		line := r.lines["manager"]
 		r.checkKind(line, "manager", m.Kind)
 		if m.Name == "" {
-			r.fail(line, "manager: name is missing")
+			r.addError(line, "manager: name is missing")
 		}
 		if m.Namespace != "" && (!namespaceForm.MatchString(m.Namespace) || len(m.Namespace) > 253) {
-			r.fail(line, "manager: namespace %q is none: lower-case letters, digits and dashes", m.Namespace)
+			r.addError(line, "manager: namespace %q is none: lower-case letters, digits and dashes", m.Namespace)
 		}
 	}
 	for i, k := range r.AssociatedResources {
 		r.checkKind(r.lines["associatedResources"], fmt.Sprintf("associatedResources[%d]", i), k)
 	}
 	if v := r.Chart.Values; v != "" && (filepath.IsAbs(v) || strings.Contains(v, "://")) {
-		r.fail(r.lines["chart"], "chart: values: %q has to be a path relative to this file", v)
+		r.addError(r.lines["chart"], "chart: values: %q has to be a path relative to this file", v)
 	}
 }
 
-func (r *reader) validateName() {
+func (r *configParser) validateName() {
 	line, short := r.lines["name"], r.ShortName()
 	switch {
 	case r.Name == "":
-		r.fail(line, "name is missing: give the one of the component, for example kyma-project.io/module/sample")
+		r.addError(line, "name is missing: give the one of the component, for example kyma-project.io/module/sample")
 	case len(r.Name) > 255:
-		r.fail(line, "name is %d characters long: at most 255 are allowed", len(r.Name))
+		r.addError(line, "name is %d characters long: at most 255 are allowed", len(r.Name))
 	case strings.ToLower(r.Name) != r.Name:
-		r.fail(line, "name %q has capital letters: repositories of registries cannot; write %q", r.Name, strings.ToLower(r.Name))
+		r.addError(line, "name %q has capital letters: repositories of registries cannot; write %q", r.Name, strings.ToLower(r.Name))
 	case !componentForm.MatchString(r.Name):
-		r.fail(line, "name %q is not that of a component: a domain and a path, for example kyma-project.io/module/sample", r.Name)
+		r.addError(line, "name %q is not that of a component: a domain and a path, for example kyma-project.io/module/sample", r.Name)
 	case !moduleForm.MatchString(short) || len(short) > 64:
-		r.fail(line, "name %q: the last part, %q, becomes the name of the module, which is made of at least three lower-case letters, with dashes between such parts, 64 characters at most",
+		r.addError(line, "name %q: the last part, %q, becomes the name of the module, which is made of at least three lower-case letters, with dashes between such parts, 64 characters at most",
 			r.Name, short)
 	}
 }
 
-func (r *reader) validateVersion() {
+func (r *configParser) validateVersion() {
 	line := r.lines["version"]
 	switch _, err := semver.StrictNewVersion(r.Version); {
 	case r.Version == "":
-		r.fail(line, "version is missing")
+		r.addError(line, "version is missing")
 	case strings.HasPrefix(r.Version, "v"):
-		r.fail(line, "version %q: leave out the v", r.Version)
+		r.addError(line, "version %q: leave out the v", r.Version)
 	case err != nil:
-		r.fail(line, "version %q is no semantic version: three numbers, for example 1.0.0", r.Version)
+		r.addError(line, "version %q is no semantic version: three numbers, for example 1.0.0", r.Version)
 	case strings.Contains(r.Version, "+"):
-		r.fail(line, "version %q: a ModuleTemplate cannot have build metadata: leave out what follows the +", r.Version)
+		r.addError(line, "version %q: a ModuleTemplate cannot have build metadata: leave out what follows the +", r.Version)
 	case !versionForm.MatchString(r.Version):
-		r.fail(line, "version %q: a ModuleTemplate can have one pre-release identifier only, without dots: write %q", r.Version, plainVersion(r.Version))
+		r.addError(line, "version %q: a ModuleTemplate can have one pre-release identifier only, without dots: write %q", r.Version, plainVersion(r.Version))
 	case len(r.Version) > 32:
-		r.fail(line, "version %q is %d characters long: a ModuleTemplate can have 32", r.Version, len(r.Version))
+		r.addError(line, "version %q is %d characters long: a ModuleTemplate can have 32", r.Version, len(r.Version))
 	}
 }
 
-// plainVersion offers a version that a ModuleTemplate can have.
+// plainVersion suggests a version that is valid in a ModuleTemplate.
 func plainVersion(version string) string {
 	numbers, pre, _ := strings.Cut(version, "-")
 	pre = strings.ReplaceAll(pre, ".", "-")
@@ -370,38 +370,38 @@ func plainVersion(version string) string {
 	return numbers + "-" + pre
 }
 
-// checkFile checks what names a file: a path relative to the config, or a URL.
-func (r *reader) checkFile(key, value string, required bool) {
+// checkFile validates the location of a file: a path relative to the config, or a URL.
+func (r *configParser) checkFile(key, value string, required bool) {
 	line := r.lines[key]
 	switch {
 	case value == "" && required:
-		r.fail(line, "%s is missing: the path of a file, a chart or a Kustomize directory, or an https URL", key)
+		r.addError(line, "%s is missing: the path of a file, a chart or a Kustomize directory, or an https URL", key)
 	case value == "":
 	case strings.Contains(value, "://"):
 		r.checkURL(line, key, value)
 	case filepath.IsAbs(value) || strings.HasPrefix(value, "/"):
-		r.fail(line, "%s: %q is an absolute path, which others do not have: give one relative to this file", key, value)
+		r.addError(line, "%s: %q is an absolute path, which others do not have: give one relative to this file", key, value)
 	}
 }
 
-func (r *reader) checkURL(line int, what, value string) {
+func (r *configParser) checkURL(line int, what, value string) {
 	u, err := url.Parse(value)
 	switch {
 	case value == "":
-		r.fail(line, "%s is missing: give an https URL", what)
+		r.addError(line, "%s is missing: give an https URL", what)
 	case err != nil:
-		r.fail(line, "%s: %q is no URL", what, value)
+		r.addError(line, "%s: %q is no URL", what, value)
 	case u.Scheme != "https":
-		r.fail(line, "%s: %q does not begin with https://", what, value)
+		r.addError(line, "%s: %q does not begin with https://", what, value)
 	case u.Host == "":
-		r.fail(line, "%s: %q has no host", what, value)
+		r.addError(line, "%s: %q has no host", what, value)
 	}
 }
 
-func (r *reader) checkKind(line int, what string, k Kind) {
+func (r *configParser) checkKind(line int, what string, k Kind) {
 	for _, f := range []struct{ name, value string }{{"group", k.Group}, {"version", k.Version}, {"kind", k.Kind}} {
 		if f.value == "" {
-			r.fail(line, "%s: %s is missing", what, f.name)
+			r.addError(line, "%s: %s is missing", what, f.name)
 		}
 	}
 }

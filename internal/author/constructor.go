@@ -13,9 +13,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// WriteConstructor writes a component constructor: what modulectl writes, and of what the command line of OCM makes the same component version
-// (ocm add componentversions). Paths in it are relative to it; template is that of the ModuleTemplate. What the config names by a URL or as a folder is
-// written beside it, as one file.
+// WriteConstructor writes a component constructor in the format of modulectl, from which the OCM command line creates
+// the same component version (ocm add componentversions). Paths in it are relative to it; template is the path of the
+// ModuleTemplate. Content from a URL or a folder is written next to it, as one file.
 func (m *Module) WriteConstructor(file, template string) error {
 	made, err := ocm.Pack(m.Archive())
 	if err != nil {
@@ -66,7 +66,7 @@ func (m *Module) WriteConstructor(file, template string) error {
 	return writeBeside(file, text)
 }
 
-// input says where the content of a local resource is.
+// input returns the input of a local resource: the path of its content.
 func (m *Module) input(resource, file, template string) (fields, error) {
 	path, text := template, m.Template
 	switch resource {
@@ -75,7 +75,7 @@ func (m *Module) input(resource, file, template string) (fields, error) {
 	case v1beta2.LayerDefaultCR:
 		path, text = m.Config.path(m.Config.DefaultCR), m.defaultCR
 	}
-	if there, err := os.ReadFile(path); err != nil || !bytes.Equal(there, text) { //nolint:gosec // the user's config names it
+	if there, err := os.ReadFile(path); err != nil || !bytes.Equal(there, text) { //nolint:gosec // the path is from the user's config
 		path = strings.TrimSuffix(file, filepath.Ext(file)) + "-" + resource + ".yaml"
 		if err := writeBeside(path, text); err != nil {
 			return nil, err
@@ -92,7 +92,7 @@ func (m *Module) input(resource, file, template string) (fields, error) {
 	return fields{{"type", "dir"}, {"path", filepath.ToSlash(filepath.Clean(folder))}, {"includeFiles", []string{name}}}, nil
 }
 
-// relative is a path as a file says it that lies elsewhere.
+// relative returns a path relative to the folder of another file.
 func relative(file, path string) (string, error) {
 	folder, err := filepath.Abs(filepath.Dir(file))
 	if err == nil {
@@ -108,7 +108,7 @@ func relative(file, path string) (string, error) {
 }
 
 func writeBeside(path string, text []byte) error {
-	if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // others may read it
+	if err := os.WriteFile(path, text, 0o644); err != nil { //nolint:gosec // the archive may be readable for everybody
 		return fmt.Errorf("writing the component constructor: %w", err)
 	}
 	return nil

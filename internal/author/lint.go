@@ -22,15 +22,15 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// Limits of those who read modules, in bytes.
+// Size limits of the consumers of modules, in bytes.
 const (
-	managerDescriptor = 100 << 10 // what the manager, and the reference, read of a component descriptor
-	managerLayer      = 32 << 20  // what the manager reads of a layer
-	maxObject         = 1 << 20   // what etcd takes of an object, with room for what the API server adds
+	managerDescriptor = 100 << 10 // of a component descriptor, in the manager and in Kyma's lifecycle-manager
+	managerLayer      = 32 << 20  // of a layer, in the manager
+	maxObject         = 1 << 20   // of an object in etcd, with reserve for fields that the API server adds
 )
 
-// Lint looks for what a module should not be released with, by itself and, if previous is not nil, as the upgrade from that version. It
-// asks no cluster. Findings come grave ones first, and else in the order of the artefact.
+// Lint returns problems of the module, and of the upgrade from previous if that is not nil. It connects to no cluster.
+// Findings are ordered by level, then in the order of the artefact.
 func (m *Module) Lint(previous *Module) []content.Finding {
 	all := slices.Clone(m.Findings)
 	for _, check := range []func() []content.Finding{m.lintTemplate, m.lintDefaultCR, m.lintManager, m.lintObjects, m.lintSizes, m.lintRights} {
@@ -44,7 +44,7 @@ func (m *Module) Lint(previous *Module) []content.Finding {
 	return all
 }
 
-// lintTemplate holds the ModuleTemplate against its definition.
+// lintTemplate validates the ModuleTemplate against its CRD.
 func (m *Module) lintTemplate() []content.Finding {
 	if m.Template == nil {
 		return nil
@@ -62,7 +62,7 @@ func (m *Module) lintTemplate() []content.Finding {
 	return nil
 }
 
-// schemaFindings holds an object against the definition of its kind. Fields that it would lose are unknown.
+// schemaFindings validates an object against its CRD. Fields that the API server would drop get the level unknown.
 func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructured.Unstructured, where string, unknown content.Level) []content.Finding {
 	var schema *apiextensionsv1.JSONSchemaProps
 	for _, v := range crd.Spec.Versions {
@@ -96,14 +96,14 @@ func schemaFindings(crd *apiextensionsv1.CustomResourceDefinition, o *unstructur
 	return findings
 }
 
-// lintDefaultCR holds the default custom resource against the definition that the manifest brings.
+// lintDefaultCR validates the default custom resource against its CRD in the manifest.
 func (m *Module) lintDefaultCR() []content.Finding {
 	if m.DefaultCR == nil {
 		return []content.Finding{content.NewFinding(content.Info, m.Name, "there is no default custom resource: the module is ready when its objects are, and users switch it on themselves")}
 	}
 	gvk := m.DefaultCR.GroupVersionKind()
 	where := "default custom resource " + content.NameOf(m.DefaultCR)
-	crd := definitionsOf(m.Objects)[gvk.Group+"/"+gvk.Kind]
+	crd := crdsOf(m.Objects)[gvk.Group+"/"+gvk.Kind]
 	if crd == nil {
 		return []content.Finding{content.NewFinding(content.Warning, where, fmt.Sprintf("the manifest does not define its kind, %s.%s: who does?", gvk.Kind, gvk.Group))}
 	}
@@ -132,7 +132,7 @@ func hasState(schema *apiextensionsv1.JSONSchemaProps) bool {
 	return ok && (has || status.XPreserveUnknownFields != nil && *status.XPreserveUnknownFields)
 }
 
-// lintManager looks for the workload that the config names, and whether it tells its version.
+// lintManager checks that the manager in the config exists and states its version.
 func (m *Module) lintManager() []content.Finding {
 	if m.Config == nil {
 		return nil
@@ -152,7 +152,7 @@ func (m *Module) lintManager() []content.Finding {
 	return []content.Finding{content.NewFinding(content.Error, where, fmt.Sprintf("manager: the manifest has no %s.%s %s: clients would look for it in vain", w.Kind.Kind, w.Group, strings.TrimPrefix(w.Namespace+"/"+w.Name, "/")))}
 }
 
-// lintVersion looks whether a workload says which version it is.
+// lintVersion checks that a workload states its version, in an image tag or a label.
 func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
 	if o.GetLabels()["app.kubernetes.io/version"] == m.Version {
 		return nil
@@ -170,7 +170,7 @@ func (m *Module) lintVersion(o *unstructured.Unstructured) []content.Finding {
 	return []content.Finding{content.NewFinding(content.Warning, content.NameOf(o), fmt.Sprintf("it does not say that it is version %s: its images have %s, and it has no label app.kubernetes.io/version", m.Version, strings.Join(tags, ", ")))}
 }
 
-// lintObjects looks for objects that are there twice, or that an API server would refuse for their name.
+// lintObjects reports duplicate objects and objects that do not belong into a manifest.
 func (m *Module) lintObjects() []content.Finding {
 	var findings []content.Finding
 	seen := map[string]bool{}
@@ -191,7 +191,7 @@ func (m *Module) lintObjects() []content.Finding {
 	return findings
 }
 
-// lintSizes compares with what readers take.
+// lintSizes compares sizes with the limits of consumers.
 func (m *Module) lintSizes() []content.Finding {
 	var findings []content.Finding
 	where := m.Name + ":" + m.Version
@@ -218,13 +218,13 @@ func (m *Module) lintSizes() []content.Finding {
 	return findings
 }
 
-// idOf identifies an object in whatever version of its kind.
+// idOf returns the identity of an object, independent of its API version.
 func idOf(o *unstructured.Unstructured) string {
 	gvk := o.GroupVersionKind()
 	return strings.Join([]string{gvk.Group, gvk.Kind, o.GetNamespace(), o.GetName()}, "/")
 }
 
-// lintUpgrade compares with the version before.
+// lintUpgrade compares the module with the previous version.
 func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 	var findings []content.Finding
 	upgrade := fmt.Sprintf("%s to %s", previous.Version, m.Version)
@@ -240,19 +240,19 @@ func (m *Module) lintUpgrade(previous *Module) []content.Finding {
 	for _, o := range m.Objects {
 		now[idOf(o)] = o
 	}
-	findings = append(findings, compareDefinitions(definitionsOf(previous.Objects), definitionsOf(m.Objects))...)
+	findings = append(findings, compareCRDs(crdsOf(previous.Objects), crdsOf(m.Objects))...)
 	for _, old := range previous.Objects {
 		if o := now[idOf(old)]; o != nil {
 			findings = append(findings, compareImmutable(old, o)...)
 			continue
 		}
-		findings = append(findings, pruned(old))
+		findings = append(findings, findingForPruned(old))
 	}
-	return append(findings, moreRights(previous.Objects, m.Objects)...)
+	return append(findings, addedRights(previous.Objects, m.Objects)...)
 }
 
-// pruned says what becomes of an object that the new version does not have.
-func pruned(o *unstructured.Unstructured) content.Finding {
+// findingForPruned returns the finding for an object that the new version does not contain.
+func findingForPruned(o *unstructured.Unstructured) content.Finding {
 	where := content.NameOf(o)
 	switch {
 	case o.GetAnnotations()[apply.AnnotationPrune] == "keep":

@@ -140,7 +140,7 @@ func TestLintPrune(t *testing.T) {
 func TestLintDefaultCR(t *testing.T) {
 	cases := map[string]struct{ reason, cr, want string }{
 		"Right":   {"nothing to say", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {size: 3}\n", ""},
-		"Refused": {"the API server would not take it", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {size: 30}\n", "spec.size"},
+		"Refused": {"the API server would reject it", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {size: 30}\n", "spec.size"},
 		"Dropped": {"it would be lost", "apiVersion: example.com/v1\nkind: Widget\nmetadata: {name: a}\nspec: {siez: 3}\n", "field spec.siez is not in the schema"},
 		"Version": {"it does not exist", "apiVersion: example.com/v2\nkind: Widget\nmetadata: {name: a}\n", `no version "v2"`},
 		"Foreign": {"somebody else has to define it", "apiVersion: other.com/v1\nkind: Gadget\nmetadata: {name: a}\n", "the manifest does not define its kind"},

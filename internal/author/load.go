@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Load reads the only component version that the reference names as a module.
+// Load reads the component version of the reference of a place as a module. It fails if there is more than one.
 func Load(ctx context.Context, p *storage.Place) (*Module, error) {
 	a, err := p.One(ctx)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 // role is a Role or ClusterRole of a manifest.
 type role struct {
 	where string
-	wide  bool // in the whole cluster
+	wide  bool // a ClusterRole
 	rules []rbacv1.PolicyRule
 }
 
@@ -36,7 +36,7 @@ func rolesOf(objects []*unstructured.Unstructured) []role {
 // grant is one verb on one resource.
 type grant struct {
 	verb, resource string // resource.group, or a path
-	named          bool   // of certain objects only
+	named          bool   // restricted by resourceNames
 	wide           bool
 }
 
@@ -57,16 +57,16 @@ func (r role) grants() []grant {
 	return all
 }
 
-// lintRights tells what a module asks for, and what of that is close to everything.
+// lintRights reports the permissions of a module, and which of them are close to full access.
 func (m *Module) lintRights() []content.Finding {
 	var findings []content.Finding
 	for _, r := range rolesOf(m.Objects) {
 		var all, hot []string
 		for _, rule := range r.rules {
-			all = append(all, asks(rule))
+			all = append(all, ruleText(rule))
 		}
 		for _, g := range r.grants() {
-			if why := danger(g); why != "" {
+			if why := dangerOf(g); why != "" {
 				hot = append(hot, fmt.Sprintf("%s %s (%s)", g.verb, g.resource, why))
 			}
 		}
@@ -86,8 +86,8 @@ func (m *Module) lintRights() []content.Finding {
 	return findings
 }
 
-// asks is a rule in words.
-func asks(rule rbacv1.PolicyRule) string {
+// ruleText returns a rule as text.
+func ruleText(rule rbacv1.PolicyRule) string {
 	what := append([]string(nil), rule.NonResourceURLs...)
 	for _, resource := range rule.Resources {
 		for _, group := range rule.APIGroups {
@@ -101,8 +101,8 @@ func asks(rule rbacv1.PolicyRule) string {
 	return text
 }
 
-// danger says why a right is close to all rights, "" if it is not.
-func danger(g grant) string {
+// dangerOf returns why a permission is close to full access, "" if it is not.
+func dangerOf(g grant) string {
 	resource, _, _ := strings.Cut(g.resource, ".")
 	reads := slices.Contains([]string{"get", "list", "watch", "*"}, g.verb)
 	switch {
@@ -122,8 +122,8 @@ func danger(g grant) string {
 	return ""
 }
 
-// moreRights tells what the new version asks for that the old one did not.
-func moreRights(before, after []*unstructured.Unstructured) []content.Finding {
+// addedRights reports permissions that only the new version has.
+func addedRights(before, after []*unstructured.Unstructured) []content.Finding {
 	had := map[grant]bool{}
 	for _, r := range rolesOf(before) {
 		for _, g := range r.grants() {

@@ -15,17 +15,17 @@ import (
 //go:embed all:skeleton
 var skeleton embed.FS
 
-// Written is a file of a skeleton.
+// Written is a written file of a skeleton.
 type Written struct {
 	File string `json:"file"`
-	// New is false for a file that was there, and stays as it is.
+	// New is false for a file that already existed; it is not changed.
 	New bool `json:"new"`
 }
 
-// Init writes the skeleton of a module into a folder: config, manifest, default custom resource, release, and an operator in Go. What is
-// there already stays. component is the name of the component, such as kyma-project.io/module/sample.
+// Init writes the skeleton of a module to a folder: config, manifest, default custom resource, release, and an operator
+// in Go. Existing files are not changed. component is the name of the component, such as kyma-project.io/module/sample.
 func Init(folder, component, team string) ([]Written, error) {
-	r := &reader{Config: &Config{file: "the name", Name: component}}
+	r := &configParser{Config: &Config{file: "the name", Name: component}}
 	r.validateName()
 	if err := problemsOf(r.findings); err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func Init(folder, component, team string) ([]Written, error) {
 	return written, err
 }
 
-// createFile writes a file unless it is there.
+// createFile writes a file unless it exists.
 func createFile(path string, data []byte) (isNew bool, err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil { //nolint:gosec // sources are for others
 		return false, fmt.Errorf("making a folder: %w", err)

@@ -15,7 +15,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/author/content"
 )
 
-// template returns the ModuleTemplate as YAML, with its keys in the order in which people read them.
+// template returns the ModuleTemplate as YAML, with its keys in a readable order.
 func (m *Module) template() ([]byte, error) {
 	c := m.Config
 	labels := maps.Clone(c.Labels)
@@ -73,7 +73,8 @@ func (m *Module) template() ([]byte, error) {
 	})
 }
 
-// resources are the links of the ModuleTemplate: a manifest from a URL is one, unless the config says otherwise.
+// resources returns the links of the ModuleTemplate, including the manifest if it has a URL and the config has no such
+// link.
 func (m *Module) resources() []Link {
 	all := slices.Clone(m.Config.Resources)
 	named := slices.ContainsFunc(all, func(l Link) bool { return l.Name == "rawManifest" })
@@ -91,7 +92,7 @@ func links(all []Link) []any {
 	return list
 }
 
-// fields is a map in an order of its own.
+// fields is a map with a defined order.
 type fields []field
 
 type field struct {
@@ -120,7 +121,7 @@ func (f fields) MarshalYAML() (any, error) {
 	return node, nil
 }
 
-// nodeOf is an object as YAML with sorted keys, every number as it was.
+// nodeOf returns an object as YAML with sorted keys and unchanged numbers.
 func nodeOf(o *unstructured.Unstructured) (*yaml.Node, error) {
 	text, err := yamlOf(o)
 	if err != nil {

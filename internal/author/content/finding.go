@@ -1,25 +1,25 @@
 package content
 
-// Level says how grave a finding is.
+// Level is the severity of a finding.
 type Level string
 
 // The levels.
 const (
-	// Error: the module cannot be built, or would do harm.
+	// Error: the module cannot be built, or would cause damage.
 	Error Level = "error"
-	// Warning: it is rarely meant so.
+	// Warning: this is probably a mistake.
 	Warning Level = "warning"
-	// Info: worth knowing before a release.
+	// Info: useful information before a release.
 	Info Level = "info"
 )
 
-// Finding is something that an author should know.
+// Finding is a note to the author about one file or object.
 type Finding struct {
 	// Level is Error, Warning or Info.
 	Level Level `json:"level"`
-	// Where it is: file:line, or an object; never empty.
+	// Where is file:line, or an object; never empty.
 	Where string `json:"where"`
-	// What is so, and what to do.
+	// What describes the problem and what to do.
 	What string `json:"what"`
 }
 
@@ -28,5 +28,5 @@ func NewFinding(level Level, where, what string) Finding {
 	return Finding{Level: level, Where: where, What: what}
 }
 
-// String is the finding in one line.
+// String returns the finding in one line.
 func (f Finding) String() string { return f.Where + ": " + f.What }

@@ -10,14 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// podPaths are where pod templates are, by kind.
+// podPaths are the paths of pod specs, by kind.
 var podPaths = map[string][]string{
 	"Deployment": {"spec", "template", "spec"}, "StatefulSet": {"spec", "template", "spec"}, "DaemonSet": {"spec", "template", "spec"},
 	"ReplicaSet": {"spec", "template", "spec"}, "Job": {"spec", "template", "spec"}, "CronJob": {"spec", "jobTemplate", "spec", "template", "spec"},
 	"Pod": {"spec"},
 }
 
-// containersOf returns the containers of an object that runs pods, first those that initialise.
+// ContainersOf returns the containers of a workload, init containers first.
 func ContainersOf(o *unstructured.Unstructured) []map[string]any {
 	path, runs := podPaths[o.GetKind()]
 	if group := o.GroupVersionKind().Group; !runs || group != "" && group != "apps" && group != "batch" {
@@ -35,8 +35,9 @@ func ContainersOf(o *unstructured.Unstructured) []map[string]any {
 	return all
 }
 
-// imagesOf returns the images of all workloads, sorted, each once: those of containers, and environment variables that are images. What
-// such a variable is, decides its name or its form: one with a path. Others, such as localhost:8080, are no images.
+// ImagesOf returns the images of all workloads, sorted and without duplicates: those of containers, and those in
+// environment variables. A variable is an image if its name ends in IMAGE, or if its value has a path and a tag or
+// digest; localhost:8080, for example, is none.
 func ImagesOf(objects []*unstructured.Unstructured) (images []string, findings []Finding) {
 	for _, o := range objects {
 		for _, c := range ContainersOf(o) {
@@ -79,7 +80,7 @@ func imagesInEnv(container map[string]any, where string) (images []string, findi
 
 var imageForm = regexp.MustCompile(`^[a-z0-9]+([._/-][a-z0-9]+)*:\w[\w.-]*$`)
 
-// looksLikeImage tells whether a text can hardly be anything but an image: it has a path, and a tag or a digest.
+// looksLikeImage reports whether a text has the form of an image reference with a path, and a tag or a digest.
 func looksLikeImage(text string) bool {
 	const longest = 256
 	if len(text) > longest || strings.ContainsAny(text, " \t\n") || strings.Contains(text, "://") || strings.HasPrefix(text, "/") {
@@ -97,7 +98,7 @@ func isMoving(tag string) bool {
 	return strings.EqualFold(tag, "latest") || strings.EqualFold(tag, "main")
 }
 
-// imageProblem says what is wrong with the reference of an image, "" if nothing is.
+// imageProblem describes the problem of an image reference, "" if there is none.
 func imageProblem(image string) string {
 	if image == "" {
 		return "it is missing"
@@ -125,7 +126,7 @@ func imageProblem(image string) string {
 	return ""
 }
 
-// nameOf names an object for people.
+// NameOf returns kind, namespace and name of an object, for messages.
 func NameOf(o *unstructured.Unstructured) string {
 	if o.GetNamespace() == "" {
 		return o.GetKind() + " " + o.GetName()
@@ -133,7 +134,7 @@ func NameOf(o *unstructured.Unstructured) string {
 	return o.GetKind() + " " + o.GetNamespace() + "/" + o.GetName()
 }
 
-// shorten lists the first of many.
+// JoinFirst joins the first 12 strings, and adds the number of the others.
 func JoinFirst(all []string, between string) string {
 	const most = 12
 	all = slices.Compact(all)

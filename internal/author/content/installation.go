@@ -14,12 +14,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Installation is what the manager installs of a component version: one part for each layer, in its order. A script test holds the two together: what
-// was installed would not change.
+// Installation is the content of a component version that the manager installs: one part per layer. A scenario test
+// compares it with the manager: the preview of an installed version has no changes.
 type Installation struct {
 	// Name and Version of the component.
 	Name, Version string
-	// Images are what takes the place of images in manifests.
+	// Images replace images in manifests.
 	Images []string
 
 	// Parts are in the order of installation.
@@ -29,16 +29,17 @@ type Installation struct {
 // Part is what one layer of a component version installs.
 type Part struct {
 	Resource    string
-	definitions bool // the crds layer: of what it holds, only definitions count
+	definitions bool // the crds layer: only its CRDs are installed
 	artefact    *render.Artefact
 	Settings    render.Settings
 }
 
-// renderTimeout bounds the rendering of one part, as in the manager.
+// renderTimeout is the timeout for rendering one part, the same as in the manager.
 const renderTimeout = 20 * time.Second
 
-// loadInstallation reads a component version as the manager does: raw-manifest is installed, crds before it, and config says how charts are rendered.
-// Early modules have no raw-manifest; all other resources are installed then, but for default-cr.
+// Load reads a component version in the same way as the manager: crds is installed first, then raw-manifest, and config
+// contains the settings of charts. Early modules have no raw-manifest; then all other resources except default-cr are
+// installed.
 func Load(ctx context.Context, from *registry.Registry, name, version string) (*Installation, error) {
 	c, err := from.Component(ctx, name, version)
 	if err != nil {
@@ -72,19 +73,19 @@ func Load(ctx context.Context, from *registry.Registry, name, version string) (*
 			return nil, err
 		}
 	}
-	for _, resource := range installed(c) {
+	for _, resource := range installedResources(c) {
 		if err := add(resource, false, render.FindConfig(configs, resource).ApplyTo(render.Settings{Release: resource})); err != nil {
 			return nil, err
 		}
 	}
 	if len(i.Parts) == 0 {
-		return nil, fmt.Errorf("reading %s:%s: it has nothing to install: build the module anew", name, version)
+		return nil, fmt.Errorf("reading %s:%s: it contains nothing to install: build the module again", name, version)
 	}
 	return i, nil
 }
 
-// installed are the names of the resources that objects come from.
-func installed(c *registry.Component) []string {
+// installedResources returns the names of the resources that contain objects.
+func installedResources(c *registry.Component) []string {
 	if _, ok := c.Layers[v1beta2.RawManifest]; ok {
 		return []string{v1beta2.RawManifest}
 	}

@@ -31,20 +31,20 @@ import (
 const (
 	indexFile  = "artifact-index.json"
 	blobFolder = "blobs"
-	// maxArchive bounds an archive in one file, unpacked, in bytes.
+	// maxArchive is the maximum unpacked size of an archive in one file, in bytes.
 	maxArchive = 64 << 30
 )
 
-// Archive is a Common Transport Format archive: a folder, or the same as one file (.tar, .tgz, .tar.gz). It keeps small blobs in memory, and
-// large ones in files.
+// Archive is a Common Transport Format archive: a folder, or one file with the same content (.tar, .tgz, .tar.gz).
+// Small blobs are in memory, large ones in files.
 type Archive struct {
 	path string
 
-	mu      sync.Mutex      // a client of registries asks several things at a time
-	entries []entry         // guarded by mu while a client asks
-	blobs   map[string]blob // by digest; guarded likewise
-	uploads map[string]blob // that a client has begun, by a number; guarded likewise
-	begun   int             // uploads so far; guarded likewise
+	mu      sync.Mutex      // a registry client sends requests concurrently
+	entries []entry         // guarded by mu during requests
+	blobs   map[string]blob // by digest; guarded by mu during requests
+	uploads map[string]blob // uploads in progress by number; guarded by mu during requests
+	begun   int             // number of uploads so far; guarded by mu during requests
 }
 
 // entry is an artifact in the index of an archive.
@@ -66,8 +66,8 @@ func newArchive(path string) *Archive {
 	return &Archive{path: path, blobs: map[string]blob{}, uploads: map[string]blob{}}
 }
 
-// OpenArchive reads an archive and compares every blob with its digest. What is missing is told, so that half of a copy is never taken for
-// an archive. A path where nothing is gives an error that is [os.ErrNotExist].
+// OpenArchive reads an archive and compares every blob with its digest. It fails if a blob is missing, so that an
+// incomplete copy is never used. If the path does not exist, the error wraps [os.ErrNotExist].
 func OpenArchive(path string) (*Archive, error) {
 	a := newArchive(path)
 	info, err := os.Stat(path)
@@ -80,7 +80,7 @@ func OpenArchive(path string) (*Archive, error) {
 	}
 	text, err := read()
 	if err == nil && text == nil {
-		err = fmt.Errorf("it has no %s: it is no Common Transport Format archive, or was not copied completely", indexFile)
+		err = fmt.Errorf("it has no %s: it is not a Common Transport Format archive, or it was not copied completely", indexFile)
 	}
 	var i index
 	if err == nil {
@@ -90,7 +90,7 @@ func OpenArchive(path string) (*Archive, error) {
 	}
 	if err == nil {
 		a.entries = i.Artifacts
-		err = a.check()
+		err = a.checkComplete()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("opening archive %s: %w", path, err)
@@ -104,7 +104,7 @@ func (a *Archive) readFolder() ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer root.Close() //nolint:errcheck // it was only read
+	defer root.Close() //nolint:errcheck // opened for reading only
 	text, err := root.ReadFile(indexFile)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
@@ -118,11 +118,11 @@ func (a *Archive) readFolder() ([]byte, error) {
 	}
 	for _, f := range files {
 		if !blobName.MatchString(f.Name()) {
-			continue // left by a tool, or by a transfer that broke off
+			continue // a temporary file of a tool, or of an interrupted transfer
 		}
 		b, digest, err := fileBlob(filepath.Join(a.path, blobFolder, f.Name()))
 		if err == nil {
-			err = a.keep(f.Name(), digest, b)
+			err = a.addVerified(f.Name(), digest, b)
 		}
 		if err != nil {
 			return nil, err
@@ -137,11 +137,11 @@ func (a *Archive) readFile() (text []byte, err error) {
 	if err != nil {
 		return nil, err
 	}
-	defer f.Close() //nolint:errcheck // it was only read
+	defer f.Close() //nolint:errcheck // opened for reading only
 	var in io.Reader = f
 	magic := make([]byte, 2)
 	if _, err := io.ReadFull(f, magic); err != nil {
-		return nil, fmt.Errorf("it is no archive: %w", err)
+		return nil, fmt.Errorf("it is not an archive: %w", err)
 	}
 	if _, err := f.Seek(0, io.SeekStart); err != nil {
 		return nil, err
@@ -174,15 +174,15 @@ func (a *Archive) readFile() (text []byte, err error) {
 			if err != nil {
 				return nil, fmt.Errorf("it is damaged, or was not copied completely: %w", err)
 			}
-			if err := a.keep(name, digest, b); err != nil {
+			if err := a.addVerified(name, digest, b); err != nil {
 				return nil, err
 			}
 		}
 	}
 }
 
-// keep takes a blob, if it is what its name says.
-func (a *Archive) keep(name, digest string, b blob) error {
+// addVerified adds a blob if its digest matches its name.
+func (a *Archive) addVerified(name, digest string, b blob) error {
 	if named := strings.Replace(name, ".", ":", 1); named != digest {
 		return fmt.Errorf("blob %s is damaged: its digest is %s: copy the archive again", named, digest)
 	}
@@ -190,13 +190,13 @@ func (a *Archive) keep(name, digest string, b blob) error {
 	return nil
 }
 
-// check fails if something is missing that the index or a manifest names.
-func (a *Archive) check() error {
+// checkComplete fails if a blob or manifest is missing that the index or a manifest names.
+func (a *Archive) checkComplete() error {
 	for _, e := range a.entries {
 		if _, ok := a.blobs[e.Digest]; !ok {
 			return fmt.Errorf("it is not complete: the manifest %s of %s:%s is missing: copy it again", e.Digest, e.Repository, e.Tag)
 		}
-		named, err := a.namedBy(e)
+		named, err := a.requiredBy(e)
 		if err != nil {
 			return err
 		}
@@ -209,9 +209,10 @@ func (a *Archive) check() error {
 	return nil
 }
 
-// namedBy returns the digests of what an entry needs beside its manifest: the blobs of an image, and the manifests of an index, each with an entry
-// of its own. A list of what refers to a manifest needs nothing, and layers that are to be had elsewhere only are not needed.
-func (a *Archive) namedBy(e entry) ([]string, error) {
+// requiredBy returns the digests that an entry needs in addition to its manifest: the blobs of an image, and the
+// manifests of an index, each with its own entry. A list of referrers needs none, and layers with external URLs are not
+// needed.
+func (a *Archive) requiredBy(e entry) ([]string, error) {
 	data, err := a.blobs[e.Digest].bytes()
 	if err != nil {
 		return nil, err
@@ -240,7 +241,7 @@ func (a *Archive) namedBy(e entry) ([]string, error) {
 	return named, nil
 }
 
-// referrersTag stands for a list of what refers to a manifest.
+// referrersTag matches tags of lists of referrers.
 var referrersTag = regexp.MustCompile(`^sha256-[0-9a-f]{64}$`)
 
 // Components returns the component versions in the archive.
@@ -255,7 +256,7 @@ func (a *Archive) Components() ([]*ocm.Artifact, error) {
 		if !art.IsComponent() {
 			continue
 		}
-		named, err := a.namedBy(e)
+		named, err := a.requiredBy(e)
 		if err != nil {
 			return nil, err
 		}
@@ -269,32 +270,32 @@ func (a *Archive) Components() ([]*ocm.Artifact, error) {
 	return all, nil
 }
 
-// Add takes artifacts in. A tag that stands for something else is moved only if asked to.
+// Add adds artifacts. An existing tag with other content is moved only if replace is true.
 func (a *Archive) Add(replace bool, artifacts ...*ocm.Artifact) error {
 	for _, art := range artifacts {
 		e := entry{art.Repository, art.Tag, art.Digest(), cmp.Or(art.MediaType, string(types.OCIManifestSchema1))}
 		if i := a.find(e); i >= 0 && a.entries[i].Digest != e.Digest && !replace {
-			return fmt.Errorf("adding %s:%s to archive %s: it has that already, with other content (%s, this is %s): raise the version, or give --overwrite",
+			return fmt.Errorf("adding %s:%s to archive %s: it exists with other content (%s, this is %s): raise the version, or use --overwrite",
 				e.Repository, e.Tag, a.path, a.entries[i].Digest, e.Digest)
 		}
-		a.enter(e)
-		a.put(e.Digest, art.Manifest)
+		a.setEntry(e)
+		a.addBlob(e.Digest, art.Manifest)
 		for digest, data := range art.Blobs {
-			a.put(digest, data)
+			a.addBlob(digest, data)
 		}
 	}
 	return nil
 }
 
-// find returns where the index has what an entry names, -1 if it does not.
+// find returns the position in the index of the entry with the same name, -1 if there is none.
 func (a *Archive) find(e entry) int {
 	return slices.IndexFunc(a.entries, func(o entry) bool {
 		return o.Repository == e.Repository && o.Tag == e.Tag && (e.Tag != "" || o.Digest == e.Digest)
 	})
 }
 
-// enter puts an entry into the index, in place of one of the same name.
-func (a *Archive) enter(e entry) {
+// setEntry adds an entry to the index, or replaces the one with the same name.
+func (a *Archive) setEntry(e entry) {
 	if i := a.find(e); i >= 0 {
 		a.entries = slices.Delete(a.entries, i, i+1)
 	}
@@ -304,21 +305,21 @@ func (a *Archive) enter(e entry) {
 	})
 }
 
-// put keeps a blob, unless it is there.
-func (a *Archive) put(digest string, data []byte) {
+// addBlob adds a blob unless it exists.
+func (a *Archive) addBlob(digest string, data []byte) {
 	if _, there := a.blobs[digest]; !there {
 		a.blobs[digest] = blob{data: data, size: int64(len(data))}
 	}
 }
 
-// Save writes the archive where it came from: blobs first and the index last, or the whole beside and then in its place, so that a reader
-// never sees half of it.
+// Save writes the archive to its path: in a folder, blobs first and the index last; as one file, to a temporary file
+// that then replaces the old one. So readers never see a partial archive.
 func (a *Archive) Save() error {
 	text, err := json.Marshal(index{1, a.entries})
 	if err != nil {
 		return fmt.Errorf("encoding the index: %w", err)
 	}
-	if err := a.drop(); err != nil {
+	if err := a.removeUnused(); err != nil {
 		return fmt.Errorf("writing archive %s: %w", a.path, err)
 	}
 	if isFile(a.path) {
@@ -332,12 +333,12 @@ func (a *Archive) Save() error {
 	return nil
 }
 
-// drop forgets blobs that nothing names any more.
-func (a *Archive) drop() error {
+// removeUnused removes blobs that no manifest names any more.
+func (a *Archive) removeUnused() error {
 	needed := map[string]blob{}
 	for _, e := range a.entries {
 		needed[e.Digest] = a.blobs[e.Digest]
-		named, err := a.namedBy(e)
+		named, err := a.requiredBy(e)
 		if err != nil {
 			return err
 		}
@@ -351,14 +352,14 @@ func (a *Archive) drop() error {
 	return nil
 }
 
-// isFile tells by its name whether an archive is one file.
+// isFile reports whether the name of an archive has the extension of one file.
 func isFile(path string) bool {
 	return strings.HasSuffix(path, ".tgz") || strings.HasSuffix(path, ".tar.gz") || strings.HasSuffix(path, ".tar")
 }
 
 func (a *Archive) saveFolder(text []byte) error {
 	folder := filepath.Join(a.path, blobFolder)
-	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // others may read it
+	if err := os.MkdirAll(folder, 0o755); err != nil { //nolint:gosec // the archive may be readable for everybody
 		return err
 	}
 	for digest, b := range a.blobs {
@@ -389,13 +390,13 @@ func (a *Archive) saveFolder(text []byte) error {
 	return nil
 }
 
-// replaceFile writes a file beside and then in the place of the one that is there.
+// replaceFile writes a temporary file and renames it to path.
 func replaceFile(path string, write func(io.Writer) error) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) //nolint:errcheck // it is gone unless something failed
+	defer os.Remove(f.Name()) //nolint:errcheck // it exists only after an error
 	err = write(f)
 	if err = errors.Join(err, f.Chmod(0o644), f.Close()); err != nil {
 		return err
@@ -403,25 +404,25 @@ func replaceFile(path string, write func(io.Writer) error) error {
 	return os.Rename(f.Name(), path)
 }
 
-// saveFile writes the archive as one file, the same bytes for the same content.
+// saveFile writes the archive as one file. Equal content has equal bytes.
 func (a *Archive) saveFile(text []byte) error {
-	if err := os.MkdirAll(filepath.Dir(a.path), 0o755); err != nil { //nolint:gosec // others may read it
+	if err := os.MkdirAll(filepath.Dir(a.path), 0o755); err != nil { //nolint:gosec // the archive may be readable for everybody
 		return err
 	}
 	return replaceFile(a.path, func(out io.Writer) error {
 		if strings.HasSuffix(a.path, ".tar") {
-			return a.pack(out, text)
+			return a.writeTar(out, text)
 		}
-		zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // layers of images are compressed already
+		zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // layers of images are already compressed
 		if err != nil {
 			return err
 		}
-		return errors.Join(a.pack(zip, text), zip.Close())
+		return errors.Join(a.writeTar(zip, text), zip.Close())
 	})
 }
 
-// pack writes the archive as a tar.
-func (a *Archive) pack(out io.Writer, text []byte) error {
+// writeTar writes the archive as a tar.
+func (a *Archive) writeTar(out io.Writer, text []byte) error {
 	w := tar.NewWriter(out)
 	put := func(name string, b blob) error {
 		h := &tar.Header{Name: name, Mode: 0o644, Size: b.size, Typeflag: tar.TypeReg, Format: tar.FormatUSTAR, ModTime: time.Unix(0, 0)}
@@ -444,7 +445,7 @@ func (a *Archive) pack(out io.Writer, text []byte) error {
 	return w.Close()
 }
 
-// maxUSTAR is the size of the largest file that the plain form of tar can have.
+// maxUSTAR is the maximum size of a file in the USTAR format.
 const maxUSTAR = 8<<30 - 1
 
 func digestOf(data []byte) string {

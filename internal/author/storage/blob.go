@@ -11,18 +11,18 @@ import (
 	"path/filepath"
 )
 
-// maxInMemory is the size up to which a blob of an archive is kept in memory, in bytes. Layers of images are larger.
+// maxInMemory is the maximum size of a blob that is kept in memory, in bytes. Layers of images are larger.
 const maxInMemory = 1 << 20
 
-// blob is content of an archive: in memory, or if it is large in a file.
+// blob is content of an archive: in memory, or in a file if it is large.
 type blob struct {
-	data   []byte // of a small one
+	data   []byte // content of a small blob
 	size   int64
-	open   func() (io.ReadCloser, error) // of a large one
-	stored bool                          // it lies in the folder of the archive
+	open   func() (io.ReadCloser, error) // opens a large blob
+	stored bool                          // it is stored in the folder of the archive
 }
 
-// reader reads it from its beginning.
+// reader returns a reader of the content from its beginning.
 func (b blob) reader() (io.ReadCloser, error) {
 	if b.open != nil {
 		return b.open()
@@ -30,7 +30,7 @@ func (b blob) reader() (io.ReadCloser, error) {
 	return io.NopCloser(bytes.NewReader(b.data)), nil
 }
 
-// bytes returns the whole of it, which has to be small enough for a layer of a module.
+// bytes returns the complete content, which must not exceed maxLayer.
 func (b blob) bytes() ([]byte, error) {
 	if b.open == nil {
 		return b.data, nil
@@ -46,7 +46,7 @@ func (b blob) bytes() ([]byte, error) {
 	return io.ReadAll(r)
 }
 
-// copyTo writes it.
+// copyTo writes the content.
 func (b blob) copyTo(w io.Writer) error {
 	r, err := b.reader()
 	if err != nil {
@@ -56,9 +56,9 @@ func (b blob) copyTo(w io.Writer) error {
 	return errors.Join(err, r.Close())
 }
 
-// fileBlob is a file of a folder, and its digest.
+// fileBlob returns a file as a blob, and its digest.
 func fileBlob(path string) (b blob, digest string, err error) {
-	open := func() (io.ReadCloser, error) { return os.Open(path) } //nolint:gosec // below the archive that the user names
+	open := func() (io.ReadCloser, error) { return os.Open(path) } //nolint:gosec // below the archive in the command line
 	f, err := open()
 	if err != nil {
 		return blob{}, "", err
@@ -77,7 +77,7 @@ func fileBlob(path string) (b blob, digest string, err error) {
 	return b, "sha256:" + hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// firstBytes keeps as much as may be kept in memory, and forgets the rest.
+// firstBytes stores the first maxInMemory bytes and discards the rest.
 type firstBytes struct{ *bytes.Buffer }
 
 func (f *firstBytes) Write(p []byte) (int, error) {
@@ -87,7 +87,8 @@ func (f *firstBytes) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// receive reads a blob, into a file if it is large, and tells its digest. The file has no name, so that nothing is left of it in the end.
+// receive reads a blob, into a file if it is large, and returns its digest. The file is unlinked, so that it disappears
+// with the process.
 func (a *Archive) receive(r io.Reader) (b blob, digest string, err error) {
 	h := sha256.New()
 	r = io.TeeReader(r, h)
@@ -99,7 +100,7 @@ func (a *Archive) receive(r io.Reader) (b blob, digest string, err error) {
 	if err != nil {
 		return blob{}, "", err
 	}
-	f, err := os.CreateTemp(filepath.Dir(a.path), ".blob-*") // there is room for it where the archive will be
+	f, err := os.CreateTemp(filepath.Dir(a.path), ".blob-*") // the same file system as the archive has enough space
 	if err != nil {
 		f, err = os.CreateTemp("", ".blob-*")
 	}

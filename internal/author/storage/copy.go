@@ -9,38 +9,40 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// Copied is a component version that was brought to a place.
+// Copied is a copied component version.
 type Copied struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
-	// Digest of the manifest, as it is at its new place.
+	// Digest of the manifest in the target.
 	Digest string `json:"digest"`
-	// Was is the digest at the old place, if the manifest had to be changed on the way; empty if it is the same, byte for byte.
+	// Was is the digest in the source if the manifest had to be changed; empty if it was copied byte for byte.
 	Was string `json:"was,omitempty"`
-	// Signatures that came along.
+	// Signatures is the number of copied signatures.
 	Signatures int `json:"signatures"`
-	// New tells whether it was not there before.
+	// New is true if it did not exist in the target.
 	New bool `json:"new"`
-	// Images that came along.
+	// Images are the copied images.
 	Images []CopiedImage `json:"images,omitempty"`
-	// OldNames are what objects will still ask for by the names of before, because nobody puts others in their place.
+	// OldNames are the images that objects will still pull from their original location, because the manager does not
+	// replace them.
 	OldNames []OldName `json:"oldNames,omitempty"`
 }
 
-// CopyOptions says what is copied.
+// CopyOptions are the options of Copy.
 type CopyOptions struct {
-	// Images come along, and the descriptor names them at their new place then.
+	// Images is true to copy images too; then the descriptor names them at their new location.
 	Images bool
-	// Replace what is there with other content.
+	// Replace is true to overwrite existing versions with other content.
 	Replace bool
-	// Progress is told of what takes its time; nil for nobody.
+	// Progress is called with a message before long operations; nil means no messages.
 	Progress func(string)
 }
 
-// Copy brings component versions from one place to another, with their signatures, byte for byte but for two things. A version that states no
-// repository context gets the registry it comes to as one, because without any the reference would find nothing to install. And in a registry the
-// descriptor names images that came along where they are now; a signature in the descriptor does not cover that. One that cosign has signed stays as
-// it is, or is refused if it has no repository context. A version that is there with other content is replaced only if asked to.
+// Copy copies component versions with their signatures from one place to another, byte for byte with two exceptions. A
+// version without a repository context gets the target registry as its repository context, because Kyma's
+// lifecycle-manager needs one. And in a registry, the descriptor names copied images at their new location, which a
+// signature in the descriptor does not cover. A version that is signed by cosign is copied unchanged; without a
+// repository context, it is refused. An existing version with other content is replaced only with CopyOptions.Replace.
 func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, err error) {
 	all, err := from.Select(ctx)
 	if err != nil {
@@ -51,7 +53,7 @@ func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, e
 	}
 	for _, a := range all {
 		var c Copied
-		if c, err = from.copy(ctx, to, a, o); err != nil {
+		if c, err = from.copyVersion(ctx, to, a, o); err != nil {
 			break
 		}
 		done = append(done, c)
@@ -62,8 +64,8 @@ func Copy(ctx context.Context, from, to *Place, o CopyOptions) (done []Copied, e
 	return done, err
 }
 
-// copy brings one component version to another place. In an archive it is not saved yet.
-func (p *Place) copy(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOptions) (Copied, error) {
+// copyVersion copies one component version to another place. An archive must be saved afterwards.
+func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOptions) (Copied, error) {
 	c := Copied{Name: a.Name(), Version: a.Version()}
 	signatures, err := p.registry.Signatures(ctx, a)
 	if err != nil {
@@ -71,7 +73,7 @@ func (p *Place) copy(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOpti
 	}
 	c.Signatures = len(signatures)
 	if o.Images {
-		if c.Images, err = (courier{p, to, o.Replace, o.Progress}).bring(ctx, a); err != nil {
+		if c.Images, err = (imageCopier{p, to, o.Replace, o.Progress}).copyAll(ctx, a); err != nil {
 			return c, err
 		}
 	}
@@ -92,7 +94,7 @@ func (p *Place) copy(ctx context.Context, to *Place, a *ocm.Artifact, o CopyOpti
 	return c, err
 }
 
-// adapt returns a component version as it has to be in the place: an archive takes it as it is.
+// adapt returns a component version with the changes that the place needs. For an archive it is unchanged.
 func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	if p.archive != nil {
 		return a, nil
@@ -102,7 +104,7 @@ func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	case err != nil:
 		return nil, err
 	case c.Signatures == 0:
-		return rename(made, c.Images)
+		return relocateImages(made, c.Images)
 	case made != a:
 		return nil, fmt.Errorf("copying %s:%s: its descriptor has no repository context, and needs one in a registry; but then its cosign signature is worth nothing: "+
 			"push it before it is signed, or build it with --registry", a.Name(), a.Version())
@@ -110,7 +112,7 @@ func (p *Place) adapt(a *ocm.Artifact, c Copied) (*ocm.Artifact, error) {
 	return a, nil
 }
 
-// write brings artifacts to the place; the first is what the others sign.
+// write adds artifacts to the place and saves an archive; the others are signatures of the first one.
 func (p *Place) write(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if isNew, err = p.add(ctx, replace, artifacts); err != nil || p.archive == nil {
 		return isNew, err
@@ -118,8 +120,8 @@ func (p *Place) write(ctx context.Context, replace bool, artifacts []*ocm.Artifa
 	return isNew, p.archive.Save()
 }
 
-// add brings artifacts to the place; the first is what the others sign. They come last, so that there is never a signature of nothing. An archive
-// has to be saved yet.
+// add adds artifacts to the place; the others are signatures of the first one. They are written last, so that no
+// signature exists without its artifact. An archive must be saved afterwards.
 func (p *Place) add(ctx context.Context, replace bool, artifacts []*ocm.Artifact) (isNew bool, err error) {
 	if p.archive != nil {
 		isNew = !slices.ContainsFunc(p.archive.entries, func(e entry) bool { return e.Digest == artifacts[0].Digest() && e.Tag == artifacts[0].Tag })
@@ -138,7 +140,7 @@ func (p *Place) add(ctx context.Context, replace bool, artifacts []*ocm.Artifact
 	return isNew, nil
 }
 
-// Write brings a component version to the place, as Copy does.
+// Write writes a component version to the place.
 func (p *Place) Write(ctx context.Context, replace bool, a *ocm.Artifact) (isNew bool, err error) {
 	return p.write(ctx, replace, []*ocm.Artifact{a})
 }

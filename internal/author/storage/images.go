@@ -9,36 +9,36 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/ocm"
 )
 
-// CopiedImage is an image that a component version names, and that was brought along.
+// CopiedImage is an image of a component version that was copied.
 type CopiedImage struct {
-	// Resource of the component that it is.
+	// Resource is the name of its resource in the component.
 	Resource string `json:"resource"`
-	// Image is the reference by which the descriptor named it.
+	// Image is its original reference in the descriptor.
 	Image string `json:"image"`
-	// At is where it is now. In an archive that is a repository of the archive.
+	// At is its new reference. In an archive, that is a repository of the archive.
 	At string `json:"at"`
-	// Digest of its manifest; that of an index covers the images of all platforms.
+	// Digest of its manifest; for an index, it covers the images of all platforms.
 	Digest string `json:"digest"`
-	// New tells whether it was not there before.
+	// New is true if it did not exist in the target.
 	New bool `json:"new"`
 }
 
-// courier brings images from one place to another, by digest, and indexes whole.
-type courier struct {
+// imageCopier copies images from one place to another, by digest, and indexes with all their images.
+type imageCopier struct {
 	from, to *Place
 	replace  bool
 	say      func(string)
 }
 
-// bring copies all images of a component version.
-func (c courier) bring(ctx context.Context, a *ocm.Artifact) ([]CopiedImage, error) {
+// copyAll copies all images of a component version.
+func (c imageCopier) copyAll(ctx context.Context, a *ocm.Artifact) ([]CopiedImage, error) {
 	images, err := a.Images()
 	if err != nil {
 		return nil, err
 	}
 	var done []CopiedImage
 	for _, i := range images {
-		copied, err := c.image(ctx, i)
+		copied, err := c.copyImage(ctx, i)
 		if err != nil {
 			return done, fmt.Errorf("copying image %s, resource %s of %s:%s: %w; --images=false leaves images out", i.Reference, i.Resource, a.Name(), a.Version(), err)
 		}
@@ -47,8 +47,8 @@ func (c courier) bring(ctx context.Context, a *ocm.Artifact) ([]CopiedImage, err
 	return done, nil
 }
 
-// image copies one image, unless it is there, and looks whether it is there afterwards.
-func (c courier) image(ctx context.Context, i ocm.Image) (CopiedImage, error) {
+// copyImage copies one image unless it exists, and checks its digest afterwards.
+func (c imageCopier) copyImage(ctx context.Context, i ocm.Image) (CopiedImage, error) {
 	l, err := c.from.locate(i)
 	if err != nil {
 		return CopiedImage{}, err
@@ -63,20 +63,20 @@ func (c courier) image(ctx context.Context, i ocm.Image) (CopiedImage, error) {
 		return CopiedImage{}, err
 	}
 	done := CopiedImage{Resource: i.Resource, Image: i.Reference, At: text, Digest: digest}
-	options := c.to.client(ctx, target)
+	options := c.to.clientOptions(ctx, target)
 	standing, err := digestAt(target, options)
 	if err != nil || standing == digest {
 		return done, err
 	}
 	if standing != "" && !c.replace {
-		return done, fmt.Errorf("%s is there with other content (%s, this is %s): give --overwrite if nobody needs that", strings.TrimSuffix(text, "@"+digest), standing, digest)
+		return done, fmt.Errorf("%s exists with other content (%s, this is %s): use --overwrite if the existing content is not needed", strings.TrimSuffix(text, "@"+digest), standing, digest)
 	}
 	c.say(fmt.Sprintf("copying image %s", i.Reference))
 	if err := writeImage(target, found, options); err != nil {
 		return done, registry.ClassifyError("pushing", target.Name(), err)
 	}
 	if standing, err = digestAt(target, options); err == nil && standing != digest {
-		err = fmt.Errorf("what is at %s after it was written has digest %q, not %s: does somebody else write there?", target, standing, digest)
+		err = fmt.Errorf("the digest of %s after writing is %q, not %s: check whether another client writes to the same repository", target, standing, digest)
 	}
 	done.New = true
 	return done, err

@@ -34,7 +34,7 @@ func writeImage(target name.Reference, found *remote.Descriptor, options []remot
 	return remote.Write(target, image, options...)
 }
 
-// digestAt returns the digest of what is behind a reference, "" if nothing is.
+// digestAt returns the digest of a reference, "" if it does not exist.
 func digestAt(ref name.Reference, options []remote.Option) (string, error) {
 	d, err := remote.Head(ref, options...)
 	if err == nil {
@@ -46,28 +46,29 @@ func digestAt(ref name.Reference, options []remote.Option) (string, error) {
 	return "", err
 }
 
-// located is an image, taken apart.
-type located struct {
-	repository name.Repository // as the reference names it
-	path       string          // in every place that it is brought to
+// imageLocation is a parsed image reference.
+type imageLocation struct {
+	repository name.Repository // in the reference
+	path       string          // in the target of a copy
 	tag        string          // "" if the reference has none
-	digest     string          // that it has to have; "" if nothing says so
+	digest     string          // required digest; "" if none is stated
 }
 
-// reference is how to ask for it in a repository.
-func (l located) reference(in name.Repository) name.Reference {
+// reference returns the reference of the image in a repository.
+func (l imageLocation) reference(in name.Repository) name.Reference {
 	if l.digest != "" {
 		return in.Digest(l.digest)
 	}
 	return in.Tag(cmp.Or(l.tag, "latest"))
 }
 
-// locate takes the reference of an image apart. An image of this place keeps its path below it, others that below their host.
-func (p *Place) locate(i ocm.Image) (l located, err error) {
+// locate parses the reference of an image. The target path of an image in this place is the path below the place, of
+// any other image the path below its host.
+func (p *Place) locate(i ocm.Image) (l imageLocation, err error) {
 	text, digest, _ := strings.Cut(i.Reference, "@")
 	tag, err := name.NewTag(text)
 	if err != nil {
-		return l, fmt.Errorf("it is no reference of an image: %w", err)
+		return l, fmt.Errorf("it is not an image reference: %w", err)
 	}
 	if p.isHost(tag.Context()) && p.isPlain() {
 		tag, err = name.NewTag(text, name.Insecure)
@@ -75,7 +76,7 @@ func (p *Place) locate(i ocm.Image) (l located, err error) {
 	if err != nil {
 		return l, err
 	}
-	l = located{repository: tag.Repository, path: tag.RepositoryStr(), digest: cmp.Or(digest, i.Digest)}
+	l = imageLocation{repository: tag.Repository, path: tag.RepositoryStr(), digest: cmp.Or(digest, i.Digest)}
 	if strings.Contains(text[strings.LastIndex(text, "/")+1:], ":") {
 		l.tag = tag.TagStr()
 	}
@@ -84,42 +85,43 @@ func (p *Place) locate(i ocm.Image) (l located, err error) {
 	}
 	switch {
 	case digest != "" && i.Digest != "" && digest != i.Digest:
-		return l, fmt.Errorf("its resource states the digest %s: build the version anew", i.Digest)
+		return l, fmt.Errorf("its resource states the digest %s: build the version again", i.Digest)
 	case strings.HasPrefix(l.path, ocm.DescriptorRepository("")):
-		return l, fmt.Errorf("its repository would be one of component versions: give it another name")
+		return l, fmt.Errorf("its repository would be one of component versions: rename it")
 	}
 	return l, nil
 }
 
-// findImage asks for an image: the archive, if the place is one, and else the registry that its reference names.
-func (p *Place) findImage(ctx context.Context, l located) (*remote.Descriptor, error) {
+// findImage returns the descriptor of an image, from the archive if the place is one, else from the registry in its
+// reference.
+func (p *Place) findImage(ctx context.Context, l imageLocation) (*remote.Descriptor, error) {
 	if p.archive != nil {
 		repository, err := name.NewRepository(archiveHost + "/" + l.path)
 		if err != nil {
 			return nil, fmt.Errorf("naming it in %s: %w", p, err)
 		}
 		ref := l.reference(repository)
-		found, err := remote.Get(ref, p.client(ctx, ref)...)
+		found, err := remote.Get(ref, p.clientOptions(ctx, ref)...)
 		if err == nil || !ocm.IsReason(registry.ClassifyError("pulling", ref.Name(), err), ocm.ArtifactNotFound) {
 			return found, err
 		}
 	}
 	ref := l.reference(l.repository)
-	found, err := remote.Get(ref, p.foreign(ctx, ref)...)
+	found, err := remote.Get(ref, p.otherClientOptions(ctx, ref)...)
 	if err == nil {
 		return found, nil
 	}
 	if err = registry.ClassifyError("pulling", ref.Name(), err); p.archive != nil {
-		err = fmt.Errorf("archive %s does not have it, and it cannot be had from where it lies: %w", p, err)
+		err = fmt.Errorf("archive %s does not contain it, and it cannot be pulled from its registry: %w", p, err)
 	}
 	return nil, err
 }
 
-// archiveHost is a registry that an archive plays.
+// archiveHost is the host name under which an archive answers as a registry.
 const archiveHost = "archive.invalid"
 
-// imageAt is where an image goes in the place: by its tag, if it has one, so that registries do not take it for rubbish. text is the reference for
-// descriptors and people.
+// imageAt returns the target reference of an image in the place: with its tag, if it has one, so that registries do not
+// garbage-collect it. text is the reference for descriptors and messages.
 func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text string, err error) {
 	var options []name.Option
 	if p.isPlain() {
@@ -139,26 +141,26 @@ func (p *Place) imageAt(path, tag, digest string) (ref name.Reference, text stri
 	return repository.Tag(tag), text + ":" + tag + "@" + digest, nil
 }
 
-// isPlain tells whether the place is asked without TLS.
+// isPlain reports whether the place is accessed without TLS.
 func (p *Place) isPlain() bool { return strings.HasPrefix(p.text, "http://") }
 
-// isHost tells whether a repository is on the registry that the place is.
+// isHost reports whether a repository is in the registry of the place.
 func (p *Place) isHost(r name.Repository) bool {
 	host, _, _ := strings.Cut(p.registry.Base(), "/")
 	return p.archive == nil && r.RegistryStr() == host
 }
 
-// client is how to ask the place.
-func (p *Place) client(ctx context.Context, ref name.Reference) []remote.Option {
+// clientOptions returns the options for requests to the place.
+func (p *Place) clientOptions(ctx context.Context, ref name.Reference) []remote.Option {
 	if p.archive == nil {
-		return p.foreign(ctx, ref)
+		return p.otherClientOptions(ctx, ref)
 	}
 	return []remote.Option{remote.WithContext(ctx), remote.WithTransport(http.RoundTripper(p.archive)), remote.WithAuth(authn.Anonymous)}
 }
 
-// foreign is how to ask any registry: with the login of the place if it is that, and else with those of docker login. A login that was given
-// for one registry is not shown to others.
-func (p *Place) foreign(ctx context.Context, ref name.Reference) []remote.Option {
+// otherClientOptions returns the options for requests to any registry: with the credentials of the place if it is the
+// same registry, else with those of docker login. Credentials for one registry are never sent to another.
+func (p *Place) otherClientOptions(ctx context.Context, ref name.Reference) []remote.Option {
 	keychain := p.access.Keychain
 	if keychain == nil || !p.isHost(ref.Context()) {
 		keychain = authn.DefaultKeychain
@@ -166,8 +168,9 @@ func (p *Place) foreign(ctx context.Context, ref name.Reference) []remote.Option
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(keychain), remote.WithUserAgent("lifecycle-manager")}
 }
 
-// rename returns a component version whose descriptor names its images where they are now. What a signature in the descriptor covers stays.
-func rename(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error) {
+// relocateImages returns a component version whose descriptor names its images at their new location. The content that
+// a signature in the descriptor covers does not change.
+func relocateImages(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error) {
 	at, moved := map[string]string{}, false
 	for _, i := range images {
 		at[i.Image], moved = i.At, moved || i.At != i.Image
@@ -183,17 +186,17 @@ func rename(a *ocm.Artifact, images []CopiedImage) (*ocm.Artifact, error) {
 	})
 }
 
-// OldName is an image that an object asks for by a name that nobody replaces.
+// OldName is an image reference in an object that the manager does not replace.
 type OldName struct {
-	// Object that asks, and the image.
+	// Object with the reference, and the image.
 	Object string `json:"object"`
 	Image  string `json:"image"`
-	// At is where that image was copied to; empty if it is no resource of the component, and was not copied.
+	// At is the new reference of the copied image; empty if it is not a resource of the component and was not copied.
 	At string `json:"at,omitempty"`
 }
 
-// oldNames finds images that the manager does not replace when it installs a component version: it does where the descriptor names them elsewhere, in
-// Deployments and StatefulSets.
+// oldNames returns the images that the manager does not replace when it installs a component version. It replaces
+// images only in Deployments and StatefulSets, by those in the descriptor.
 func (p *Place) oldNames(ctx context.Context, c Copied) ([]OldName, error) {
 	i, err := content.Load(ctx, p.registry, c.Name, c.Version)
 	if err != nil {

@@ -247,7 +247,7 @@ func TestMirrorRefused(t *testing.T) {
 		"Missing":  {"names image and resource", from.host + "/team/gone:1.0.0", []string{"/team/gone:1.0.0, resource gone of example.com/module/widget:2.0.1", "not found", "--images=false"}},
 		"Login":    {"another registry than that of the login", strings.Replace(from.host, "127.0.0.1", "localhost", 1) + "/team/widget:2.0.1", []string{"401 Unauthorized"}},
 		"Reserved": {"an image that would be a component version", from.host + "/component-descriptors/example.com/module/widget:2.0.1", []string{"one of component versions"}},
-		"Taken":    {"another image has this name there", from.host + "/team/widget:2.0.1", []string{"is there with other content", "--overwrite"}},
+		"Taken":    {"another image has this name there", from.host + "/team/widget:2.0.1", []string{"exists with other content", "--overwrite"}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -316,15 +316,15 @@ func TestSignTags(t *testing.T) {
 		t.Errorf("got %v, want that what was signed is copied", err)
 	}
 	if _, err := storage.Verify(t.Context(), p, false); err != nil {
-		t.Errorf("got %v, want that images are not looked for", err)
+		t.Errorf("got %v, want that images are not checked", err)
 	}
-	if _, err := storage.Verify(t.Context(), p, true); err == nil || !strings.Contains(err.Error(), "somebody has moved the tag") {
+	if _, err := storage.Verify(t.Context(), p, true); err == nil || !strings.Contains(err.Error(), "the tag was moved") {
 		t.Errorf("got %v, want that the tag has moved", err)
 	}
 
 	p = withImages(t, from.host+"/team/gone:1.0.0", from.host+"/team/agent@"+single)
 	_, err = storage.Sign(t.Context(), p, storage.SignOptions{Key: k})
-	for _, want := range []string{`resource "gone"`, "/team/gone:1.0.0", "not found", "push it before", "--kind cosign"} {
+	for _, want := range []string{`resource "gone"`, "/team/gone:1.0.0", "not found", "push the image first", "--kind cosign"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want %q", err, want)
 		}

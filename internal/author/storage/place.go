@@ -18,38 +18,39 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// maxLayer bounds a layer that an author handles, in bytes.
+// maxLayer is the maximum size of a layer, in bytes.
 const maxLayer = 256 << 20
 
-// Place is where component versions are: a registry, or an archive.
+// Place is a registry or an archive with component versions.
 type Place struct {
-	// Component and Version that the reference names; empty for none.
+	// Component and Version in the reference; empty for none.
 	Component, Version string
 
 	text     string // without component and version
 	access   Access
 	registry *registry.Registry
-	archive  *Archive // nil: it is a registry
+	archive  *Archive // nil: the place is a registry
 }
 
-// Access is how to get into registries.
+// Access contains the credentials for registries and the trust policy.
 type Access struct {
-	// Keychain finds logins; nil means those of docker login.
+	// Keychain returns credentials; nil means those of docker login.
 	Keychain authn.Keychain
-	// Trust says what has to be signed; nil means nothing.
+	// Trust defines which artefacts must be signed; nil means none.
 	Trust *trust.Policy
 }
 
-// Open finds a place by its reference:
+// Open returns the place of a reference:
 //
 //	PLACE[//COMPONENT[:VERSION]]
 //
-// where PLACE is host[:port][/path] of a registry, with http:// before it if it has no TLS, or the path of an archive: one that begins with a
-// dot or a slash, ends with .ctf, .tgz, .tar.gz or .tar, or is there. The prefixes ctf:: and oci:: say which it is. create makes an archive
-// that is not there an empty one. Nothing is asked of a registry.
+// PLACE is host[:port][/path] of a registry, with the prefix http:// for a registry without TLS, or the path of an
+// archive. A path is an archive if it begins with a dot or a slash, ends with .ctf, .tgz, .tar.gz or .tar, or exists.
+// The prefixes ctf:: and oci:: set the kind explicitly. If create is true, an archive that does not exist is an empty
+// one. No request is sent to a registry.
 func Open(reference string, access Access, create bool) (*Place, error) {
 	p := &Place{access: access}
-	place, is, err := p.split(reference)
+	place, is, err := p.parseReference(reference)
 	if err != nil {
 		return nil, err
 	}
@@ -73,8 +74,9 @@ func Open(reference string, access Access, create bool) (*Place, error) {
 	return p, nil
 }
 
-// split takes a reference apart.
-func (p *Place) split(reference string) (place, is string, err error) {
+// parseReference sets Component and Version, and returns the rest of the reference and its kind: "archive" or
+// "registry".
+func (p *Place) parseReference(reference string) (place, is string, err error) {
 	text := reference
 	for prefix, kind := range map[string]string{"ctf::": "archive", "CommonTransportFormat::": "archive", "oci::": "registry", "OCIRegistry::": "registry"} {
 		if rest, ok := strings.CutPrefix(text, prefix); ok {
@@ -90,11 +92,11 @@ func (p *Place) split(reference string) (place, is string, err error) {
 	if named {
 		p.Component, p.Version, _ = strings.Cut(component, ":")
 		if p.Component == "" {
-			return "", "", fmt.Errorf("%q names no component: give PLACE//COMPONENT:VERSION", reference)
+			return "", "", fmt.Errorf("%q has no component: use PLACE//COMPONENT:VERSION", reference)
 		}
 	}
 	if place == "" {
-		return "", "", fmt.Errorf("%q names no place: give a registry or an archive", reference)
+		return "", "", fmt.Errorf("%q has no place: use a registry or an archive", reference)
 	}
 	if is == "" {
 		is = "registry"
@@ -106,17 +108,17 @@ func (p *Place) split(reference string) (place, is string, err error) {
 	return scheme + place, is, nil
 }
 
-// String names the place, without component and version.
+// String returns the reference of the place, without component and version.
 func (p *Place) String() string { return p.text }
 
-// IsArchive tells whether the place is an archive.
+// IsArchive reports whether the place is an archive.
 func (p *Place) IsArchive() bool { return p.archive != nil }
 
-// Registry is the client for the place, whichever it is.
+// Registry returns the client for the place, for registries and archives.
 func (p *Place) Registry() *registry.Registry { return p.registry }
 
-// Select returns the component versions that the reference names, each with what signs it. Of an archive that may be all; of a registry it
-// has to be one, or all versions of a component.
+// Select returns the component versions of the reference. For an archive, these may be all; for a registry, one version
+// or all versions of a component.
 func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 	var found []*ocm.Artifact
 	if p.archive != nil {
@@ -134,12 +136,12 @@ func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 			for _, a := range all {
 				names = append(names, a.Name()+":"+a.Version())
 			}
-			return nil, p.nothing(names)
+			return nil, p.notFound(names)
 		}
 		return found, nil
 	}
 	if p.Component == "" {
-		return nil, fmt.Errorf("which component of %s? Give %s//COMPONENT:VERSION", p, p)
+		return nil, fmt.Errorf("the reference of registry %s names no component: use %s//COMPONENT:VERSION", p, p)
 	}
 	versions := []string{p.Version}
 	if p.Version == "" {
@@ -155,7 +157,7 @@ func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 		a, err := p.registry.Artifact(ctx, ocm.DescriptorRepository(p.Component), ocm.TagOf(v))
 		if ocm.IsReason(err, ocm.ArtifactNotFound) {
 			have, _ := p.Versions(ctx)
-			return nil, p.nothing(have)
+			return nil, p.notFound(have)
 		}
 		if err != nil {
 			return nil, err
@@ -165,13 +167,13 @@ func (p *Place) Select(ctx context.Context) ([]*ocm.Artifact, error) {
 	return found, nil
 }
 
-// NotFound says that a place does not have what was asked for, and what it has.
+// NotFound reports that a place does not have the requested component version, and lists the existing ones.
 type NotFound struct{ message string }
 
-// Error is the message.
+// Error returns the message.
 func (e *NotFound) Error() string { return e.message }
 
-func (p *Place) nothing(have []string) error {
+func (p *Place) notFound(have []string) error {
 	what := "a component version"
 	if p.Component != "" {
 		what = strings.TrimSuffix(p.Component+":"+p.Version, ":")
@@ -182,7 +184,7 @@ func (p *Place) nothing(have []string) error {
 	return &NotFound{fmt.Sprintf("%s does not have %s, but %s", p, what, strings.Join(have, ", "))}
 }
 
-// Versions returns the versions of the component, the lowest first.
+// Versions returns the versions of the component, lowest first.
 func (p *Place) Versions(ctx context.Context) ([]string, error) {
 	versions, err := p.registry.Versions(ctx, p.Component)
 	if err != nil {
@@ -199,7 +201,7 @@ func (p *Place) Versions(ctx context.Context) ([]string, error) {
 	return versions, nil
 }
 
-// One returns the only component version that the reference names.
+// One returns the component version of the reference. It fails if there is more than one.
 func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 	all, err := p.Select(ctx)
 	if err != nil {
@@ -210,12 +212,13 @@ func (p *Place) One(ctx context.Context) (*ocm.Artifact, error) {
 		for _, a := range all {
 			names = append(names, a.Name()+":"+a.Version())
 		}
-		return nil, fmt.Errorf("which of them? %s has %s: add //COMPONENT:VERSION", p, strings.Join(names, ", "))
+		return nil, fmt.Errorf("%s has several component versions (%s): add //COMPONENT:VERSION", p, strings.Join(names, ", "))
 	}
 	return all[0], nil
 }
 
-// Installation reads the only component version that the reference names, as the manager does.
+// Installation reads the component version of the reference in the same way as the manager. It fails if there is more
+// than one.
 func (p *Place) Installation(ctx context.Context) (*content.Installation, error) {
 	a, err := p.One(ctx)
 	if err != nil {

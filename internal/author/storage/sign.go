@@ -16,9 +16,10 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry/trust"
 )
 
-// SignOptions is how component versions are signed.
+// SignOptions are the options of Sign.
 type SignOptions struct {
-	// Kind is trust.KindOCM, in the descriptor with an RSA key, or trust.KindCosign, beside the manifest; empty means what suits the key.
+	// Kind is trust.KindOCM (in the descriptor, with an RSA key) or trust.KindCosign (next to the manifest); empty
+	// means the default for the key.
 	Kind string
 	// Name of an OCM signature; empty means default.
 	Name string
@@ -26,7 +27,7 @@ type SignOptions struct {
 	Key crypto.Signer
 }
 
-// Signed is a component version that was signed.
+// Signed is a signed component version.
 type Signed struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
@@ -35,8 +36,9 @@ type Signed struct {
 	Digest string `json:"digest"`
 }
 
-// Sign signs what the reference of a place names, where it lies. A signature in the descriptor makes another manifest; the tag follows. It covers the
-// digests of images; of those that are named by a tag the archive is asked, if the place is one that has them, or the registry that they name.
+// Sign signs the component versions of the reference, in their place. A signature in the descriptor changes the
+// manifest, and the tag is moved to the new one. It covers the digests of images; the digest of an image with a tag is
+// read from the archive or from the registry of the image.
 func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 	rsaKey, isRSA := s.Key.(*rsa.PrivateKey)
 	switch {
@@ -76,7 +78,7 @@ func Sign(ctx context.Context, p *Place, s SignOptions) ([]Signed, error) {
 	return done, nil
 }
 
-// cosign writes a cosign signature beside a component version.
+// cosign writes a cosign signature next to a component version.
 func (p *Place) cosign(ctx context.Context, a *ocm.Artifact, k crypto.Signer) error {
 	if has, err := a.HasRepositoryContext(); err != nil || !has {
 		return errors.Join(err, errors.New("its descriptor has no repository context, and would get one with the first push, which makes another digest: push it before, or build it with --registry"))
@@ -99,7 +101,7 @@ func (p *Place) cosign(ctx context.Context, a *ocm.Artifact, k crypto.Signer) er
 	return err
 }
 
-// imageDigest asks for the digest of an image: that of its index, if it is for several platforms.
+// imageDigest returns the digest of an image: that of its index, if it has several platforms.
 func (p *Place) imageDigest(ctx context.Context, image string) (string, error) {
 	l, err := p.locate(ocm.Image{Reference: image})
 	if err == nil {
@@ -108,26 +110,26 @@ func (p *Place) imageDigest(ctx context.Context, image string) (string, error) {
 			return found.Digest.String(), nil
 		}
 	}
-	return "", fmt.Errorf("asking for the digest of image %s, which the signature has to cover: %w; push it before, name it by digest in the manifest, or sign as cosign does (--kind cosign)", image, err)
+	return "", fmt.Errorf("reading the digest of image %s, which the signature must cover: %w; push the image first, use its digest in the manifest, or sign with --kind cosign", image, err)
 }
 
-// Verified is a component version and what a trust policy says of it.
+// Verified is a component version and its result under a trust policy.
 type Verified struct {
 	Name    string `json:"name"`
 	Version string `json:"version"`
 	Digest  string `json:"digest"`
-	// Kind of the signature and name or fingerprint of its key; empty if none was asked for.
+	// Kind of the signature, and name or fingerprint of its key; empty if no signature is required.
 	Kind string `json:"kind,omitempty"`
 	Key  string `json:"key,omitempty"`
-	// Problem says why nothing could be verified, where the policy only warns.
+	// Problem states why no signature could be verified, if the policy only warns.
 	Problem string `json:"problem,omitempty"`
-	// Images that were looked for, each with the digest that it has.
+	// Images that were checked, each with its digest.
 	Images []string `json:"images,omitempty"`
 }
 
-// Verify does with what the reference names, and all its layers, what the trust policy of the place says. With images it also looks for the images of
-// each version: they have to be there, and tags have to stand for the digests that the descriptor states. An error says what is not as signed, or
-// incomplete.
+// Verify applies the trust policy of the place to the component versions of the reference and to all their layers. If
+// images is true, it also checks the images of each version: they must exist, and their tags must have the digests in
+// the descriptor. An error reports content that differs from the signature or is missing.
 func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 	all, err := p.Select(ctx)
 	if err != nil {
@@ -155,7 +157,7 @@ func Verify(ctx context.Context, p *Place, images bool) ([]Verified, error) {
 	return done, nil
 }
 
-// verifyImages looks for the images of a component version: by what their references say, and by what is stated of them.
+// verifyImages checks the images of a component version against their references and their digests in the descriptor.
 func (p *Place) verifyImages(ctx context.Context, a *ocm.Artifact) ([]string, error) {
 	images, err := a.Images()
 	if err != nil {
@@ -187,7 +189,7 @@ func (p *Place) verifyImage(ctx context.Context, i ocm.Image) (digest string, er
 	}
 	l.digest = ""
 	if found, err = p.findImage(ctx, l); err == nil && found.Digest.String() != digest {
-		err = fmt.Errorf("its tag stands for %s, but what is signed is %s: somebody has moved the tag; release a version with the image that is meant", found.Digest, digest)
+		err = fmt.Errorf("its tag has digest %s, but the signed digest is %s: the tag was moved; release a version with the intended image", found.Digest, digest)
 	}
 	return digest, err
 }

@@ -23,49 +23,52 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// What would happen to an object.
+// Actions of a Change.
 const (
 	ChangeCreate = "create"
 	ChangeUpdate = "change"
 	ChangeDelete = "delete"
-	ChangeRefuse = "refuse" // the API server would not take it
+	ChangeRefuse = "refuse" // the API server would reject it
 )
 
-// Change is what an installation would do to one object.
+// Change is the effect of an installation on one object.
 type Change struct {
 	// Action is one of the constants above.
 	Action string `json:"action"`
-	// Object as people name it.
+	// Object is kind, namespace and name.
 	Object string `json:"object"`
-	// Fields that change.
+	// Fields are the changed fields.
 	Fields []FieldChange `json:"fields,omitempty"`
-	// Message says why the API server refuses.
+	// Message is the reason why the API server rejects the object.
 	Message string `json:"message,omitempty"`
 }
 
-// FieldChange is one field with both values as JSON; "" for one that is not there. Values of Secrets are not told.
+// FieldChange is one changed field with both values as JSON; "" if the field does not exist. Values of Secrets are
+// hidden.
 type FieldChange struct {
 	Path   string `json:"path"`
 	Before string `json:"before,omitempty"`
 	After  string `json:"after,omitempty"`
 }
 
-// Request is what the control plane says of an installation besides what the component version holds.
+// Request is the part of an installation that comes from the control plane and not from the component version.
 type Request struct {
 	// Name of the Manifest.
 	Name client.ObjectKey
-	// Installed is the Manifest that is there; nil if there is none.
+	// Installed is the existing Manifest; nil if there is none.
 	Installed *v1beta2.Manifest
 	// Manager is the workload that runs the operator; nil if the ModuleTemplate names none.
 	Manager *v1beta2.Manager
-	// Resource is the custom resource that is created if it is not there; nil for none.
+	// Resource is the custom resource that is created if it does not exist; nil for none.
 	Resource *unstructured.Unstructured
 }
 
-// Preview asks the API server of a runtime what installing a component version there would change, object by object: a dry run of the server-side
-// apply that the manager does, of what it makes of all layers. Nothing is written. The number is that of objects that stay as they are.
+// Preview returns the changes that the installation of a component version would make in a runtime. It renders all
+// layers as the manager does and sends each object as a dry run of server-side apply. Nothing is written. same is the
+// number of unchanged objects.
 //
-// What exists only after the installation cannot be asked: objects of new kinds and in new namespaces count as created.
+// Objects of kinds and in namespaces that the installation creates cannot be sent as a dry run; they are reported as
+// created.
 func Preview(ctx context.Context, config *rest.Config, i *content.Installation, w Request) (changes []Change, same int, err error) {
 	p, err := newPreview(config)
 	if err != nil {
@@ -82,44 +85,44 @@ func Preview(ctx context.Context, config *rest.Config, i *content.Installation, 
 	for _, one := range i.Parts {
 		bundle, err := one.Bundle(ctx, options, cluster.Capabilities)
 		if err == nil {
-			err = p.set(ctx, apply.Set{Bundle: bundle, Overlay: overlay, Namespace: one.Settings.Namespace, Owner: v1beta2.FieldOwnerApplier})
+			err = p.addSet(ctx, apply.Set{Bundle: bundle, Overlay: overlay, Namespace: one.Settings.Namespace, Owner: v1beta2.FieldOwnerApplier})
 		}
 		if err != nil {
 			return nil, 0, err
 		}
 	}
 	if w.Resource != nil {
-		if err := p.resource(ctx, w.Resource); err != nil {
+		if err := p.addResource(ctx, w.Resource); err != nil {
 			return nil, 0, err
 		}
 	}
 	if w.Installed != nil {
-		p.removed(apply.Removed(recorded(w.Installed), p.refs))
+		p.addRemoved(apply.Removed(inventoryOf(w.Installed), p.refs))
 	}
 	return p.changes, p.same, nil
 }
 
-// PreviewSet is Preview for objects that are no module's: what applying a set to a cluster would change, object by object. old are what was
-// applied before; those that the set does not have any more would be deleted.
+// PreviewSet returns the changes that applying a set of objects would make in a cluster. old are the objects that were
+// applied before; those that the set does not contain would be deleted.
 func PreviewSet(ctx context.Context, config *rest.Config, set apply.Set, old []apply.Ref) (changes []Change, same int, err error) {
 	p, err := newPreview(config)
 	if err == nil {
-		err = p.set(ctx, set)
+		err = p.addSet(ctx, set)
 	}
 	if err != nil {
 		return nil, 0, err
 	}
-	p.removed(apply.Removed(old, p.refs))
+	p.addRemoved(apply.Removed(old, p.refs))
 	return p.changes, p.same, nil
 }
 
-// preview is what was found out so far.
+// preview collects the changes.
 type preview struct {
 	client.Client
-	defined map[schema.GroupKind]bool // kinds that come with the module, and whether they have namespaces
-	refs    []apply.Ref               // of the sets
+	defined map[schema.GroupKind]bool // kinds whose CRD is part of the module, and whether they are namespaced
+	refs    []apply.Ref               // of all sets
 	changes []Change
-	same    int // objects that stay as they are
+	same    int // number of unchanged objects
 }
 
 func newPreview(config *rest.Config) (*preview, error) {
@@ -130,8 +133,8 @@ func newPreview(config *rest.Config) (*preview, error) {
 	return &preview{Client: c, defined: map[schema.GroupKind]bool{}}, nil
 }
 
-// note adds what would become of an object, nil for nothing.
-func (p *preview) note(c *Change) {
+// add adds a change; nil counts as an unchanged object.
+func (p *preview) add(c *Change) {
 	if c == nil {
 		p.same++
 	} else {
@@ -139,7 +142,7 @@ func (p *preview) note(c *Change) {
 	}
 }
 
-func (p *preview) removed(refs []apply.Ref) {
+func (p *preview) addRemoved(refs []apply.Ref) {
 	for _, r := range refs {
 		if !r.Keep {
 			p.changes = append(p.changes, Change{Action: ChangeDelete, Object: r.String()})
@@ -147,8 +150,8 @@ func (p *preview) removed(refs []apply.Ref) {
 	}
 }
 
-// set asks what would become of the objects of a set.
-func (p *preview) set(ctx context.Context, s apply.Set) error {
+// addSet adds the changes of the objects of a set.
+func (p *preview) addSet(ctx context.Context, s apply.Set) error {
 	for _, o := range s.Bundle.Objects {
 		if crd, ok := o.CRD(); ok {
 			p.defined[schema.GroupKind{Group: crd.Group, Kind: crd.Kind}] = crd.Namespaced
@@ -170,30 +173,30 @@ func (p *preview) set(ctx context.Context, s apply.Set) error {
 		if err := want.UnmarshalJSON(o.AppendJSON(nil, ref.Namespace, s.Overlay)); err != nil {
 			return fmt.Errorf("encoding %s: %w", ref, err)
 		}
-		c, err := p.applied(ctx, ref, want, s.Owner, served)
+		c, err := p.changeOf(ctx, ref, want, s.Owner, served)
 		if err != nil {
 			return err
 		}
 		p.refs = append(p.refs, ref)
-		p.note(c)
+		p.add(c)
 	}
 	return nil
 }
 
-// scope tells whether the runtime serves a kind, and whether its objects have namespaces.
+// scope reports whether the runtime serves a kind, and whether the kind is namespaced.
 func (p *preview) scope(gvk schema.GroupVersionKind) (served, namespaced bool, err error) {
 	mapping, err := p.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 	switch {
-	case meta.IsNoMatchError(err): // its definition comes with the module, or nobody has it
+	case meta.IsNoMatchError(err): // its CRD is part of the module, or does not exist
 		return false, p.defined[gvk.GroupKind()], nil
 	case err != nil:
-		return false, false, fmt.Errorf("asking which kinds the runtime serves: %w", err)
+		return false, false, fmt.Errorf("reading the kinds that the runtime serves: %w", err)
 	}
 	return true, mapping.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// resource asks what would become of the module's custom resource. One that is there belongs to the user, and stays.
-func (p *preview) resource(ctx context.Context, cr *unstructured.Unstructured) error {
+// addResource adds the change of the module's custom resource. An existing one belongs to the user and does not change.
+func (p *preview) addResource(ctx context.Context, cr *unstructured.Unstructured) error {
 	gvk := cr.GroupVersionKind()
 	ref := apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Name: cr.GetName()}
 	served, namespaced, err := p.scope(gvk)
@@ -207,33 +210,33 @@ func (p *preview) resource(ctx context.Context, cr *unstructured.Unstructured) e
 	cr.SetNamespace(ref.Namespace)
 	create := &Change{Action: ChangeCreate, Object: ref.String()}
 	if !served {
-		p.note(create)
+		p.add(create)
 		return nil
 	}
 	live := &unstructured.Unstructured{}
 	live.SetGroupVersionKind(gvk)
 	switch err := p.Get(ctx, client.ObjectKeyFromObject(cr), live); {
 	case err == nil:
-		p.note(nil)
+		p.add(nil)
 		return nil
 	case client.IgnoreNotFound(err) != nil:
 		return fmt.Errorf("reading %s: %w", ref, err)
 	}
-	if _, defined := p.defined[gvk.GroupKind()]; !defined { // else by a definition that may be another then
+	if _, defined := p.defined[gvk.GroupKind()]; !defined { // else the CRD may differ after the installation
 		err = p.Create(ctx, cr, client.DryRunAll)
 	}
 	switch {
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
 		create = &Change{Action: ChangeRefuse, Object: ref.String(), Message: err.Error()}
-	case client.IgnoreNotFound(err) != nil: // its namespace comes with the module
-		return fmt.Errorf("asking for a dry run of %s: %w", ref, err)
+	case client.IgnoreNotFound(err) != nil: // its namespace is part of the module
+		return fmt.Errorf("sending a dry run of %s: %w", ref, err)
 	}
-	p.note(create)
+	p.add(create)
 	return nil
 }
 
-// recorded is the inventory of a Manifest.
-func recorded(m *v1beta2.Manifest) []apply.Ref {
+// inventoryOf returns the inventory of a Manifest.
+func inventoryOf(m *v1beta2.Manifest) []apply.Ref {
 	var refs []apply.Ref
 	for _, r := range m.Status.Synced {
 		refs = append(refs, apply.Ref{Group: r.Group, Version: r.Version, Kind: r.Kind, Namespace: r.Namespace, Name: r.Name, Keep: r.Keep})
@@ -241,7 +244,8 @@ func recorded(m *v1beta2.Manifest) []apply.Ref {
 	return refs
 }
 
-// options are those with which the manager renders. A script test holds the two together: the preview of what is installed is empty.
+// options returns the render options of the manager. A scenario test compares both: the preview of an installed version
+// is empty.
 func (p *preview) options(ctx context.Context, i *content.Installation, w Request) (render.Options, render.Overlay, error) {
 	o := render.Options{
 		Labels:      map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelAppPartOf: v1beta2.PartOfKyma},
@@ -264,7 +268,8 @@ func (p *preview) options(ctx context.Context, i *content.Installation, w Reques
 	}, nil
 }
 
-// pullSecret returns the pull secret that the manager was told to use, which is seen in the workload that it was given to.
+// pullSecret returns the name of the pull secret that the manager is configured with. It is read from the workload that
+// has it.
 func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, error) {
 	o := &unstructured.Unstructured{}
 	o.SetAPIVersion(strings.TrimPrefix(w.Group+"/"+w.Version, "/"))
@@ -285,8 +290,8 @@ func (p *preview) pullSecret(ctx context.Context, w *v1beta2.Manager) (string, e
 	return "", nil
 }
 
-// applied asks what would become of one object that owner applies; nil if nothing would.
-func (p *preview) applied(ctx context.Context, ref apply.Ref, want *unstructured.Unstructured, owner string, served bool) (*Change, error) {
+// changeOf returns the change of one object that owner would apply; nil if it is unchanged.
+func (p *preview) changeOf(ctx context.Context, ref apply.Ref, want *unstructured.Unstructured, owner string, served bool) (*Change, error) {
 	create := &Change{Action: ChangeCreate, Object: ref.String()}
 	if !served {
 		return create, nil
@@ -304,24 +309,24 @@ func (p *preview) applied(ctx context.Context, ref apply.Ref, want *unstructured
 	would := want.DeepCopy()
 	err = p.Apply(ctx, client.ApplyConfigurationFromUnstructured(would), client.FieldOwner(owner), client.ForceOwnership, client.DryRunAll)
 	switch {
-	case err != nil && !exists && apierrors.IsNotFound(err): // its namespace comes with the module
+	case err != nil && !exists && apierrors.IsNotFound(err): // its namespace is part of the module
 		return create, nil
 	case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
 		return &Change{Action: ChangeRefuse, Object: ref.String(), Message: err.Error()}, nil
 	case err != nil:
-		return nil, fmt.Errorf("asking for a dry run of %s: %w", ref, err)
+		return nil, fmt.Errorf("sending a dry run of %s: %w", ref, err)
 	case !exists:
 		return create, nil
 	}
-	fields := difference(live, would, strings.Split(want.GetAnnotations()[apply.AnnotationIgnorePaths], ","))
+	fields := changedFields(live, would, strings.Split(want.GetAnnotations()[apply.AnnotationIgnorePaths], ","))
 	if len(fields) == 0 {
 		return nil, nil
 	}
 	return &Change{Action: ChangeUpdate, Object: ref.String(), Fields: fields}, nil
 }
 
-// difference lists the fields in which two states of an object differ, but for what an API server keeps for itself.
-func difference(before, after *unstructured.Unstructured, ignored []string) []FieldChange {
+// changedFields returns the fields in which two states of an object differ, without fields that the API server maintains.
+func changedFields(before, after *unstructured.Unstructured, ignored []string) []FieldChange {
 	was, is := map[string]any{}, map[string]any{}
 	for o, into := range map[*unstructured.Unstructured]map[string]any{before: was, after: is} {
 		content := o.DeepCopy().Object
@@ -335,20 +340,20 @@ func difference(before, after *unstructured.Unstructured, ignored []string) []Fi
 	}
 	secret := before.GetKind() == "Secret" && before.GroupVersionKind().Group == ""
 	var changes []FieldChange
-	for _, path := range slices.Sorted(maps.Keys(union(was, is))) {
+	for _, path := range slices.Sorted(maps.Keys(mergedKeys(was, is))) {
 		if reflect.DeepEqual(was[path], is[path]) || slices.Contains(ignored, path) {
 			continue
 		}
-		c := FieldChange{path, text(was, path), text(is, path)}
+		c := FieldChange{path, jsonText(was, path), jsonText(is, path)}
 		if secret && strings.HasPrefix(path, "data") {
-			c.Before, c.After = hide(c.Before), hide(c.After)
+			c.Before, c.After = hideValue(c.Before), hideValue(c.After)
 		}
 		changes = append(changes, c)
 	}
 	return changes
 }
 
-func union(a, b map[string]any) map[string]any {
+func mergedKeys(a, b map[string]any) map[string]any {
 	all := map[string]any{}
 	for _, m := range []map[string]any{a, b} {
 		for k := range m {
@@ -358,7 +363,7 @@ func union(a, b map[string]any) map[string]any {
 	return all
 }
 
-func text(of map[string]any, path string) string {
+func jsonText(of map[string]any, path string) string {
 	v, ok := of[path]
 	if !ok {
 		return ""
@@ -370,14 +375,14 @@ func text(of map[string]any, path string) string {
 	return string(data)
 }
 
-func hide(value string) string {
+func hideValue(value string) string {
 	if value == "" {
 		return ""
 	}
 	return "(secret)"
 }
 
-// flatten lists all values of a tree by their paths. Items of lists are named by their name, if they all have one.
+// flatten adds all values of a tree by their paths. List items are identified by their name, if they all have one.
 func flatten(path string, value any, into map[string]any) {
 	switch v := value.(type) {
 	case map[string]any:

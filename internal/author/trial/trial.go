@@ -20,35 +20,37 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Trial installs a module on a cluster that nobody needs, upgrades it, and removes it again, as a manager does.
+// Trial installs a module on a test cluster, upgrades it, and uninstalls it, as the manager does.
 type Trial struct {
-	// Config leads to the cluster. All rights are needed.
+	// Config is the connection to the cluster. It needs all permissions.
 	Config *rest.Config
-	// Module is what is tried; Previous, which may be nil, is installed first and upgraded.
+	// Module is the tested module; Previous, which may be nil, is installed first and upgraded to Module.
 	Module, Previous *author.Module
-	// Simulated says that no operator runs there, so that nobody reports the state of the default custom resource, which is not waited for then.
+	// Simulated is true if no operator runs in the cluster. Then the state of the default custom resource is not
+	// reported, and Run does not wait for it.
 	Simulated bool
 	// Timeout of each step; 0 means 3 minutes.
 	Timeout time.Duration
-	// Progress is told of each step when it begins, and what it waits for; nil tells nobody.
+	// Progress is called when a step starts, and with what it waits for; nil means no messages.
 	Progress func(text string)
 
 	cluster *apply.Cluster
 	states  apply.StateEvaluator
 }
 
-// Step is what one step of a trial came to.
+// Step is the result of one step of a trial.
 type Step struct {
 	// Name of the step: install, upgrade, uninstall or leftovers.
 	Name string `json:"name"`
-	// Result in words.
+	// Result as text.
 	Result string `json:"result"`
 }
 
-// trialPeriod is how often a trial looks.
-const trialPeriod = 300 * time.Millisecond
+// pollInterval is the interval between two checks of a condition.
+const pollInterval = 300 * time.Millisecond
 
-// Run runs all steps and ends with the first that fails; what is installed then stays, to be looked at. The error says which, and why.
+// Run runs all steps and stops after the first that fails; installed objects stay in the cluster for inspection. The
+// error names the step and the cause.
 func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	if t.Timeout == 0 {
 		t.Timeout = 3 * time.Minute
@@ -63,7 +65,7 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 	if err := t.prepare(ctx); err != nil {
 		return nil, err
 	}
-	before, err := t.inventory(ctx)
+	before, err := t.listAll(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -88,15 +90,15 @@ func (t *Trial) Run(ctx context.Context) ([]Step, error) {
 		err = step("upgrade", fmt.Sprintf("%s became %s and is ready", t.Previous.Version, t.Module.Version), func(ctx context.Context) error { return r.upgrade(ctx, t.Module) })
 	}
 	if err == nil {
-		err = step("uninstall", "all objects are gone", r.uninstall)
+		err = step("uninstall", "all objects are deleted", r.uninstall)
 	}
 	if err == nil {
-		err = step("leftovers", "nothing is left", func(ctx context.Context) error { return t.leftovers(ctx, before) })
+		err = step("leftovers", "nothing is left", func(ctx context.Context) error { return t.checkLeftovers(ctx, before) })
 	}
 	return steps, err
 }
 
-// prepare makes the namespace of modules, and fails if a module is there already.
+// prepare creates the namespace of modules, and fails if the cluster already has a CRD of the module.
 func (t *Trial) prepare(ctx context.Context) error {
 	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": v1beta2.RuntimeNamespace}}}
 	if _, err := t.cluster.Create(ctx, namespace, v1beta2.FieldOwnerApplier); err != nil && reasonOf(err) != apply.ObjectExists {
@@ -124,7 +126,7 @@ func reasonOf(err error) string {
 	return ""
 }
 
-// trialRun is what is known while a trial runs.
+// trialRun is the state of a running trial.
 type trialRun struct {
 	*Trial
 	refs []apply.Ref // installed
@@ -146,7 +148,7 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 	old := r.refs
 	r.refs = append(slices.Clone(refs), apply.Removed(old, refs)...)
 	var done apply.Progress
-	err = r.until(ctx, func() (string, error) {
+	err = r.waitUntil(ctx, func() (string, error) {
 		result, err := r.cluster.Apply(ctx, set, &done)
 		switch {
 		case err != nil:
@@ -170,7 +172,7 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 	if err := r.create(ctx, m); err != nil {
 		return err
 	}
-	return r.until(ctx, func() (string, error) {
+	return r.waitUntil(ctx, func() (string, error) {
 		notReady, err := r.cluster.CheckReady(ctx, refs, &done)
 		switch {
 		case err != nil:
@@ -178,7 +180,7 @@ func (r *trialRun) install(ctx context.Context, m *author.Module) error {
 		case len(notReady) > 0:
 			return notReady[0].Message, nil
 		}
-		return r.state(ctx)
+		return r.notReadyReason(ctx)
 	})
 }
 
@@ -193,7 +195,7 @@ func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 	}
 	gvk := cr.GroupVersionKind()
 	r.cr = apply.Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Name: cr.GetName()}
-	return r.until(ctx, func() (string, error) {
+	return r.waitUntil(ctx, func() (string, error) {
 		_, namespaced, err := r.cluster.Resource(ctx, r.cr)
 		if err != nil {
 			return err.Error(), nil
@@ -219,8 +221,8 @@ func (r *trialRun) create(ctx context.Context, m *author.Module) error {
 	})
 }
 
-// state says what the default custom resource waits for, "" for nothing.
-func (r *trialRun) state(ctx context.Context) (string, error) {
+// notReadyReason returns why the default custom resource is not ready, "" if it is.
+func (r *trialRun) notReadyReason(ctx context.Context) (string, error) {
 	if r.uid == "" || r.Simulated {
 		return "", nil
 	}
@@ -238,7 +240,7 @@ func (r *trialRun) state(ctx context.Context) (string, error) {
 	return fmt.Sprintf("%s is %s: %s", r.cr, v.State, v.Message), nil
 }
 
-// upgrade installs the next version over the first, and looks whether the custom resource of users has stayed.
+// upgrade applies the next version, and checks that the custom resource still exists.
 func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	if err := r.install(ctx, m); err != nil {
 		return err
@@ -256,7 +258,7 @@ func (r *trialRun) upgrade(ctx context.Context, m *author.Module) error {
 	return nil
 }
 
-// uninstall removes the custom resource, while its operator runs, and then the rest.
+// uninstall deletes the custom resource while its operator is running, and then the other objects.
 func (r *trialRun) uninstall(ctx context.Context) error {
 	if r.uid != "" {
 		if err := r.remove(ctx, []apply.Ref{r.cr}); err != nil {
@@ -271,7 +273,7 @@ func (r *trialRun) remove(ctx context.Context, refs []apply.Ref) error {
 		return nil
 	}
 	var asked apply.DeletionProgress
-	return r.until(ctx, func() (string, error) {
+	return r.waitUntil(ctx, func() (string, error) {
 		t, err := r.cluster.Delete(ctx, refs, &asked)
 		switch {
 		case err != nil:
@@ -283,43 +285,43 @@ func (r *trialRun) remove(ctx context.Context, refs []apply.Ref) error {
 	})
 }
 
-// until looks again and again until nothing is in the way. The error of a timeout says what was.
-func (t *Trial) until(ctx context.Context, look func() (inTheWay string, err error)) error {
-	said := ""
+// waitUntil calls check until it returns no blocker. After a timeout, the error contains the last blocker.
+func (t *Trial) waitUntil(ctx context.Context, check func() (blocker string, err error)) error {
+	lastBlocker := ""
 	for {
-		inTheWay, err := look()
-		if err != nil || inTheWay == "" {
+		blocker, err := check()
+		if err != nil || blocker == "" {
 			return err
 		}
-		if inTheWay != said && ctx.Err() == nil {
-			said = inTheWay
-			t.Progress("  " + inTheWay)
+		if blocker != lastBlocker && ctx.Err() == nil {
+			lastBlocker = blocker
+			t.Progress("  " + blocker)
 		}
-		timer := time.NewTimer(trialPeriod)
+		timer := time.NewTimer(pollInterval)
 		select {
 		case <-timer.C:
 		case <-ctx.Done():
 			timer.Stop()
 			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return fmt.Errorf("not done after %s: %s", t.Timeout, said)
+				return fmt.Errorf("not done after %s: %s", t.Timeout, lastBlocker)
 			}
 			return ctx.Err()
 		}
 	}
 }
 
-// passing are kinds that come and go without anybody who installs something.
-var passing = map[string]bool{"Event": true, "Endpoints": true, "EndpointSlice": true, "Lease": true, "ControllerRevision": true, "ComponentStatus": true}
+// transientKinds are kinds whose objects are created and deleted independently of installations.
+var transientKinds = map[string]bool{"Event": true, "Endpoints": true, "EndpointSlice": true, "Lease": true, "ControllerRevision": true, "ComponentStatus": true}
 
-// inventory lists all objects of the cluster, by UID.
-func (t *Trial) inventory(ctx context.Context) (map[string]string, error) {
+// listAll returns all objects of the cluster, by UID.
+func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 	client, err := discovery.NewDiscoveryClientForConfig(t.Config)
 	if err != nil {
-		return nil, fmt.Errorf("listing what is in the cluster: %w", err)
+		return nil, fmt.Errorf("listing the objects of the cluster: %w", err)
 	}
 	lists, err := client.ServerPreferredResources()
 	if len(lists) == 0 && err != nil {
-		return nil, fmt.Errorf("listing what is in the cluster: %w", err)
+		return nil, fmt.Errorf("listing the objects of the cluster: %w", err)
 	}
 	all := map[string]string{}
 	for _, list := range lists {
@@ -328,15 +330,15 @@ func (t *Trial) inventory(ctx context.Context) (map[string]string, error) {
 			continue
 		}
 		for _, resource := range list.APIResources {
-			if strings.Contains(resource.Name, "/") || !slices.Contains(resource.Verbs, "list") || !slices.Contains(resource.Verbs, "delete") || passing[resource.Kind] {
+			if strings.Contains(resource.Name, "/") || !slices.Contains(resource.Verbs, "list") || !slices.Contains(resource.Verbs, "delete") || transientKinds[resource.Kind] {
 				continue
 			}
 			found, err := t.cluster.List(ctx, version.WithKind(resource.Kind), "")
 			if reasonOf(err) == apply.KindUnknown {
-				continue // it went in the meantime
+				continue // the kind was deleted in the meantime
 			}
 			if err != nil {
-				return nil, fmt.Errorf("listing what is in the cluster: %w", err)
+				return nil, fmt.Errorf("listing the objects of the cluster: %w", err)
 			}
 			for _, f := range found {
 				all[f.UID] = f.String()
@@ -346,14 +348,14 @@ func (t *Trial) inventory(ctx context.Context) (map[string]string, error) {
 	return all, nil
 }
 
-// leftovers waits until the cluster has nothing that it did not have before; garbage is collected with some delay.
-func (t *Trial) leftovers(ctx context.Context, before map[string]string) error {
+// checkLeftovers waits until the cluster has no objects that are missing in before. Garbage collection has some delay.
+func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) error {
 	const patience = 30 * time.Second
 	ctx, cancel := context.WithTimeout(ctx, min(patience, t.Timeout))
 	defer cancel()
 	var left []string
-	err := t.until(ctx, func() (string, error) {
-		now, err := t.inventory(ctx)
+	err := t.waitUntil(ctx, func() (string, error) {
+		now, err := t.listAll(ctx)
 		if err != nil {
 			return err.Error(), nil
 		}
@@ -367,7 +369,7 @@ func (t *Trial) leftovers(ctx context.Context, before map[string]string) error {
 		return strings.Join(left, ", "), nil
 	})
 	if err != nil && len(left) > 0 {
-		return fmt.Errorf("%d objects are left that were not there before: %s: let the operator remove what it has made, before it removes its finalizer", len(left), content.JoinFirst(left, ", "))
+		return fmt.Errorf("%d objects remain that did not exist before the trial: %s: the operator must delete the objects that it created before it removes its finalizer", len(left), content.JoinFirst(left, ", "))
 	}
 	return err
 }

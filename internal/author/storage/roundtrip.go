@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// RoundTrip answers a client of a registry from the archive, whatever host it asks, and takes in what it writes. What was written is in the
-// archive, but not on the disk before [Archive.Save].
+// RoundTrip answers requests of a registry client from the archive, for any host, and stores written artifacts in it.
+// They are written to disk by [Archive.Save].
 //
-// The answers are those of the distribution specification, as far as clients of registries here ask; nothing can be deleted.
+// It implements the part of the distribution specification that the clients in this project use; deletion is not
+// supported.
 func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Body != nil {
 		defer request.Body.Close()
@@ -22,15 +23,15 @@ func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
 	repository, isManifest := strings.CutSuffix(folder, "/manifests/")
 	switch {
 	case at == "":
-		return reply(request, http.StatusOK, jsonType, memory("{}"))
+		return reply(request, http.StatusOK, jsonType, memoryBlob("{}"))
 	case strings.HasSuffix(at, "/tags/list"):
 		return a.tags(request, strings.TrimSuffix(at, "/tags/list"))
 	case isManifest && request.Method == http.MethodPut:
-		return a.takeManifest(request, repository, reference)
+		return a.storeManifest(request, repository, reference)
 	case isManifest:
 		return a.manifest(request, repository, reference)
 	case strings.HasSuffix(folder, "/blobs/uploads/"):
-		return a.takeBlob(request, reference)
+		return a.storeBlob(request, reference)
 	case strings.HasSuffix(folder, "/blobs/"):
 		a.mu.Lock()
 		defer a.mu.Unlock()
@@ -38,18 +39,18 @@ func (a *Archive) RoundTrip(request *http.Request) (*http.Response, error) {
 			return reply(request, http.StatusOK, "application/octet-stream", b, "Docker-Content-Digest", reference)
 		}
 	}
-	return absent(request)
+	return notFoundReply(request)
 }
 
 const jsonType = "application/json"
 
-func memory(text string) blob { return blob{data: []byte(text), size: int64(len(text))} }
+func memoryBlob(text string) blob { return blob{data: []byte(text), size: int64(len(text))} }
 
-func absent(request *http.Request) (*http.Response, error) {
-	return reply(request, http.StatusNotFound, jsonType, memory(`{"errors":[]}`))
+func notFoundReply(request *http.Request) (*http.Response, error) {
+	return reply(request, http.StatusNotFound, jsonType, memoryBlob(`{"errors":[]}`))
 }
 
-// reply is an answer; header are names and values.
+// reply returns a response; header are names and values.
 func reply(to *http.Request, code int, mediaType string, b blob, header ...string) (*http.Response, error) {
 	r := &http.Response{
 		StatusCode: code, Status: http.StatusText(code), Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1, Request: to,
@@ -79,7 +80,7 @@ func (a *Archive) tags(request *http.Request, repository string) (*http.Response
 	if err != nil {
 		return nil, err
 	}
-	return reply(request, http.StatusOK, jsonType, memory(string(data)))
+	return reply(request, http.StatusOK, jsonType, memoryBlob(string(data)))
 }
 
 func (a *Archive) manifest(request *http.Request, repository, reference string) (*http.Response, error) {
@@ -90,12 +91,12 @@ func (a *Archive) manifest(request *http.Request, repository, reference string) 
 			return reply(request, http.StatusOK, e.MediaType, a.blobs[e.Digest], "Docker-Content-Digest", e.Digest)
 		}
 	}
-	return absent(request)
+	return notFoundReply(request)
 }
 
-// takeManifest takes a manifest in. What it names has to be there.
-func (a *Archive) takeManifest(request *http.Request, repository, reference string) (*http.Response, error) {
-	const most = 4 << 20 // bytes; what the distribution specification asks registries to accept
+// storeManifest stores a manifest. Its blobs must exist.
+func (a *Archive) storeManifest(request *http.Request, repository, reference string) (*http.Response, error) {
+	const most = 4 << 20 // bytes; the limit in the distribution specification
 	data, err := io.ReadAll(io.LimitReader(request.Body, most+1))
 	if err != nil {
 		return nil, err
@@ -105,26 +106,27 @@ func (a *Archive) takeManifest(request *http.Request, repository, reference stri
 		e.Tag = ""
 	}
 	if len(data) > most || e.Tag == "" && e.Digest != reference {
-		return reply(request, http.StatusBadRequest, jsonType, memory(`{"errors":[{"code":"MANIFEST_INVALID"}]}`))
+		return reply(request, http.StatusBadRequest, jsonType, memoryBlob(`{"errors":[{"code":"MANIFEST_INVALID"}]}`))
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.put(e.Digest, data)
-	named, err := a.namedBy(e)
+	a.addBlob(e.Digest, data)
+	named, err := a.requiredBy(e)
 	if err != nil {
 		return nil, err
 	}
 	for _, digest := range named {
 		if _, ok := a.blobs[digest]; !ok {
-			return reply(request, http.StatusBadRequest, jsonType, memory(`{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"`+digest+`"}]}`))
+			return reply(request, http.StatusBadRequest, jsonType, memoryBlob(`{"errors":[{"code":"MANIFEST_BLOB_UNKNOWN","message":"`+digest+`"}]}`))
 		}
 	}
-	a.enter(e)
+	a.setEntry(e)
 	return reply(request, http.StatusCreated, jsonType, blob{}, "Docker-Content-Digest", e.Digest)
 }
 
-// takeBlob takes a blob in, in three steps: POST begins, PATCH brings the content, and PUT says what its digest has to be.
-func (a *Archive) takeBlob(request *http.Request, upload string) (*http.Response, error) {
+// storeBlob stores a blob in three requests: POST starts the upload, PATCH sends the content, and PUT states its
+// digest.
+func (a *Archive) storeBlob(request *http.Request, upload string) (*http.Response, error) {
 	if request.Method == http.MethodPatch {
 		b, digest, err := a.receive(request.Body)
 		if err != nil {
@@ -144,7 +146,7 @@ func (a *Archive) takeBlob(request *http.Request, upload string) (*http.Response
 	digest := request.URL.Query().Get("digest")
 	b, ok := a.uploads[upload+" "+digest]
 	if !ok {
-		return reply(request, http.StatusBadRequest, jsonType, memory(`{"errors":[{"code":"DIGEST_INVALID","message":"the content is another"}]}`))
+		return reply(request, http.StatusBadRequest, jsonType, memoryBlob(`{"errors":[{"code":"DIGEST_INVALID","message":"the content is another"}]}`))
 	}
 	delete(a.uploads, upload+" "+digest)
 	if _, there := a.blobs[digest]; !there {
