@@ -93,18 +93,18 @@ type item struct {
 // namespace is the namespace to write into the object.
 func (i *item) namespace() string { return i.ref.Namespace }
 
-// plan resolves the objects of a Set in the order of the bundle. Objects that the cluster cannot have are returned as
-// failed. An error means that a discovery request failed for the cluster as a whole.
-func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Error, err error) {
-	type definition struct {
+// resolveObjects resolves the objects of a Set in the order of the bundle. Objects that the cluster cannot have are
+// returned as failed. An error means that a discovery request failed for the cluster as a whole.
+func (c *Cluster) resolveObjects(ctx context.Context, set Set) (items []item, failed []*Error, err error) {
+	type bundleCRD struct {
 		render.CRD
 		ref Ref
 	}
-	definitions := map[schema.GroupKind]definition{}
+	crds := map[schema.GroupKind]bundleCRD{}
 	for _, o := range set.Bundle.Objects {
 		if crd, ok := o.CRD(); ok {
 			c.rememberCRD(crd)
-			definitions[schema.GroupKind{Group: crd.Group, Kind: crd.Kind}] = definition{crd, refOf(o, "")}
+			crds[schema.GroupKind{Group: crd.Group, Kind: crd.Kind}] = bundleCRD{crd, refOf(o, "")}
 		}
 	}
 	fingerprint := set.fingerprint()
@@ -112,7 +112,7 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 	seen := make(map[Ref]bool, len(set.Bundle.Objects))
 	for _, o := range set.Bundle.Objects {
 		it := item{object: o, role: roleOf(o.GVK.GroupKind())}
-		if d, ok := definitions[o.GVK.GroupKind()]; ok {
+		if d, ok := crds[o.GVK.GroupKind()]; ok {
 			if len(d.Versions) > 0 && !slices.Contains(d.Versions, o.GVK.Version) {
 				failed = append(failed, &Error{Operation: "applying", Ref: refOf(o, o.Namespace), reason: KindUnknown,
 					Message: "the module's own " + d.ref.String() + " does not serve version " + o.GVK.Version})
@@ -145,11 +145,11 @@ func (c *Cluster) plan(ctx context.Context, set Set) (items []item, failed []*Er
 			failed = append(failed, err)
 			continue
 		}
-		if seen[it.ref.object()] {
+		if seen[it.ref.identity()] {
 			failed = append(failed, &Error{Operation: "applying", Ref: it.ref, Message: "the module contains this object twice, with and without its namespace or in two versions: remove one", reason: ObjectRefused})
 			continue
 		}
-		seen[it.ref.object()] = true
+		seen[it.ref.identity()] = true
 		items = append(items, it)
 	}
 	return items, failed, nil
@@ -180,7 +180,7 @@ func (s Set) fingerprint() string {
 // JoinFailures, mostly with reason KindUnknown, and the Refs of the others are valid. If discovery fails, there are no
 // Refs.
 func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
-	items, failed, err := c.plan(ctx, set)
+	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
 		return nil, err
 	}
@@ -198,7 +198,7 @@ func (c *Cluster) Inventory(ctx context.Context, set Set) ([]Ref, error) {
 // The error means that the cluster as a whole cannot be used now (unreachable, unauthorized, throttled, or ctx has
 // ended). The remaining objects were not sent and are in no list. Failures of single objects are in the Result only.
 func (c *Cluster) Apply(ctx context.Context, set Set, done *Progress) (Result, error) {
-	items, failed, err := c.plan(ctx, set)
+	items, failed, err := c.resolveObjects(ctx, set)
 	if err != nil {
 		return Result{}, err
 	}
@@ -287,9 +287,9 @@ func (a *applyCall) mustWait(phase int, it *item) (Waiting, bool) {
 	switch home := (Ref{Kind: "Namespace", Name: it.ref.Namespace}); {
 	case it.ref.Namespace != "" && a.unavailable[home]:
 		needs = home
-	case it.crd.Name != "" && a.unavailable[it.crd.object()]:
+	case it.crd.Name != "" && a.unavailable[it.crd.identity()]:
 		needs = it.crd
-	case it.crd.Name != "" && a.done.recordOf(it.crd).fresh:
+	case it.crd.Name != "" && a.done.recordOf(it.crd).maybeUnserved:
 		return a.waitingForCRD(it), true
 	case phase == phaseWorkloads:
 		needs = cmp.Or(a.firstUnavailable[phaseFoundation], a.firstUnavailable[phaseConfiguration], a.firstUnavailable[phaseBindings])
@@ -304,7 +304,7 @@ func (a *applyCall) mustWait(phase int, it *item) (Waiting, bool) {
 
 func (a *applyCall) waitingForCRD(it *item) Waiting {
 	w := Waiting{Ref: it.ref, Reason: CRDNotEstablished, Message: "waits until the cluster serves " + it.crd.String()}
-	if why := a.unserved[it.crd.object()]; why != "" {
+	if why := a.unserved[it.crd.identity()]; why != "" {
 		w.Message = "waits until the cluster serves its kind: " + why
 	}
 	return w
@@ -317,7 +317,7 @@ func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 	asked := map[schema.GroupVersion]map[string]resource{}
 	for i := range items {
 		it := &items[i]
-		if it.crd.Name == "" || !a.done.recordOf(it.crd).fresh || a.unavailable[it.crd.object()] {
+		if it.crd.Name == "" || !a.done.recordOf(it.crd).maybeUnserved || a.unavailable[it.crd.identity()] {
 			continue
 		}
 		version := it.ref.GVK().GroupVersion()
@@ -330,19 +330,19 @@ func (a *applyCall) checkServed(ctx context.Context, items []item) error {
 			asked[version] = kinds // none after an error: the objects wait
 		}
 		if kind, ok := kinds[it.ref.Kind]; ok && kind.plural == it.resource.plural { // not of another CRD
-			a.done.setFresh(it.crd, false)
+			a.done.setMaybeUnserved(it.crd, false)
 			continue
 		}
-		if _, known := a.unserved[it.crd.object()]; known || slices.ContainsFunc(a.result.Applied, it.crd.SameObject) {
+		if _, known := a.unserved[it.crd.identity()]; known || slices.ContainsFunc(a.result.Applied, it.crd.SameObject) {
 			continue
 		}
 		answer, err := a.checkCRD(ctx, it.crd, nil)
 		if err != nil && concernsCluster(err) {
 			return err
 		}
-		a.unserved[it.crd.object()] = ""
+		a.unserved[it.crd.identity()] = ""
 		if answer != nil {
-			a.unserved[it.crd.object()] = answer.Message
+			a.unserved[it.crd.identity()] = answer.Message
 		}
 	}
 	return nil
@@ -369,7 +369,7 @@ func (a *applyCall) markUnavailable(ref Ref) {
 func (a *applyCall) markUnavailableLocked(ref Ref) {
 	role := roleOf(ref.groupKind())
 	if role == roleNamespace || role == roleCRD {
-		a.unavailable[ref.object()] = true
+		a.unavailable[ref.identity()] = true
 	}
 	if role == roleNamespace {
 		return // objects outside of it do not depend on it

@@ -31,16 +31,16 @@ const discoveryType = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDi
 // Capabilities returns what a chart needs to know about the cluster, see [render.Artefact.CapabilityQueries]. Without
 // queries no request is sent. Any query costs a request for /version, and queries for API versions cost discovery.
 // Answers are cached for ten seconds.
-func (c *Cluster) Capabilities(ctx context.Context, asks []string) (render.Capabilities, error) {
+func (c *Cluster) Capabilities(ctx context.Context, queries []string) (render.Capabilities, error) {
 	c.mu.Lock()
 	known := c.cached
 	c.mu.Unlock()
-	apis := slices.ContainsFunc(asks, func(q string) bool { return strings.HasPrefix(q, "apiVersion") })
+	apis := slices.ContainsFunc(queries, func(q string) bool { return strings.HasPrefix(q, "apiVersion") })
 	fresh := true
-	if len(asks) > 0 && c.now().Sub(known.version) > capabilitiesCachePeriod {
+	if len(queries) > 0 && c.now().Sub(known.version) > capabilitiesCachePeriod {
 		r := request{method: http.MethodGet, path: "/version", operation: "reading the version of the cluster"}
 		var answer struct{ GitVersion string }
-		if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
+		if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
 			return render.Capabilities{}, err
 		}
 		known.KubeVersion, known.version, fresh = answer.GitVersion, c.now(), false
@@ -81,7 +81,7 @@ func (c *Cluster) servedAPIs(ctx context.Context) ([]string, error) {
 			Versions            []string // likewise, for the core group
 		}
 		r := request{method: http.MethodGet, path: path, accept: discoveryType, operation: "reading which APIs the cluster serves"}
-		if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &all) }); err != nil {
+		if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &all) }); err != nil {
 			return nil, err
 		}
 		for _, group := range all.Items {

@@ -25,17 +25,17 @@ func TestCapabilities(t *testing.T) {
 	if sent := s.take(); err != nil || got.KubeVersion != "v1.37.1" || got.APIVersions != nil || !slices.Equal(sent, []string{"GET /version"}) {
 		t.Errorf("version: got %+v, %v by %q, want the version alone", got, err, sent)
 	}
-	asks := []string{"apiVersion example.com/v1/Thing"}
-	got, err = c.Capabilities(t.Context(), asks)
+	queries := []string{"apiVersion example.com/v1/Thing"}
+	got, err = c.Capabilities(t.Context(), queries)
 	if err != nil || strings.Join(got.APIVersions, " ") != "example.com/v1 example.com/v1/Thing v1 v1/Pod" {
 		t.Errorf("kinds: got %q, %v, want those of both ways to answer", got.APIVersions, err)
 	}
 	s.take()
-	if again, err := c.Capabilities(t.Context(), asks); err != nil || !slices.Equal(again.APIVersions, got.APIVersions) || len(s.take()) != 0 {
+	if again, err := c.Capabilities(t.Context(), queries); err != nil || !slices.Equal(again.APIVersions, got.APIVersions) || len(s.take()) != 0 {
 		t.Errorf("again: got %+v, %v, want it remembered", again, err)
 	}
 	now = now.Add(capabilitiesCachePeriod + time.Second)
-	if _, err := c.Capabilities(t.Context(), asks); err != nil || len(s.take()) == 0 {
+	if _, err := c.Capabilities(t.Context(), queries); err != nil || len(s.take()) == 0 {
 		t.Errorf("later: %v, want it asked again", err)
 	}
 }

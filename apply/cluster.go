@@ -148,10 +148,10 @@ func (c *Cluster) discover(ctx context.Context, gvk schema.GroupVersionKind) (re
 // servedKinds returns the kinds that the cluster serves in one group and version by a discovery request; none if that
 // version is not served.
 func (c *Cluster) servedKinds(ctx context.Context, version schema.GroupVersion) (map[string]resource, error) {
-	r := request{method: http.MethodGet, path: resource{}.path(version, "", ""), operation: "reading which kinds are served in " + version.String()}
+	r := request{method: http.MethodGet, path: resource{}.urlPath(version, "", ""), operation: "reading which kinds are served in " + version.String()}
 	r.path = strings.TrimSuffix(r.path, "/")
 	var list metav1.APIResourceList
-	err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) })
+	err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) })
 	if reasonIs(err, KindUnknown) {
 		return nil, nil
 	}
@@ -179,7 +179,7 @@ func (c *Cluster) otherVersion(ctx context.Context, ref Ref) (Ref, resource, boo
 		return ref, resource{}, false, nil
 	}
 	var group metav1.APIGroup
-	err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &group) })
+	err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &group) })
 	if err != nil && !reasonIs(err, KindUnknown) {
 		return ref, resource{}, false, err
 	}
@@ -224,7 +224,7 @@ func (c *Cluster) isKnownUnserved(gvk schema.GroupVersionKind) bool {
 // request.
 func (c *Cluster) rememberCRD(crd render.CRD) {
 	if c.shared != nil {
-		c.shared.learn(crd)
+		c.shared.addCRD(crd)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -19,30 +19,30 @@ import (
 // read afterwards. Use one for each deletion of an inventory. It lives in memory; if it is lost, one more DELETE is
 // sent for each object. The zero value is ready to use.
 type DeletionProgress struct {
-	mu    sync.Mutex
-	asked map[Ref]bool // by Ref.object: a DELETE was sent; true once the object does not exist any more; guarded by mu
+	mu      sync.Mutex
+	deleted map[Ref]bool // by Ref.identity: a DELETE was sent; true once it is deleted; guarded by mu
 }
 
 // status returns whether a DELETE was sent for an object, and whether it does not exist any more.
-func (d *DeletionProgress) status(r Ref) (asked, gone bool) {
+func (d *DeletionProgress) status(r Ref) (sent, deleted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	gone, asked = d.asked[r.object()]
-	return asked, gone
+	deleted, sent = d.deleted[r.identity()]
+	return sent, deleted
 }
 
-func (d *DeletionProgress) record(r Ref, gone bool) {
+func (d *DeletionProgress) record(r Ref, deleted bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if d.asked == nil {
-		d.asked = map[Ref]bool{}
+	if d.deleted == nil {
+		d.deleted = map[Ref]bool{}
 	}
-	d.asked[r.object()] = gone
+	d.deleted[r.identity()] = deleted
 }
 
 func (d *DeletionProgress) isDeleted(r Ref) bool {
-	_, gone := d.status(r)
-	return gone
+	_, deleted := d.status(r)
+	return deleted
 }
 
 // Teardown is the progress of a deletion.
@@ -76,8 +76,8 @@ type Remaining struct {
 // Delete deletes the objects of an inventory, phase by phase: custom resources (all kinds that are not built in) while
 // their operator still runs, webhooks, workloads and services, configuration and access rights, CRDs, namespaces. A
 // phase starts when all objects of the one before are deleted. Each object costs one DELETE with background
-// propagation. asked records them, and later calls only read what still existed. If no object has finalizers, one call
-// deletes everything.
+// propagation. progress records them, and later calls only read what still existed. If no object has finalizers, one
+// call deletes everything.
 //
 // Delete does not wait: as long as Teardown has Remaining objects, call it again later. Every object of refs is in
 // exactly one list. An object whose kind is not served any more, in any version, is deleted.
@@ -88,15 +88,15 @@ type Remaining struct {
 //
 // The error means that the cluster as a whole cannot be used now; objects that are not known to be deleted are then
 // Remaining.
-func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *DeletionProgress) (Teardown, error) {
-	if asked == nil {
-		asked = new(DeletionProgress)
+func (c *Cluster) Delete(ctx context.Context, refs []Ref, progress *DeletionProgress) (Teardown, error) {
+	if progress == nil {
+		progress = new(DeletionProgress)
 	}
 	var (
-		result Teardown
-		held   string // the phase that has to be completed first
+		result        Teardown
+		blockingPhase string // the phase that has to be completed first
 	)
-	d := deleteCall{Cluster: c, asked: asked}
+	d := deleteCall{Cluster: c, progress: progress}
 	failed := d.findKept(ctx, refs)
 	for _, phase := range deletePhases {
 		var members []Ref
@@ -105,8 +105,8 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *DeletionProgres
 				members = append(members, r)
 			}
 		}
-		if held != "" || failed != nil {
-			message := "waits until all " + held + " are deleted"
+		if blockingPhase != "" || failed != nil {
+			message := "waits until all " + blockingPhase + " are deleted"
 			if failed != nil {
 				message = "waits until the cluster can be reached"
 			}
@@ -118,7 +118,7 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *DeletionProgres
 		before := len(result.Remaining)
 		failed = d.deletePhase(ctx, members, &result)
 		if len(result.Remaining) > before {
-			held = phase.name
+			blockingPhase = phase.name
 		}
 	}
 	return result, failed
@@ -127,8 +127,8 @@ func (c *Cluster) Delete(ctx context.Context, refs []Ref, asked *DeletionProgres
 // deletion is one call of Delete.
 type deleteCall struct {
 	*Cluster
-	asked *DeletionProgress
-	kept  map[Ref]bool // by Ref.object
+	progress *DeletionProgress
+	kept     map[Ref]bool // by Ref.identity
 }
 
 // findKept finds the objects that are not deleted. An error concerns the whole cluster.
@@ -136,17 +136,17 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 	d.kept = map[Ref]bool{}
 	for _, r := range refs {
 		if d.isProtected(r) {
-			d.kept[r.object()] = true
+			d.kept[r.identity()] = true
 		}
 		if !r.Keep {
 			continue
 		}
-		d.kept[r.object()] = true
+		d.kept[r.identity()] = true
 		d.kept[Ref{Kind: "Namespace", Name: r.Namespace}] = true
-		isDefinition := func(other Ref) bool {
+		isCRD := func(other Ref) bool {
 			return other.groupKind() == crdKind && strings.HasSuffix(other.Name, "."+r.Group)
 		}
-		if roleOf(r.groupKind()) != roleCustom || !slices.ContainsFunc(refs, isDefinition) {
+		if roleOf(r.groupKind()) != roleCustom || !slices.ContainsFunc(refs, isCRD) {
 			continue
 		}
 		res, err := d.resourceOf(ctx, r.GVK())
@@ -154,8 +154,8 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 			return err
 		}
 		for _, other := range refs {
-			if isDefinition(other) && (err != nil || other.Name == res.plural+"."+r.Group) { // unknown: all of the group
-				d.kept[other.object()] = true
+			if isCRD(other) && (err != nil || other.Name == res.plural+"."+r.Group) { // unknown: all of the group
+				d.kept[other.identity()] = true
 			}
 		}
 	}
@@ -165,9 +165,9 @@ func (d *deleteCall) findKept(ctx context.Context, refs []Ref) error {
 // addUntouched adds an object for which no request was sent in this call.
 func (d *deleteCall) addUntouched(t *Teardown, r Ref, message string) {
 	switch {
-	case d.kept[r.object()]:
+	case d.kept[r.identity()]:
 		t.Kept = append(t.Kept, r)
-	case d.asked.isDeleted(r):
+	case d.progress.isDeleted(r):
 		t.Deleted = append(t.Deleted, r)
 	default:
 		t.Remaining = append(t.Remaining, Remaining{Ref: r, Message: message})
@@ -179,10 +179,10 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 	left := make([]*Remaining, len(members))
 	tried := make([]bool, len(members))
 	err := d.forEach(len(members), func(i int) (err error) {
-		if d.kept[members[i].object()] || d.asked.isDeleted(members[i]) {
+		if d.kept[members[i].identity()] || d.progress.isDeleted(members[i]) {
 			return nil
 		}
-		left[i], err = d.deleteOrCheck(ctx, members[i], d.asked)
+		left[i], err = d.deleteOrCheck(ctx, members[i], d.progress)
 		tried[i] = err == nil
 		return err
 	})
@@ -201,26 +201,26 @@ func (d *deleteCall) deletePhase(ctx context.Context, members []Ref, result *Tea
 
 // deleteOrCheck sends a DELETE for one object, or reads it if that was done before, and returns what remains of it. Its
 // error concerns the whole cluster.
-func (c *Cluster) deleteOrCheck(ctx context.Context, ref Ref, asked *DeletionProgress) (*Remaining, error) {
+func (c *Cluster) deleteOrCheck(ctx context.Context, ref Ref, progress *DeletionProgress) (*Remaining, error) {
 	if err := validateIdentity(ref); err != nil {
-		asked.record(ref, true) // an object of that name cannot exist
+		progress.record(ref, true) // an object of that name cannot exist
 		return nil, nil
 	}
 	var left *Remaining
 	var err error
-	again, _ := asked.status(ref)
-	if again {
+	sent, _ := progress.status(ref)
+	if sent {
 		left, err = c.readRemaining(ctx, ref)
 		// If it exists and is not being deleted, another client has created it again, or the DELETE was lost.
-		again = err != nil || left == nil || !left.Since.IsZero()
+		sent = err != nil || left == nil || !left.Since.IsZero()
 	}
-	if !again {
+	if !sent {
 		left, err = c.sendDelete(ctx, ref)
 	}
 	if err != nil {
 		return remainingAfter(ref, err)
 	}
-	asked.record(ref, left == nil)
+	progress.record(ref, left == nil)
 	return left, nil
 }
 
@@ -242,9 +242,9 @@ func (c *Cluster) sendDelete(ctx context.Context, ref Ref) (*Remaining, error) {
 	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
 		body := newBuffer()
 		body.data = append(body.data, backgroundDeletion...)
-		r := request{method: http.MethodDelete, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
+		r := request{method: http.MethodDelete, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name),
 			accept: metadataType, contentType: jsonType, body: body, operation: "deleting", ref: ref}
-		return c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+		return c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
 	})
 	switch {
 	case isNotFound(err):
@@ -268,8 +268,8 @@ func (c *Cluster) readRemaining(ctx context.Context, ref Ref) (*Remaining, error
 		Status corev1.NamespaceStatus `json:"status"`
 	}
 	err := c.withServedVersion(ctx, ref, func(ref Ref, res resource) error {
-		r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), accept: accept, operation: "reading", ref: ref}
-		return c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+		r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), accept: accept, operation: "reading", ref: ref}
+		return c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
 	})
 	switch {
 	case isNotFound(err):
@@ -344,9 +344,9 @@ const instanceCleanupFinalizer = "customresourcecleanup.apiextensions.k8s.io"
 
 // remainingInstances names a few of the custom resources that a CRD still waits for. It is only for messages, so its
 // errors are ignored.
-func (c *Cluster) remainingInstances(ctx context.Context, definition Ref) string {
+func (c *Cluster) remainingInstances(ctx context.Context, crd Ref) string {
 	const few = 3
-	plural, group, ok := strings.Cut(definition.Name, ".")
+	plural, group, ok := strings.Cut(crd.Name, ".")
 	if !ok {
 		return ""
 	}
@@ -376,7 +376,7 @@ func (c *Cluster) listPreferredVersion(ctx context.Context, group, plural string
 			Version string `json:"version"`
 		} `json:"preferredVersion"`
 	}
-	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &versions) }); err != nil {
+	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &versions) }); err != nil {
 		return nil, "", err
 	}
 	version := schema.GroupVersion{Group: group, Version: versions.PreferredVersion.Version}

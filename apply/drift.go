@@ -63,7 +63,7 @@ const maxFields = 10
 // error is then that of JoinFailures. If the cluster as a whole cannot be used, the error says so and no drift is
 // returned.
 func (c *Cluster) FindDrift(ctx context.Context, set Set, p *Progress, only ...Ref) ([]Drifted, error) {
-	items, _, err := c.plan(ctx, set) // Apply reports objects that cannot be applied
+	items, _, err := c.resolveObjects(ctx, set) // Apply reports objects that cannot be applied
 	if err != nil {
 		return nil, err
 	}
@@ -105,7 +105,7 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	known := p.beginComparison(it.ref)
 	defer p.endComparison(it.ref)
 	byRecord := it.policy.createOnly || known.content == it.content && it.ref.groupKind() != secretKind
-	r := request{method: http.MethodGet, path: it.resource.path(it.ref.GVK().GroupVersion(), it.ref.Namespace, it.ref.Name), operation: "reading", ref: it.ref}
+	r := request{method: http.MethodGet, path: it.resource.urlPath(it.ref.GVK().GroupVersion(), it.ref.Namespace, it.ref.Name), operation: "reading", ref: it.ref}
 	if byRecord {
 		r.accept = metadataType
 	}
@@ -113,7 +113,7 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 		answer partialObject
 		live   map[string]any
 	)
-	err := c.do(ctx, &r, func(_ int, body []byte) error {
+	err := c.send(ctx, &r, func(_ int, body []byte) error {
 		if !byRecord {
 			if err := utiljson.Unmarshal(body, &live); err != nil {
 				return err
@@ -139,7 +139,8 @@ func (c *Cluster) compareObject(ctx context.Context, set Set, it *item, p *Progr
 	}
 	fields := compareOwned(wanted, live, m.fieldsOwnedBy(set.owner()), it.policy.ignore, false)
 	if len(fields) == 0 && byRecord {
-		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true) // ownership has changed, so a field whose desired value is empty was changed
+		// Ownership has changed, so a field whose desired value is empty was changed.
+		fields = compareOwned(wanted, nil, m.fieldsOwnedBy(set.owner()), it.policy.ignore, true)
 	}
 	if len(fields) == 0 && !byRecord {
 		p.recordCompared(it.ref, it.content, m, it.ownedFieldsHash(m, set.owner()))

@@ -167,7 +167,7 @@ func ClassOf(err error) Class {
 	case RuntimeUnauthorized:
 		return Unauthorized
 	default:
-		return Transient // KindUnknown, RuntimeForbidden and AdmissionRefused too: no event reports when that has changed
+		return Transient // also KindUnknown, RuntimeForbidden, AdmissionRefused: no event reports a change
 	}
 }
 
@@ -234,7 +234,8 @@ func (r *request) statusError(code int, header http.Header, body []byte) *Error 
 	}
 	var status metav1.Status
 	if json.Unmarshal(body, &status) != nil || status.Kind != "Status" {
-		status = metav1.Status{Message: string(body[:min(len(body), 256)])} // without a kind: not an error of the API server itself
+		// Without a kind: not an error of the API server itself.
+		status = metav1.Status{Message: string(body[:min(len(body), 256)])}
 	}
 	e.Message = bounded(status.Message)
 	if e.Message == "" {

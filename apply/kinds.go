@@ -69,8 +69,8 @@ type resource struct {
 	namespaced bool
 }
 
-// path returns the URL path of an object, or of the collection if name is "".
-func (r resource) path(version schema.GroupVersion, namespace, name string) string {
+// urlPath returns the URL path of an object, or of the collection if name is "".
+func (r resource) urlPath(version schema.GroupVersion, namespace, name string) string {
 	var b strings.Builder
 	b.Grow(len(version.Group) + len(version.Version) + len(r.plural) + len(namespace) + len(name) + 24)
 	if version.Group == "" {

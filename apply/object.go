@@ -37,8 +37,8 @@ func (c *Cluster) Get(ctx context.Context, ref Ref) (*unstructured.Unstructured,
 		return nil, err
 	}
 	u := &unstructured.Unstructured{}
-	r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), operation: "reading", ref: ref}
-	err = c.do(ctx, &r, func(_ int, body []byte) error { return utiljson.Unmarshal(body, &u.Object) })
+	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name), operation: "reading", ref: ref}
+	err = c.send(ctx, &r, func(_ int, body []byte) error { return utiljson.Unmarshal(body, &u.Object) })
 	if err != nil {
 		c.forgetIfUnknown(ref.GVK(), err)
 		return nil, err
@@ -63,7 +63,7 @@ func (c *Cluster) CreateWithoutRead(ctx context.Context, obj *unstructured.Unstr
 	return c.create(ctx, obj, owner, false)
 }
 
-func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, owner string, look bool) (Ref, error) {
+func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, owner string, readFirst bool) (Ref, error) {
 	gvk := obj.GroupVersionKind()
 	ref := Ref{Group: gvk.Group, Version: gvk.Version, Kind: gvk.Kind, Namespace: obj.GetNamespace(), Name: obj.GetName()}
 	if err := validateIdentity(ref); err != nil {
@@ -81,10 +81,10 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 	case res.namespaced && ref.Namespace == "":
 		ref.Namespace = "default"
 	}
-	path := res.path(gvk.GroupVersion(), ref.Namespace, ref.Name)
-	if look {
+	path := res.urlPath(gvk.GroupVersion(), ref.Namespace, ref.Name)
+	if readFirst {
 		r := request{method: http.MethodGet, path: path, accept: metadataType, operation: "reading", ref: ref}
-		switch err := c.do(ctx, &r, nil); {
+		switch err := c.send(ctx, &r, nil); {
 		case err == nil:
 			return ref, &Error{Operation: "creating", Ref: ref, Message: "it already exists", reason: ObjectExists}
 		case !reasonIs(err, ObjectNotFound) && !reasonIs(err, NamespaceNotFound):
@@ -92,13 +92,13 @@ func (c *Cluster) create(ctx context.Context, obj *unstructured.Unstructured, ow
 			return ref, err
 		}
 	}
-	body, err := encodeNew(obj, !look)
+	body, err := encodeNew(obj, !readFirst)
 	if err != nil {
 		return ref, fmt.Errorf("encoding %s: %w", ref, err)
 	}
 	r := request{method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
 		accept: metadataType, contentType: applyType, body: body, operation: "creating", ref: ref}
-	err = c.do(ctx, &r, nil)
+	err = c.send(ctx, &r, nil)
 	if reasonIs(err, ObjectConflict) {
 		return ref, &Error{Operation: "creating", Ref: ref, Message: "another client has just created it", reason: ObjectExists}
 	}
@@ -168,8 +168,8 @@ func (c *Cluster) listPage(ctx context.Context, version schema.GroupVersion, res
 			} `json:"metadata"`
 		} `json:"items"`
 	}
-	r := request{method: http.MethodGet, path: res.path(version, namespace, ""), query: query, accept: listType, operation: "listing " + res.plural}
-	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
+	r := request{method: http.MethodGet, path: res.urlPath(version, namespace, ""), query: query, accept: listType, operation: "listing " + res.plural}
+	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
 		return nil, "", err
 	}
 	for i := range list.Items {

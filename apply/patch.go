@@ -22,7 +22,7 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 	if err != nil {
 		return nil, err
 	}
-	path := res.path(ref.GVK().GroupVersion(), ref.Namespace, ref.Name)
+	path := res.urlPath(ref.GVK().GroupVersion(), ref.Namespace, ref.Name)
 	if subresource != "" {
 		path += "/" + subresource
 	}
@@ -33,7 +33,7 @@ func (c *Cluster) Patch(ctx context.Context, ref Ref, kind types.PatchType, subr
 		method: http.MethodPatch, path: path, query: "fieldManager=" + url.QueryEscape(owner),
 		contentType: string(kind), body: body, operation: "changing", ref: ref,
 	}
-	if err := c.do(ctx, &r, func(_ int, body []byte) error { return utiljson.Unmarshal(body, &u.Object) }); err != nil {
+	if err := c.send(ctx, &r, func(_ int, body []byte) error { return utiljson.Unmarshal(body, &u.Object) }); err != nil {
 		c.forgetIfUnknown(ref.GVK(), err)
 		return nil, err
 	}

@@ -17,8 +17,8 @@ import (
 type Progress struct {
 	mu        sync.Mutex
 	objects   map[uint64]record         // by key; guarded by mu
-	inFlight  map[uint64]inFlightEvents // events about objects while a request for them is in flight, by key; guarded by mu
-	comparing map[uint64]bool           // objects that FindDrift is comparing, by key; true if Forget was called meanwhile; guarded by mu
+	inFlight  map[uint64]inFlightEvents // by key, while a request is in flight; guarded by mu
+	comparing map[uint64]bool           // by key, during FindDrift; true once Forget was called; guarded by mu
 }
 
 // record is what is known about one object. Texts are stored as hashes: they are only compared.
@@ -29,7 +29,7 @@ type record struct {
 	version    uint64 // resourceVersion
 	generation int64
 	// For a CustomResourceDefinition: it was just created, so that the API server may not serve its kind yet.
-	fresh bool
+	maybeUnserved bool
 	// For a CustomResourceDefinition: it was found to be established, which stays so until it is deleted.
 	established bool
 }
@@ -41,8 +41,8 @@ type inFlightEvents struct {
 	forgotten  bool // Forget was called meanwhile
 }
 
-// key identifies an object. Fleets are large, so a hash is stored for each object and not its name.
-func (r Ref) key() uint64 { return maphash.Comparable(seed, r.object()) }
+// hashKey identifies an object. Fleets are large, so a hash is stored for each object and not its name.
+func (r Ref) hashKey() uint64 { return maphash.Comparable(seed, r.identity()) }
 
 // seed makes the hashes differ from those of any other process.
 var seed = maphash.MakeSeed()
@@ -72,7 +72,7 @@ func parseResourceVersion(resourceVersion string) uint64 {
 func (p *Progress) ObserveEvent(ref Ref, uid types.UID, generation int64, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key, version := ref.key(), parseResourceVersion(resourceVersion)
+	key, version := ref.hashKey(), parseResourceVersion(resourceVersion)
 	if s, busy := p.inFlight[key]; busy {
 		p.inFlight[key] = inFlightEvents{max(s.version, version), max(s.generation, generation), s.forgotten}
 		return true
@@ -97,7 +97,7 @@ func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourc
 	if p.objects == nil {
 		p.objects = map[uint64]record{}
 	}
-	key := ref.key()
+	key := ref.hashKey()
 	r := p.objects[key]
 	switch {
 	case r.content == 0: // applied by another client, or before this process started
@@ -115,7 +115,7 @@ func (p *Progress) ObserveRead(ref Ref, uid types.UID, generation int64, resourc
 func (p *Progress) IsKnownVersion(ref Ref, uid types.UID, resourceVersion string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	r, version := p.objects[ref.key()], parseResourceVersion(resourceVersion)
+	r, version := p.objects[ref.hashKey()], parseResourceVersion(resourceVersion)
 	return version != 0 && version <= r.version && hashText(string(uid)) == r.uid
 }
 
@@ -126,7 +126,7 @@ func (p *Progress) Forget(refs ...Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, r := range refs {
-		key := r.key()
+		key := r.hashKey()
 		delete(p.objects, key)
 		if s, busy := p.inFlight[key]; busy {
 			s.forgotten = true
@@ -142,21 +142,21 @@ func (p *Progress) Forget(refs ...Ref) {
 func (p *Progress) IsApplied(ref Ref) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.objects[ref.key()].content != 0
+	return p.objects[ref.hashKey()].content != 0
 }
 
 // hasContent reports whether this content was applied.
 func (p *Progress) hasContent(ref Ref, content uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.objects[ref.key()].content == content
+	return p.objects[ref.hashKey()].content == content
 }
 
 // recordOf returns what is known about an object.
 func (p *Progress) recordOf(ref Ref) record {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.objects[ref.key()]
+	return p.objects[ref.hashKey()]
 }
 
 // beginWrite records that an object is being written, and returns whether it is known to exist.
@@ -169,7 +169,7 @@ func (p *Progress) beginWrite(ref Ref) (known bool) {
 	if p.inFlight == nil {
 		p.inFlight = map[uint64]inFlightEvents{}
 	}
-	key := ref.key()
+	key := ref.hashKey()
 	r := p.objects[key]
 	r.content = 0
 	p.objects[key], p.inFlight[key] = r, inFlightEvents{}
@@ -180,11 +180,11 @@ func (p *Progress) beginWrite(ref Ref) (known bool) {
 func (p *Progress) writeFailed(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	key := ref.key()
+	key := ref.hashKey()
 	p.endWriteLocked(key)
 	r := p.objects[key]
-	if r.fresh || r.established {
-		p.objects[key] = record{fresh: r.fresh, established: r.established}
+	if r.maybeUnserved || r.established {
+		p.objects[key] = record{maybeUnserved: r.maybeUnserved, established: r.established}
 		return
 	}
 	delete(p.objects, key)
@@ -218,10 +218,10 @@ func (p *Progress) recordAppliedLocked(ref Ref, content uint64, m *metadata, fie
 	if p.objects == nil {
 		p.objects = map[uint64]record{}
 	}
-	key := ref.key()
+	key := ref.hashKey()
 	before, meanwhile := p.objects[key], p.endWriteLocked(key)
 	if ref.groupKind() == crdKind {
-		r.fresh, r.established = created || before.fresh, before.established && !created
+		r.maybeUnserved, r.established = created || before.maybeUnserved, before.established && !created
 	}
 	overwritten := meanwhile.version > r.version
 	if r.generation != 0 {
@@ -242,7 +242,7 @@ func (p *Progress) beginComparison(ref Ref) record {
 	if p.comparing == nil {
 		p.comparing = map[uint64]bool{}
 	}
-	key := ref.key()
+	key := ref.hashKey()
 	p.comparing[key] = false
 	return p.objects[key]
 }
@@ -251,7 +251,7 @@ func (p *Progress) beginComparison(ref Ref) record {
 func (p *Progress) endComparison(ref Ref) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if delete(p.comparing, ref.key()); len(p.comparing) == 0 {
+	if delete(p.comparing, ref.hashKey()); len(p.comparing) == 0 {
 		p.comparing = nil
 	}
 }
@@ -261,29 +261,29 @@ func (p *Progress) endComparison(ref Ref) {
 func (p *Progress) recordCompared(ref Ref, content uint64, m *metadata, fields uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !p.comparing[ref.key()] {
+	if !p.comparing[ref.hashKey()] {
 		p.recordAppliedLocked(ref, content, m, fields, false)
 	}
 }
 
 // MarkServed records that the kind of this CustomResourceDefinition is served, for instance because an object of it was
 // created. If the CustomResourceDefinition was applied, CheckReady need not read it.
-func (p *Progress) MarkServed(definition Ref) {
-	if p.IsApplied(definition) {
-		p.setFresh(definition, false)
+func (p *Progress) MarkServed(crd Ref) {
+	if p.IsApplied(crd) {
+		p.setMaybeUnserved(crd, false)
 	}
 }
 
-// setFresh records whether the kinds of a CustomResourceDefinition may not be served yet. With false, they are known to
-// be served.
-func (p *Progress) setFresh(ref Ref, fresh bool) {
+// setMaybeUnserved records whether the kinds of a CustomResourceDefinition may not be served yet. With false, they are
+// known to be served.
+func (p *Progress) setMaybeUnserved(ref Ref, maybeUnserved bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.objects == nil {
 		p.objects = map[uint64]record{}
 	}
-	key := ref.key()
+	key := ref.hashKey()
 	r := p.objects[key]
-	r.fresh, r.established = fresh, !fresh
+	r.maybeUnserved, r.established = maybeUnserved, !maybeUnserved
 	p.objects[key] = r
 }

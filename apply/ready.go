@@ -104,8 +104,8 @@ func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady
 		} `json:"status"`
 	}
 	res := builtins[crdKind].resource
-	r := request{method: http.MethodGet, path: res.path(ref.GVK().GroupVersion(), "", ref.Name), operation: "reading", ref: ref}
-	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &crd) }); err != nil {
+	r := request{method: http.MethodGet, path: res.urlPath(ref.GVK().GroupVersion(), "", ref.Name), operation: "reading", ref: ref}
+	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &crd) }); err != nil {
 		return nil, err
 	}
 	answer := &NotReady{Ref: ref, Message: ref.String() + ": is not established yet"}
@@ -114,7 +114,7 @@ func (c *Cluster) checkCRD(ctx context.Context, ref Ref, p *Progress) (*NotReady
 		case answer.Failed:
 		case condition.Type == "Established" && condition.Status == metav1.ConditionTrue:
 			if p != nil {
-				p.setFresh(ref, false)
+				p.setMaybeUnserved(ref, false)
 			}
 			return nil, nil
 		case condition.Type == "NamesAccepted" && condition.Status == metav1.ConditionFalse && condition.Reason != "Pending":
@@ -198,10 +198,10 @@ func (c *Cluster) explainNotReady(ctx context.Context, u *unstructured.Unstructu
 		return "", false, clusterErrorOnly(err)
 	}
 	pods := resource{plural: "pods", namespaced: true}
-	r := request{method: http.MethodGet, path: pods.path(schema.GroupVersion{Version: "v1"}, u.GetNamespace(), ""),
+	r := request{method: http.MethodGet, path: pods.urlPath(schema.GroupVersion{Version: "v1"}, u.GetNamespace(), ""),
 		query: "limit=10&labelSelector=" + url.QueryEscape(selector), operation: "listing pods"}
 	var list corev1.PodList
-	if err := c.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
+	if err := c.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &list) }); err != nil {
 		return "", false, clusterErrorOnly(err)
 	}
 	reason, failed = worstPodProblem(list.Items)

@@ -24,7 +24,7 @@ type Ref struct {
 }
 
 // SameObject reports whether both are one object, in any API version.
-func (r Ref) SameObject(other Ref) bool { return r.object() == other.object() }
+func (r Ref) SameObject(other Ref) bool { return r.identity() == other.identity() }
 
 // GVK returns group, version and kind.
 func (r Ref) GVK() schema.GroupVersionKind {
@@ -46,8 +46,8 @@ func (r Ref) String() string {
 	return b.String()
 }
 
-// object returns the identity: the Ref without Version and Keep.
-func (r Ref) object() Ref {
+// identity returns the Ref without Version and Keep.
+func (r Ref) identity() Ref {
 	r.Version, r.Keep = "", false
 	return r
 }
@@ -61,11 +61,11 @@ func (r Ref) groupKind() schema.GroupKind { return schema.GroupKind{Group: r.Gro
 func Removed(old, updated []Ref) []Ref {
 	keep := make(map[Ref]bool, len(updated))
 	for _, r := range updated {
-		keep[r.object()] = true
+		keep[r.identity()] = true
 	}
 	var removed []Ref
 	for _, r := range old {
-		if !keep[r.object()] {
+		if !keep[r.identity()] {
 			removed = append(removed, r)
 		}
 	}

@@ -34,7 +34,7 @@ const maxAnswerBytes = 32 << 20
 type request struct {
 	method, path, query string
 	accept, contentType string
-	body                *buffer // nil if there is none; do releases it
+	body                *buffer // nil if there is none; send releases it
 
 	operation string // for errors: "applying"
 	ref       Ref    // for errors; may be zero
@@ -47,11 +47,11 @@ func (r *request) subject() string {
 	return r.ref.String()
 }
 
-// do sends r as soon as the request limit of the cluster allows, and passes the answer to read, which must not keep the
-// bytes. Errors are of type *Error, or the cause why ctx has ended. It retries nothing, with one exception: an
+// send sends r as soon as the request limit of the cluster allows, and passes the answer to read, which must not keep
+// the bytes. Errors are of type *Error, or the cause why ctx has ended. It retries nothing, with one exception: an
 // idempotent request whose connection is cut before an answer is sent once more. Connections are kept open, and an API
 // server may close one (idle, or during a restart behind a load balancer) at the moment it is used.
-func (c *Cluster) do(ctx context.Context, r *request, read func(code int, body []byte) error) error {
+func (c *Cluster) send(ctx context.Context, r *request, read func(code int, body []byte) error) error {
 	if r.body != nil {
 		defer r.body.release()
 	}

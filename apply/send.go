@@ -92,22 +92,22 @@ func (a *applyCall) encode(it *item) *buffer {
 
 // patch sends one PATCH of server-side apply and releases body.
 func (a *applyCall) patch(ctx context.Context, it *item, body *buffer, force string) (writeResult, error) {
-	r := request{method: http.MethodPatch, path: it.path(), query: a.query + force, accept: metadataType, contentType: applyType, body: body,
+	r := request{method: http.MethodPatch, path: it.urlPath(), query: a.query + force, accept: metadataType, contentType: applyType, body: body,
 		operation: "applying", ref: it.ref}
 	var (
 		answer  partialObject
 		created bool
 	)
-	err := a.do(ctx, &r, func(code int, body []byte) error {
+	err := a.send(ctx, &r, func(code int, body []byte) error {
 		created = code == http.StatusCreated
 		return json.Unmarshal(body, &answer)
 	})
 	return writeResult{metadata: answer.Metadata, created: created}, err
 }
 
-// path returns the URL path of the object.
-func (i *item) path() string {
-	return i.resource.path(i.ref.GVK().GroupVersion(), i.ref.Namespace, i.ref.Name)
+// urlPath returns the URL path of the object.
+func (i *item) urlPath() string {
+	return i.resource.urlPath(i.ref.GVK().GroupVersion(), i.ref.Namespace, i.ref.Name)
 }
 
 // tryCreate sends the object so that it can only be created: no existing object has resourceVersion 1, so the API
@@ -126,9 +126,9 @@ func (a *applyCall) createOnly(ctx context.Context, it *item) (writeResult, erro
 	if !found {
 		return w, err
 	}
-	r := request{method: http.MethodGet, path: it.path(), accept: metadataType, operation: "reading", ref: it.ref}
+	r := request{method: http.MethodGet, path: it.urlPath(), accept: metadataType, operation: "reading", ref: it.ref}
 	var answer partialObject
-	if err := a.do(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
+	if err := a.send(ctx, &r, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) }); err != nil {
 		return writeResult{}, deletedMeanwhile(err, it)
 	}
 	return writeResult{metadata: answer.Metadata, unchanged: true}, nil
@@ -206,8 +206,8 @@ func (a *applyCall) encodeWithIgnored(ctx context.Context, it *item, sameVersion
 		wanted any
 		own    owned
 	)
-	r := request{method: http.MethodGet, path: it.path(), operation: "reading", ref: it.ref}
-	err := a.do(ctx, &r, func(_ int, body []byte) error {
+	r := request{method: http.MethodGet, path: it.urlPath(), operation: "reading", ref: it.ref}
+	err := a.send(ctx, &r, func(_ int, body []byte) error {
 		return errors.Join(utiljson.Unmarshal(body, &live), json.Unmarshal(body, &answer))
 	})
 	if err != nil {
@@ -251,7 +251,8 @@ func (i *item) ownedFieldsHash(m *metadata, owner string) uint64 {
 		return hashBytes(raw)
 	}
 	var wanted any
-	_ = utiljson.Unmarshal(i.object.AppendJSON(nil, "", render.Overlay{}), &wanted) // only to find list items by other members than their keys
+	// Only to find list items by other members than their keys.
+	_ = utiljson.Unmarshal(i.object.AppendJSON(nil, "", render.Overlay{}), &wanted)
 	for _, path := range i.policy.ignore {
 		path.removeFromOwned(own, wanted)
 	}
@@ -270,7 +271,7 @@ func (a *applyCall) handleFailure(ctx context.Context, it *item, err error) erro
 	}
 	if e.reason == KindUnknown {
 		if it.crd.Name != "" {
-			a.done.setFresh(it.crd, true)
+			a.done.setMaybeUnserved(it.crd, true)
 			a.recordWaiting(it, a.waitingForCRD(it))
 			return nil
 		}
@@ -303,8 +304,8 @@ func (a *applyCall) deleteToRecreate(ctx context.Context, it *item, refusal *Err
 		return nil
 	}
 	var answer partialObject
-	look := request{method: http.MethodGet, path: it.path(), accept: metadataType, operation: "reading", ref: it.ref}
-	err := a.do(ctx, &look, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
+	look := request{method: http.MethodGet, path: it.urlPath(), accept: metadataType, operation: "reading", ref: it.ref}
+	err := a.send(ctx, &look, func(_ int, body []byte) error { return json.Unmarshal(body, &answer) })
 	m := &answer.Metadata
 	switch {
 	case err == nil && m.DeletionTimestamp != nil:
@@ -338,8 +339,8 @@ func canRecreate(ref Ref) bool {
 func (a *applyCall) deleteByUID(ctx context.Context, it *item, uid string) error {
 	body := newBuffer()
 	body.data = fmt.Appendf(body.data, `{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background","preconditions":{"uid":%q}}`, uid)
-	r := request{method: http.MethodDelete, path: it.path(), accept: metadataType, contentType: jsonType, body: body, operation: "deleting", ref: it.ref}
-	return a.do(ctx, &r, nil)
+	r := request{method: http.MethodDelete, path: it.urlPath(), accept: metadataType, contentType: jsonType, body: body, operation: "deleting", ref: it.ref}
+	return a.send(ctx, &r, nil)
 }
 
 // recordTerminating records that an object is being deleted, which has to end first. A namespace is read once more,

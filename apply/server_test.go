@@ -33,8 +33,8 @@ type server struct {
 	version  int
 	accepts  map[string]string // last Accept header by request line
 	bodies   map[string]string // last body by request line
-	// held has the managers of fields of others, by path and field (".spec.replicas"): a PATCH without force that has such a
-	// path is refused.
+	// held has the managers of fields of others, by path and field (".spec.replicas"): a PATCH without force that has
+	// such a path is refused.
 	held map[string]map[string]string
 }
 

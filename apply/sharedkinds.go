@@ -23,12 +23,12 @@ type Kinds struct {
 func (k *Kinds) AddBundle(b *render.Bundle) {
 	for _, o := range b.Objects {
 		if crd, ok := o.CRD(); ok {
-			k.learn(crd)
+			k.addCRD(crd)
 		}
 	}
 }
 
-func (k *Kinds) learn(crd render.CRD) {
+func (k *Kinds) addCRD(crd render.CRD) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.known == nil {

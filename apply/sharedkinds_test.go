@@ -14,7 +14,7 @@ func TestKindsAreShared(t *testing.T) {
 	ref := Ref{Group: thing.Group, Version: thing.Version, Kind: thing.Kind, Namespace: "n", Name: "a"}
 	s := newServer(t)
 	k := &Kinds{}
-	k.learn(render.CRD{Group: thing.Group, Versions: []string{thing.Version}, Kind: thing.Kind, Plural: "things", Namespaced: true})
+	k.addCRD(render.CRD{Group: thing.Group, Versions: []string{thing.Version}, Kind: thing.Kind, Plural: "things", Namespaced: true})
 	if res, ok := k.Resource(ref); !ok || res.Resource != "things" {
 		t.Errorf("got %v, %v, want what the bundle says", res, ok)
 	}

@@ -74,8 +74,8 @@ type CopiedObject struct {
 //
 // A runtime must not learn for which Kymas a module is restricted: spec.kymaSelector is left out. It fails if a
 // descriptor is not JSON, which an API server does not accept.
-func CatalogCopyFor(g Access, all Contents, namespace string) (CatalogCopy, error) {
-	s := copyBuilder{access: g, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{}, hasRelease: map[string]bool{}, inChannel: map[string]bool{}}
+func CatalogCopyFor(access Access, all Contents, namespace string) (CatalogCopy, error) {
+	s := copyBuilder{access: access, Contents: all, templates: map[string]*v1beta2.ModuleTemplate{}, hasRelease: map[string]bool{}, inChannel: map[string]bool{}}
 	for _, t := range all.Templates {
 		s.templates[t.Name] = t
 	}

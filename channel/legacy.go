@@ -93,7 +93,7 @@ func versionAndComponent(t *v1beta2.ModuleTemplate) (version, component string) 
 		Metadata  struct{ Name, Version string } // schema v3
 	}
 	if len(t.Spec.Descriptor.Raw) > 0 {
-		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor) // it may be any object: fields that cannot be read count as missing
+		_ = json.Unmarshal(t.Spec.Descriptor.Raw, &descriptor) // invalid fields count as missing
 	}
 	return cmp.Or(t.Spec.Version, descriptor.Component.Version, descriptor.Metadata.Version),
 		cmp.Or(descriptor.Component.Name, descriptor.Metadata.Name)

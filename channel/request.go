@@ -9,8 +9,8 @@ import (
 )
 
 // RequestFor returns the request of a runtime for one module: the channel is that of the module, else that of the Kyma,
-// else the default. kyma is the Kyma in the control plane, whose labels are the access rights; runtimeKyma is the Kyma in
-// the runtime, which has the spec. Both may be the same. The caller sets Installed, ManifestVersion and Now.
+// else the default. kyma is the Kyma in the control plane, whose labels are the access rights; runtimeKyma is the Kyma
+// in the runtime, which has the spec. Both may be the same. The caller sets Installed, ManifestVersion and Now.
 func RequestFor(kyma, runtimeKyma *v1beta2.Kyma, module *v1beta2.Module) Request {
 	w := Request{
 		Module: module.Name, Channel: module.Channel, Version: module.Version,

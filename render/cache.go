@@ -19,7 +19,7 @@ type Cache struct {
 	MaxBytes int
 
 	mu       sync.Mutex
-	held     map[string]*list.Element  // guarded by mu; of *cached
+	stored   map[string]*list.Element  // guarded by mu; of *cached
 	recent   list.List                 // guarded by mu; most recently used first
 	bytes    int                       // guarded by mu
 	building map[string]*pendingBundle // guarded by mu
@@ -50,7 +50,7 @@ func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, er
 	}
 	for {
 		c.mu.Lock()
-		if element, ok := c.held[digest]; ok {
+		if element, ok := c.stored[digest]; ok {
 			c.recent.MoveToFront(element)
 			bundle := element.Value.(*cached).bundle
 			c.mu.Unlock()
@@ -58,9 +58,9 @@ func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, er
 		}
 		b, ok := c.building[digest]
 		if !ok {
-			b = c.beginLocked(digest)
+			b = c.startBuildLocked(digest)
 			c.mu.Unlock()
-			return c.finish(digest, b, make)
+			return c.finishBuild(digest, b, make)
 		}
 		c.mu.Unlock()
 		select {
@@ -74,7 +74,7 @@ func (c *Cache) Get(ctx context.Context, digest string, make func() (*Bundle, er
 	}
 }
 
-func (c *Cache) beginLocked(digest string) *pendingBundle {
+func (c *Cache) startBuildLocked(digest string) *pendingBundle {
 	b := &pendingBundle{done: make(chan struct{}), err: context.Canceled} // if make panics: the next caller builds it
 	if c.building == nil {
 		c.building = map[string]*pendingBundle{}
@@ -83,13 +83,13 @@ func (c *Cache) beginLocked(digest string) *pendingBundle {
 	return b
 }
 
-func (c *Cache) finish(digest string, b *pendingBundle, make func() (*Bundle, error)) (*Bundle, error) {
+func (c *Cache) finishBuild(digest string, b *pendingBundle, make func() (*Bundle, error)) (*Bundle, error) {
 	defer func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.building, digest)
 		if b.err == nil {
-			c.keepLocked(digest, b.bundle)
+			c.storeLocked(digest, b.bundle)
 		}
 		close(b.done)
 	}()
@@ -97,22 +97,22 @@ func (c *Cache) finish(digest string, b *pendingBundle, make func() (*Bundle, er
 	return b.bundle, b.err
 }
 
-func (c *Cache) keepLocked(digest string, bundle *Bundle) {
+func (c *Cache) storeLocked(digest string, bundle *Bundle) {
 	limit := c.MaxBytes
 	if limit == 0 {
 		limit = DefaultCacheMaxBytes
 	}
-	entry := &cached{digest, bundle, bundle.footprint()}
+	entry := &cached{digest, bundle, bundle.memoryBytes()}
 	if entry.bytes > limit {
 		return
 	}
-	if c.held == nil {
-		c.held = map[string]*list.Element{}
+	if c.stored == nil {
+		c.stored = map[string]*list.Element{}
 	}
-	c.held[digest] = c.recent.PushFront(entry)
+	c.stored[digest] = c.recent.PushFront(entry)
 	for c.bytes += entry.bytes; c.bytes > limit; {
 		oldest := c.recent.Remove(c.recent.Back()).(*cached)
-		delete(c.held, oldest.digest)
+		delete(c.stored, oldest.digest)
 		c.bytes -= oldest.bytes
 	}
 }
@@ -121,8 +121,8 @@ func (c *Cache) keepLocked(digest string, bundle *Bundle) {
 func (c *Cache) Forget(digest string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if element, ok := c.held[digest]; ok {
-		delete(c.held, digest)
+	if element, ok := c.stored[digest]; ok {
+		delete(c.stored, digest)
 		c.bytes -= c.recent.Remove(element).(*cached).bytes
 	}
 }
@@ -131,12 +131,12 @@ func (c *Cache) Forget(digest string) {
 func (c *Cache) Usage() (bundles, bytes int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.held), c.bytes
+	return len(c.stored), c.bytes
 }
 
-// footprint returns the approximate memory of a bundle: the encoded bytes, the Object, and labels and annotations once
-// more.
-func (b *Bundle) footprint() int {
+// memoryBytes returns the approximate memory of a bundle: the encoded bytes, the Object, and labels and annotations
+// once more.
+func (b *Bundle) memoryBytes() int {
 	bytes := 256
 	for _, o := range b.Objects {
 		bytes += 768 + cap(o.data)

@@ -24,7 +24,7 @@ func bundleOf(t testing.TB, n, size int) *Bundle {
 
 func TestCache(t *testing.T) {
 	one := bundleOf(t, 1, 1000)
-	c := &Cache{MaxBytes: 3 * one.footprint()}
+	c := &Cache{MaxBytes: 3 * one.memoryBytes()}
 	made := 0
 	get := func(digest string) {
 		t.Helper()
@@ -49,7 +49,7 @@ func TestCache(t *testing.T) {
 	}
 	c.Forget("a")
 	c.Forget("none")
-	if bundles, bytes := c.Usage(); bundles != 2 || bytes != 2*one.footprint() {
+	if bundles, bytes := c.Usage(); bundles != 2 || bytes != 2*one.memoryBytes() {
 		t.Errorf("after Forget it holds %d bundles of %d bytes", bundles, bytes)
 	}
 	large, err := c.Get(t.Context(), "large", func() (*Bundle, error) { return bundleOf(t, 10, 1000), nil })

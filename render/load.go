@@ -259,8 +259,8 @@ func unpackSubcharts(files []input.File, left *input.Budget, depth int) ([]input
 		if inner, err = unpackSubcharts((&Artefact{files: inner, root: top}).filesInRoot(), left, depth+1); err != nil {
 			return nil, input.InFile(f.Path, err)
 		}
-		for _, i := range inner {
-			out = append(out, input.File{Path: dir + name + "~/" + i.Path, Data: i.Data}) // ~: not a folder of that name
+		for _, i := range inner { // ~ distinguishes it from a folder of that name
+			out = append(out, input.File{Path: dir + name + "~/" + i.Path, Data: i.Data})
 		}
 	}
 	return out, nil

@@ -3,8 +3,11 @@
 //
 //	artefact, err := render.Load(layer, render.Limits{}) // or LoadFolder(root.FS(), render.Limits{})
 //	settings := render.Settings{Release: "redis", Namespace: "cache", Set: []string{"replica.count=2"}}
-//	options := render.Options{Labels: …, Images: …, Digest: settings.Digest(artefact.Digest(), artefact.CapabilityQueries(settings))}
-//	bundle, err := cache.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) { return artefact.Render(ctx, settings, options) })
+//	queries := artefact.CapabilityQueries(settings)
+//	options := render.Options{Labels: …, Images: …, Digest: settings.Digest(artefact.Digest(), queries)}
+//	bundle, err := cache.Get(ctx, options.BundleDigest(), func() (*render.Bundle, error) {
+//		return artefact.Render(ctx, settings, options)
+//	})
 //	for _, o := range bundle.Objects {
 //		body = o.AppendJSON(body[:0], namespace, overlay)
 //	}

@@ -73,24 +73,24 @@ const operationChart = "rendering the chart"
 // settings, which may be templates) for .Capabilities, so it may return more than is used, but not less. A template
 // sees only what is in the list.
 func Queries(files []input.File, settings Settings) []string {
-	var questions []string
+	var queries []string
 	for _, f := range files {
 		if path.Ext(f.Path) != ".md" && path.Base(f.Path) != notesFile {
-			questions = appendQueries(questions, f.Data)
+			queries = appendQueries(queries, f.Data)
 		}
 		if f.Path == "Chart.yaml" {
 			var metadata struct{ KubeVersion string }
 			if err := yaml.Unmarshal(f.Data, &metadata); err == nil && metadata.KubeVersion != "" {
-				questions = append(questions, queryRange+metadata.KubeVersion)
+				queries = append(queries, queryRange+metadata.KubeVersion)
 			}
 		}
 	}
-	questions = appendQueries(questions, settings.Values)
+	queries = appendQueries(queries, settings.Values)
 	for _, expression := range settings.Set {
-		questions = appendQueries(questions, []byte(expression))
+		queries = appendQueries(queries, []byte(expression))
 	}
-	slices.Sort(questions)
-	return slices.Compact(questions)
+	slices.Sort(queries)
+	return slices.Compact(queries)
 }
 
 // inRange reports whether the version of Kubernetes is in a range, as Helm defines it: a suffix of the patch version is

@@ -62,25 +62,25 @@ const (
 var capabilityUse = regexp.MustCompile("[.\"`]Capabilities\\b(\\.KubeVersion\\b|\\.HelmVersion\\b|\\.APIVersions\\.Has\\s+(?:\"([^\"\\\\]+)\"|`([^`]+)`))?")
 
 // appendQueries appends the queries in a text of templates.
-func appendQueries(questions []string, text []byte) []string {
+func appendQueries(queries []string, text []byte) []string {
 	for _, m := range capabilityUse.FindAllSubmatch(text, -1) {
 		switch what := string(m[1]); {
 		case what == ".HelmVersion":
 		case what == ".KubeVersion":
-			questions = append(questions, queryVersion)
+			queries = append(queries, queryVersion)
 		case what != "":
-			questions = append(questions, queryAPI+string(m[2])+string(m[3]))
+			queries = append(queries, queryAPI+string(m[2])+string(m[3]))
 		default:
-			questions = append(questions, queryVersion, queryAPIs)
+			queries = append(queries, queryVersion, queryAPIs)
 		}
 	}
-	return questions
+	return queries
 }
 
 // answers returns what the cluster answers to queries.
-func (c Capabilities) answers(questions []string) []string {
+func (c Capabilities) answers(queries []string) []string {
 	var out []string
-	for _, q := range questions {
+	for _, q := range queries {
 		switch {
 		case q == queryVersion:
 			out = append(out, c.version())

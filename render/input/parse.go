@@ -30,7 +30,7 @@ const (
 // Errors are of type *Error with reason InvalidYAML or InvalidObject, for the first invalid document.
 func Parse(data []byte) ([]*unstructured.Unstructured, error) {
 	data = bytes.TrimPrefix(data, []byte("\ufeff"))
-	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // concatenated files may each have a byte order mark
+	data = bytes.ReplaceAll(data, []byte("\n\ufeff"), []byte("\n")) // one for each concatenated file
 	if objects, ok, err := parseJSON(data); ok {
 		return objects, err
 	}
