@@ -140,8 +140,8 @@ type preview struct {
 	after channel.Catalog
 }
 
-// version has the version of a module that is installed in a runtime, and the one that is ordered by its Manifest.
-type version struct{ installed, ordered string }
+// version has the version of a module that is installed in a runtime, and the one that its Manifest requests.
+type version struct{ installed, requested string }
 
 // previewEffects returns what the change means for every runtime of the channel.
 func previewEffects(ctx context.Context, a *console.App, c *connection.Cluster, w preview) (*setReport, error) {
@@ -184,7 +184,7 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 	requested := connection.WithRequest(k)
 	m := requested.Module(w.module)
 	request := channel.RequestFor(k, requested, m)
-	request.Installed, request.ManifestVersion, request.Now = has.installed, has.ordered, a.Now()
+	request.Installed, request.ManifestVersion, request.Now = has.installed, has.requested, a.Now()
 	d := channel.Resolve(w.after, request)
 	e := effect{Runtime: k.Name, From: has.installed, To: d.Version, Effect: "stays"}
 	switch b := d.Blocker; {
@@ -196,9 +196,9 @@ func (w *preview) effectOn(k *v1beta2.Kyma, has version, a *console.App) effect 
 		e.Effect, e.Reason, e.Message = "waits", b.Code, b.Message
 	case b != nil:
 		e.Effect, e.Reason, e.Message = "blocked", b.Code, b.Message
-	case d.Next != "" && d.Next != has.ordered:
+	case d.Next != "" && d.Next != has.requested:
 		e.Effect = "moves"
-	case has.ordered != "" && has.installed != d.Version:
+	case has.requested != "" && has.installed != d.Version:
 		e.Effect, e.Message = "stays", "it is being upgraded to it already"
 	}
 	return e

@@ -151,7 +151,7 @@ func TestRuntimeRemove(t *testing.T) {
 		released bool // the manager removes its finalizer
 		writes   []string
 	}{
-		"NoAnswer": {fixture.Case{Reason: "a script has to confirm", Args: "runtime remove runtime-a", Code: console.ExitUsage, Want: []string{"From runtime-a will be removed: 2 objects of 1 module (sample)", "add --yes"}}, true, nil},
+		"NoAnswer": {fixture.Case{Reason: "a script has to confirm", Args: "runtime remove runtime-a", Code: console.ExitUsage, Want: []string{"2 objects of 1 module (sample) will be removed from runtime-a", "add --yes"}}, true, nil},
 		"No":       {fixture.Case{Reason: "the user does not want it", Args: "runtime remove runtime-a", Input: "n\n", Code: console.ExitFailed, Want: []string{"nothing was changed"}}, true, nil},
 		"Yes":      {fixture.Case{Reason: "the Secret is needed until the end", Args: "runtime remove runtime-a", Input: "y\n", Want: []string{"runtime runtime-a is removed"}}, true, []string{kyma, secret}},
 		"Gone":     {fixture.Case{Reason: "no requests are sent to the cluster", Args: "runtime remove runtime-a --yes --cluster-is-gone", Want: []string{"nothing is removed from its cluster", "runtime runtime-a is removed"}}, true, []string{secret, kyma}},

@@ -105,8 +105,8 @@ func showRemoval(f *diagnosis.Facts, p *console.Page, gone bool) {
 	case len(modules) == 0:
 		p.Line("%s has no modules. The CRDs of %s and its Kyma will be removed from it.", k.Name, v1beta2.GroupVersion.Group)
 	default:
-		p.Wrap("", fmt.Sprintf("From %s will be removed: %s of %s (%s), the objects that these manage, the CRDs of %s, and its Kyma.",
-			k.Name, console.Count(objects, "object"), console.Count(len(modules), "module"), strings.Join(modules, ", "), v1beta2.GroupVersion.Group))
+		p.Wrap("", fmt.Sprintf("%s of %s (%s) will be removed from %s, with the objects that they manage, the CRDs of %s and the Kyma.",
+			console.Count(objects, "object"), console.Count(len(modules), "module"), strings.Join(modules, ", "), k.Name, v1beta2.GroupVersion.Group))
 	}
 	for _, b := range removalBlockers(f, gone) {
 		p.Wrap("  ", "in the way: "+b)

@@ -130,7 +130,7 @@ func (in *installer) objectsToUninstall(ctx context.Context) ([]apply.Ref, error
 
 // showRemoval writes which objects will be removed, and how many runtimes will not be managed any more.
 func (in *installer) showRemoval(ctx context.Context, p *console.Page, refs []apply.Ref) {
-	p.Line("From %s will be removed:", in)
+	p.Line("These objects will be removed from %s:", in)
 	for _, r := range refs {
 		p.Line("  %s", r)
 	}

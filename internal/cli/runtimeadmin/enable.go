@@ -149,7 +149,7 @@ var persistentReasons = map[string]bool{
 //
 //	1  the Kyma does not exist, or does not request the module   blocked
 //	2  the control plane has not reconciled the request yet      waits
-//	3  the reason is one of persistentReasons                           blocked
+//	3  the reason is one of persistentReasons                    blocked
 //	4  it is Unmanaged, or Ready in that version, as requested   done
 //	5  otherwise                                                 waits
 func moduleProgress(k *v1beta2.Kyma, module, version string, generation int64) connection.Progress {
