@@ -21,8 +21,8 @@ const (
 	admitPath = "/validate/"
 	// maxReviewBytes limits an admission review: it contains an object twice, each as large as the API server allows.
 	maxReviewBytes = 8 << 20
-	// The webhook is called before the change is stored, so that an event that is sent at once would be too early. Other webhooks may take longer
-	// than the delay, so the event is sent a second time.
+	// The webhook is called before the change is stored, so that an event that is sent at once would be too early.
+	// Other webhooks may take longer than the delay, so the event is sent a second time.
 	admitDelay, admitRepeat = 200 * time.Millisecond, 3 * time.Second
 )
 
@@ -159,7 +159,8 @@ type admission struct {
 	metrics *metrics
 }
 
-// queueEvent queues an event about the object of a call, if it is to be reported, and returns the message of the answer.
+// queueEvent queues an event about the object of a call, if it is to be reported, and returns the message of the
+// answer.
 func (a *admission) queueEvent(manager string, v *review) string {
 	object := v.subject()
 	name := protocol.Name{Namespace: object.Metadata.Namespace, Name: object.Metadata.Name}

@@ -1,5 +1,5 @@
-// Package agent is the part of the lifecycle manager that runs in a runtime. It watches the resources on its watch list and reports changes to
-// the control plane. cmd/runtime-watcher runs it.
+// Package agent is the part of the lifecycle manager that runs in a runtime. It watches the resources on its watch list
+// and reports changes to the control plane. cmd/runtime-watcher runs it.
 //
 // # Use
 //
@@ -9,12 +9,13 @@
 //
 // # How it works
 //
-// The watch list is in a ConfigMap of the runtime, which the agent watches (watchlist.go). It becomes watches on metadata, one for each
-// resource (plan.go, streams.go, stream.go). A small record of each object (record.go) is enough to find out after an interruption what has
-// changed. The start of a watch is reported as one event, not one for each object.
+// The watch list is in a ConfigMap of the runtime, which the agent watches (watchlist.go). It becomes watches on
+// metadata, one for each resource (plan.go, streams.go, stream.go). A small record of each object (record.go) is enough
+// to find out after an interruption what has changed. The start of a watch is reported as one event, not one for each
+// object.
 //
-// Events are delivered by package outbox. Heartbeats (heartbeat.go) contain the number of events, so that the control plane detects missing
-// ones, and the reasons why resources cannot be watched.
+// Events are delivered by package outbox. Heartbeats (heartbeat.go) contain the number of events, so that the control
+// plane detects missing ones, and the reasons why resources cannot be watched.
 //
 // The admission webhook (admit.go) is for Watchers that request one. Its events use the same queue.
 //
@@ -22,8 +23,9 @@
 //
 // # What it does not do
 //
-// It changes nothing in the runtime and reads no content of objects but of its ConfigMap. It does not know the purpose of an event. It uses
-// neither the typed clients nor the informers of client-go, and not controller-runtime: they would need more memory than the rest of the agent.
+// It changes nothing in the runtime and reads no content of objects but of its ConfigMap. It does not know the purpose
+// of an event. It uses neither the typed clients nor the informers of client-go, and not controller-runtime: they would
+// need more memory than the rest of the agent.
 package agent
 
 import (
@@ -60,11 +62,11 @@ type Options struct {
 	Address string
 	// Contract is the first segment of the listener's paths. Default v2.
 	Contract string
-	// CA, Certificate and Key are files: the roots that the listener is verified with, and the certificate of the agent as a client and for the
-	// webhook. They may be created later and replaced.
+	// CA, Certificate and Key are files: the roots that the listener is verified with, and the certificate of the agent
+	// as a client and for the webhook. They may be created later and replaced.
 	CA, Certificate, Key string
-	// WebhookAddress is where the admission webhook is served over TLS, MetricsAddress where /metrics, /healthz and /readyz are served without TLS.
-	// "" does not serve.
+	// WebhookAddress is where the admission webhook is served over TLS, MetricsAddress where /metrics, /healthz and
+	// /readyz are served without TLS. "" does not serve.
 	WebhookAddress, MetricsAddress string
 	// Version is sent in heartbeats.
 	Version string
@@ -180,7 +182,8 @@ func newBootID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// Run watches and reports until ctx ends, and sends pending events for a few seconds more. It returns an error if it cannot serve.
+// Run watches and reports until ctx ends, and sends pending events for a few seconds more. It returns an error if it
+// cannot serve.
 func (a *Agent) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -239,8 +242,9 @@ func (a *Agent) triggerHeartbeat() {
 	}
 }
 
-// heartbeatInterval returns the time between two heartbeats: that of the watch list, or a longer one that the listener requests. While recent
-// deliveries may have to be repeated, it is that of the watch list: the answer shows soon whether another process of the listener took over.
+// heartbeatInterval returns the time between two heartbeats: that of the watch list, or a longer one that the listener
+// requests. While recent deliveries may have to be repeated, it is that of the watch list: the answer shows soon
+// whether another process of the listener took over.
 func (a *Agent) heartbeatInterval() time.Duration {
 	usual := protocol.DefaultHeartbeatInterval
 	if list := a.watchlist.Load(); list != nil {

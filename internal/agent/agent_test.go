@@ -44,7 +44,8 @@ func get(client *http.Client, url string) (int, string) {
 	return answer.StatusCode, string(body)
 }
 
-// TestRun runs all parts together, with an API server that has only a ConfigMap. Package playground/agent uses a real API server.
+// TestRun runs all parts together, with an API server that has only a ConfigMap. Package playground/agent uses a real
+// API server.
 func TestRun(t *testing.T) {
 	config := make(chan string, 10)
 	object := func(version int, data string) string {

@@ -22,7 +22,8 @@ type served struct {
 	hasStatus bool
 }
 
-// discovery finds out which kinds the API server serves. Answers are cached for cacheTTL, because all streams need them at the same time.
+// discovery finds out which kinds the API server serves. Answers are cached for cacheTTL, because all streams need them
+// at the same time.
 type discovery struct {
 	client rest.Interface
 

@@ -24,7 +24,8 @@ const (
 	maxIdlePeriod        = time.Minute // before a heartbeat: connections are closed for a longer one
 )
 
-// sendHeartbeats sends the first heartbeat at once, then one every heartbeatInterval, and one when triggerHeartbeat is called.
+// sendHeartbeats sends the first heartbeat at once, then one every heartbeatInterval, and one when triggerHeartbeat is
+// called.
 func (a *Agent) sendHeartbeats(ctx context.Context) {
 	failures := 0
 	for {

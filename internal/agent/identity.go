@@ -34,7 +34,8 @@ type identity struct {
 	current atomic.Pointer[material] // nil until the files could be read
 }
 
-// load reads the files. It reports whether they have new content; invalid content is an error, and the former stays in use.
+// load reads the files. It reports whether they have new content; invalid content is an error, and the former stays in
+// use.
 func (i *identity) load() (changed bool, err error) {
 	var m material
 	for n, path := range []string{i.ca, i.certificate, i.key} {

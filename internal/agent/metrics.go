@@ -15,7 +15,8 @@ const (
 	reasonAddress     = "missing-address-or-contract"
 )
 
-// metrics are the metrics of the agent. Those of the Kyma project's agent have the same names, because dashboards use them.
+// metrics are the metrics of the agent. Those of the Kyma project's agent have the same names, because dashboards use
+// them.
 type metrics struct {
 	registry        *prometheus.Registry
 	admissions      prometheus.Counter

@@ -42,9 +42,9 @@ func (p plan) hasSameWatch(q plan) bool {
 	return p.query == q.query && slices.Equal(p.filters, q.filters)
 }
 
-// plans turns a watch list into watches: one for each group, version and resource. If entries select different objects of a resource, the watch
-// includes all of them, and the filters select those of each entry. An entry for version * uses the watch of an entry with a version: the
-// objects are the same in all versions.
+// plans turns a watch list into watches: one for each group, version and resource. If entries select different objects
+// of a resource, the watch includes all of them, and the filters select those of each entry. An entry for version *
+// uses the watch of an entry with a version: the objects are the same in all versions.
 func plans(list protocol.Watchlist) []plan {
 	type resource struct{ group, version, name string }
 	named := map[resource]string{} // the version whose watch entries for * use
@@ -105,8 +105,8 @@ func widest(scopes []scope) (namespace, name, selector string) {
 	return namespace, name, union(scopes)
 }
 
-// union returns a selector for all objects that match one of the selectors. It matches few others: a selector has no "or", so the result has, for
-// each label that all selectors require, all values that they require.
+// union returns a selector for all objects that match one of the selectors. It matches few others: a selector has no
+// "or", so the result has, for each label that all selectors require, all values that they require.
 func union(scopes []scope) string {
 	var wanted map[string]map[string]bool // required values by label; nil is any value
 	for n, s := range scopes {

@@ -126,7 +126,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestMatchMany checks that filters beyond the number of bits share the last bit, so that there are too many events rather than too few.
+// TestMatchMany checks that filters beyond the number of bits share the last bit, so that there are too many events
+// rather than too few.
 func TestMatchMany(t *testing.T) {
 	var scopes []scope
 	for n := range 100 {

@@ -390,7 +390,8 @@ func TestHeartbeat(t *testing.T) {
 	}
 }
 
-// TestHeartbeatInterval checks that the interval that the listener requests is used, but not while recent deliveries may have to be repeated.
+// TestHeartbeatInterval checks that the interval that the listener requests is used, but not while recent deliveries
+// may have to be repeated.
 func TestHeartbeatInterval(t *testing.T) {
 	l := newRemote(t, 0)
 	a, _ := agentFor(t, l)

@@ -77,7 +77,8 @@ func (r *recorder) hash(o *metav1.ObjectMeta) uint64 {
 	return sum
 }
 
-// match returns the bits of the filters that match the object. A single filter is part of the query, so that it matches always.
+// match returns the bits of the filters that match the object. A single filter is part of the query, so that it matches
+// always.
 func (r *recorder) match(o *metav1.ObjectMeta) uint64 {
 	if len(r.filters) == 1 {
 		return bit(0)
@@ -97,8 +98,9 @@ type difference struct {
 	spec, status bool
 }
 
-// compare returns what has changed between two records. If hasStatus is false, the kind has no status subresource, and each change may be one of
-// the spec and the status. missed is true if there may have been several changes between the two.
+// compare returns what has changed between two records. If hasStatus is false, the kind has no status subresource, and
+// each change may be one of the spec and the status. missed is true if there may have been several changes between the
+// two.
 func compare(before, after record, hasStatus, missed bool) difference {
 	switch {
 	case before.uid != after.uid:

@@ -86,7 +86,8 @@ func (s *stream) name() string {
 	return schema.GroupResource{Group: s.plan.query.group, Resource: s.plan.query.resource}.String()
 }
 
-// problemKey identifies the problems of this stream: there is one stream for each version of a resource that the watch list names.
+// problemKey identifies the problems of this stream: there is one stream for each version of a resource that the watch
+// list names.
 func (s *stream) problemKey() string { return s.name() + " " + s.plan.query.version }
 
 // recordOpened records that a watch is open.
@@ -95,7 +96,8 @@ func (s *stream) recordOpened() {
 	s.problems.set(s.problemKey(), "")
 }
 
-// reportFailure reports why the resource is not watched. A failure that may pass by itself is a problem only if it lasts.
+// reportFailure reports why the resource is not watched. A failure that may pass by itself is a problem only if it
+// lasts.
 func (s *stream) reportFailure(err error, since time.Time) error {
 	s.log.V(1).Info("a watch failed", "resource", s.name(), "error", err.Error())
 	switch {
@@ -110,8 +112,8 @@ func (s *stream) reportFailure(err error, since time.Time) error {
 	return nil
 }
 
-// reportRemovedResource reports once that any object may have changed when the CRD of a resource was deleted. If the CRD is created again, the
-// next list shows the differences.
+// reportRemovedResource reports once that any object may have changed when the CRD of a resource was deleted. If the
+// CRD is created again, the next list shows the differences.
 func (s *stream) reportRemovedResource() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -122,7 +124,8 @@ func (s *stream) reportRemovedResource() {
 	s.served = nil
 }
 
-// resource returns the client of the resource, which discovery finds before the first list, and after the resource was removed.
+// resource returns the client of the resource, which discovery finds before the first list, and after the resource was
+// removed.
 func (s *stream) resource(ctx context.Context) (metadata.ResourceInterface, error) {
 	s.mu.Lock()
 	found := s.served
@@ -282,14 +285,15 @@ func (s *stream) receive(e watch.Event[metav1.PartialObjectMetadata]) {
 	s.metrics.objects.Set(float64(s.records.Load()))
 }
 
-// addressee is a manager and the kind by which it knows the resource. Each gets one event, also if several targets want it.
+// addressee is a manager and the kind by which it knows the resource. Each gets one event, also if several targets want
+// it.
 type addressee struct {
 	manager string
 	kind    metav1.GroupVersionKind
 }
 
-// reportLocked queues an event about an object for each target whose filter is in matched and whose field has changed. o may be nil. The caller
-// holds mu.
+// reportLocked queues an event about an object for each target whose filter is in matched and whose field has changed.
+// o may be nil. The caller holds mu.
 func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, o *metav1.ObjectMeta, deleted bool) {
 	if matched == 0 {
 		return
@@ -315,8 +319,9 @@ func (s *stream) reportLocked(name protocol.Name, matched uint64, d difference, 
 	}
 }
 
-// announceLocked queues for each target that any object may have changed. The lifecycle manager gets the objects with it if they fit; nil is
-// unknown. Other managers know only events about objects: they get one for each of records, if complete is true. The caller holds mu.
+// announceLocked queues for each target that any object may have changed. The lifecycle manager gets the objects with
+// it if they fit; nil is unknown. Other managers know only events about objects: they get one for each of records, if
+// complete is true. The caller holds mu.
 func (s *stream) announceLocked(targets []target, records map[string]record, objects *introduction, complete bool) {
 	var done []addressee
 	for _, t := range targets {

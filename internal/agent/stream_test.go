@@ -363,7 +363,8 @@ func TestStreamIntroduces(t *testing.T) {
 	}
 }
 
-// TestStreamMissed checks that only differences are reported after an interruption whose changes the API server has forgotten.
+// TestStreamMissed checks that only differences are reported after an interruption whose changes the API server has
+// forgotten.
 func TestStreamMissed(t *testing.T) {
 	for _, late := range []bool{false, true} {
 		t.Run(fmt.Sprint("Late", late), func(t *testing.T) {

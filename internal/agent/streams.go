@@ -36,8 +36,8 @@ type streams struct {
 // versionedResource identifies a stream. version is as in the watch list, and may be *.
 type versionedResource struct{ group, version, resource string }
 
-// apply puts a watch list in force: it ends and starts streams, and leaves alone those that stay the same. Calls must not be concurrent. ctx ends
-// the streams, too.
+// apply puts a watch list in force: it ends and starts streams, and leaves alone those that stay the same. Calls must
+// not be concurrent. ctx ends the streams, too.
 func (s *streams) apply(ctx context.Context, list protocol.Watchlist) error {
 	wanted := map[versionedResource]plan{}
 	recorders := map[versionedResource]*recorder{}

@@ -75,7 +75,8 @@ func (w *configMapWatch) get(ctx context.Context, query url.Values) (io.ReadClos
 	return request.Stream(ctx)
 }
 
-// applyWatchlist puts the watch list of the ConfigMap in force. If it is missing or invalid, the former one stays in force.
+// applyWatchlist puts the watch list of the ConfigMap in force. If it is missing or invalid, the former one stays in
+// force.
 func (a *Agent) applyWatchlist(ctx context.Context, c *configMap) {
 	const problemKey = " watch list" // sorts before all resources
 	if c == nil {

@@ -14,7 +14,8 @@ const subjectPrefix = "lifecycle-manager:kyma:"
 // SubjectURI returns the URI of a Kyma among the subject alternative names of a certificate of our authority.
 func SubjectURI(uid string) *url.URL { return &url.URL{Scheme: "urn", Opaque: subjectPrefix + uid} }
 
-// IdentityOf returns the identity in a client certificate that was verified with a root, which may be nil. It verifies nothing itself.
+// IdentityOf returns the identity in a client certificate that was verified with a root, which may be nil. It verifies
+// nothing itself.
 func IdentityOf(cert, root *x509.Certificate) Identity {
 	id := Identity{CommonName: cert.Subject.CommonName, Expires: cert.NotAfter}
 	for _, u := range cert.URIs {

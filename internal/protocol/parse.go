@@ -30,8 +30,8 @@ func ParseHeartbeat(body []byte) (Heartbeat, error) {
 	return h, nil
 }
 
-// ParseWatchlist reads a watch list from its ConfigMap. The error is about the first invalid entry. One invalid entry makes the whole list
-// invalid, because nobody would notice a list of which only a part is in force.
+// ParseWatchlist reads a watch list from its ConfigMap. The error is about the first invalid entry. One invalid entry
+// makes the whole list invalid, because nobody would notice a list of which only a part is in force.
 func ParseWatchlist(data []byte) (Watchlist, error) {
 	var w Watchlist
 	if err := json.Unmarshal(data, &w); err != nil {
@@ -106,7 +106,8 @@ func (w Watch) withDefaults() Watch {
 	return w
 }
 
-// Digest returns a hash of 16 hexadecimal digits. Lists with the same meaning have the same digest, whatever the order of their entries.
+// Digest returns a hash of 16 hexadecimal digits. Lists with the same meaning have the same digest, whatever the order
+// of their entries.
 func (w Watchlist) Digest() string {
 	lines := make([]string, 0, len(w.Watches))
 	for _, entry := range w.Watches {

@@ -2,21 +2,23 @@
 //
 // # Use
 //
-// The agent posts an [Event] to [EventPath] when an object changed, and a [Heartbeat] to [HeartbeatPath] in an interval. A [Watchlist] in a
-// ConfigMap of its runtime lists what it watches. [ParseEvent], [ParseHeartbeat] and [ParseWatchlist] read the messages of the other side.
+// The agent posts an [Event] to [EventPath] when an object changed, and a [Heartbeat] to [HeartbeatPath] in an
+// interval. A [Watchlist] in a ConfigMap of its runtime lists what it watches. [ParseEvent], [ParseHeartbeat] and
+// [ParseWatchlist] read the messages of the other side.
 //
 // # How it works
 //
-// An event is a hint: it names an object that changed, and its receiver reads the object. The agent of the Kyma project sends only the first two
-// fields, and its listener reads only these; the other fields are additions, and optional. No message contains the name of the runtime: the
-// client certificate identifies it, see [Identity].
+// An event is a hint: it names an object that changed, and its receiver reads the object. The agent of the Kyma project
+// sends only the first two fields, and its listener reads only these; the other fields are additions, and optional. No
+// message contains the name of the runtime: the client certificate identifies it, see [Identity].
 //
-// Every event of an agent has a sequence number. A heartbeat has the last number that was assigned and the number of events that are pending, so
-// that the listener finds out whether it has missed some.
+// Every event of an agent has a sequence number. A heartbeat has the last number that was assigned and the number of
+// events that are pending, so that the listener finds out whether it has missed some.
 //
 // # What it does not do
 //
-// It opens no connection. It does not limit the size of what it parses: its callers limit what they read from the network.
+// It opens no connection. It does not limit the size of what it parses: its callers limit what they read from the
+// network.
 package protocol
 
 import (
@@ -39,11 +41,12 @@ const (
 const (
 	// ManagerName is the name of the lifecycle manager in paths.
 	ManagerName = "lifecycle-manager"
-	// HeaderInstance is a header of every answer of our listener. It identifies the process. When it changes, the agent repeats recent events,
-	// because the former process may have ended before it acted on them.
+	// HeaderInstance is a header of every answer of our listener. It identifies the process. When it changes, the agent
+	// repeats recent events, because the former process may have ended before it acted on them.
 	HeaderInstance = "X-Listener-Instance"
-	// HeaderNextHeartbeat is a header of answers to heartbeats in a large fleet: the seconds until the next heartbeat, if the agent has no other
-	// reason for one. Without it, the interval of the watch list applies. Agents wait at most MaxHeartbeatInterval.
+	// HeaderNextHeartbeat is a header of answers to heartbeats in a large fleet: the seconds until the next heartbeat,
+	// if the agent has no other reason for one. Without it, the interval of the watch list applies. Agents wait at most
+	// MaxHeartbeatInterval.
 	HeaderNextHeartbeat = "X-Listener-Next"
 	// WatchlistKey is the key of the ConfigMap that holds a Watchlist as JSON.
 	WatchlistKey = "watches.json"
@@ -64,15 +67,16 @@ type Event struct {
 
 	// BootID identifies the start of the agent that Sequence belongs to. "" in events of the Kyma project's agent.
 	BootID string `json:"boot,omitempty"`
-	// Sequence numbers the events for one manager since the agent started, from 1. An event that is sent again keeps its number.
+	// Sequence numbers the events for one manager since the agent started, from 1. An event that is sent again keeps
+	// its number.
 	Sequence uint64 `json:"sequence,omitempty"`
 	// Resource is the plural name of the kind.
 	Resource string `json:"resource,omitempty"`
-	// WatchStarted is true if the agent has started to watch Resource, or has missed changes of it: Watched and Object are empty, and any of its
-	// objects may have changed.
+	// WatchStarted is true if the agent has started to watch Resource, or has missed changes of it: Watched and Object
+	// are empty, and any of its objects may have changed.
 	WatchStarted bool `json:"began,omitempty"`
-	// ObjectsComplete is true, with WatchStarted, if Objects are all objects of Resource that match the watch, as they were when it started: a
-	// receiver that remembers their state need not read them.
+	// ObjectsComplete is true, with WatchStarted, if Objects are all objects of Resource that match the watch, as they
+	// were when it started: a receiver that remembers their state need not read them.
 	ObjectsComplete bool `json:"complete,omitempty"`
 	// Objects are the names and namespaces of these objects, and their metadata as [TrimMetadata] returns it.
 	Objects []metav1.ObjectMeta `json:"there,omitempty"`
@@ -99,11 +103,13 @@ type Heartbeat struct {
 	Sequence uint64 `json:"sequence"`
 	// Pending is the number of events that are still to be sent, or to be sent again.
 	Pending int `json:"pending"`
-	// EventsLost is true if the agent had to drop events since its last heartbeat that was answered: any object may have changed.
+	// EventsLost is true if the agent had to drop events since its last heartbeat that was answered: any object may
+	// have changed.
 	EventsLost bool `json:"lost,omitempty"`
 	// Watchlist is the Digest of the watch list in force.
 	Watchlist string `json:"watchlist,omitempty"`
-	// Problem explains to people which resources of the watch list cannot be watched, and why, in at most 300 bytes. "" if there is none.
+	// Problem explains to people which resources of the watch list cannot be watched, and why, in at most 300 bytes. ""
+	// if there is none.
 	Problem string `json:"problem,omitempty"`
 }
 
@@ -176,10 +182,12 @@ type Identity struct {
 	Root string
 }
 
-// BackdatePeriod is how long before their issue the certificates of our authority begin to be valid: the clock of a runtime may be slow.
+// BackdatePeriod is how long before their issue the certificates of our authority begin to be valid: the clock of a
+// runtime may be slow.
 const BackdatePeriod = 24 * time.Hour
 
-// ParseEvent reads the body of an event. The event must have a kind, and the name of an object unless WatchStarted is true.
+// ParseEvent reads the body of an event. The event must have a kind, and the name of an object unless WatchStarted is
+// true.
 func ParseEvent(body []byte) (Event, error) {
 	var e Event
 	if err := json.Unmarshal(body, &e); err != nil {

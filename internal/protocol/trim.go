@@ -9,8 +9,9 @@ import (
 // lastAppliedAnnotation contains a copy of the whole object, written by kubectl.
 const lastAppliedAnnotation = "kubectl.kubernetes.io/last-applied-configuration"
 
-// TrimMetadata returns the metadata that an event contains: uid, resourceVersion, generation, deletionTimestamp, labels, annotations without the
-// copy of the object that kubectl adds, and the managers and times of managedFields. It shares only strings with o. nil gives nil.
+// TrimMetadata returns the metadata that an event contains: uid, resourceVersion, generation, deletionTimestamp,
+// labels, annotations without the copy of the object that kubectl adds, and the managers and times of managedFields. It
+// shares only strings with o. nil gives nil.
 func TrimMetadata(o *metav1.ObjectMeta) *metav1.ObjectMeta {
 	if o == nil {
 		return nil

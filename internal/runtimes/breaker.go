@@ -16,8 +16,9 @@ import (
 var netDialer = net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}
 
 const (
-	// minProbeDelay and maxProbeDelay limit the time between two probes of a runtime that does not answer. It is twice the time since the breaker
-	// opened, so that the end of a short outage is noticed soon, and a long one costs less than one probe a minute.
+	// minProbeDelay and maxProbeDelay limit the time between two probes of a runtime that does not answer. It is twice
+	// the time since the breaker opened, so that the end of a short outage is noticed soon, and a long one costs less
+	// than one probe a minute.
 	minProbeDelay = 500 * time.Millisecond
 	maxProbeDelay = 80 * time.Second
 	// probeTimeout is the deadline of a probe.
@@ -40,9 +41,9 @@ func (e *Error) Error() string { return fmt.Sprintf("runtime %s: %s", e.Runtime,
 // Reason returns Code.
 func (e *Error) Reason() string { return e.Code }
 
-// breaker is the circuit breaker of one runtime, which all its requests pass. While it is closed, it checks the answers. An answer that concerns the
-// whole runtime (no connection, no answer in time, 401) opens it: then requests fail at once with the reason, and one probe at a time, with a
-// growing delay, finds out when to close it.
+// breaker is the circuit breaker of one runtime, which all its requests pass. While it is closed, it checks the
+// answers. An answer that concerns the whole runtime (no connection, no answer in time, 401) opens it: then requests
+// fail at once with the reason, and one probe at a time, with a growing delay, finds out when to close it.
 type breaker struct {
 	runtime string
 	next    http.RoundTripper

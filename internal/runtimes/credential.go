@@ -27,8 +27,8 @@ const (
 	maxKubeconfigBytes = 256 << 10
 )
 
-// KymaNameIndex is the index of access Secrets and Manifests by the name of their Kyma. Without it, listing them by label takes 40 ms with 10,000
-// Kymas.
+// KymaNameIndex is the index of access Secrets and Manifests by the name of their Kyma. Without it, listing them by
+// label takes 40 ms with 10,000 Kymas.
 const KymaNameIndex = "kyma-name"
 
 // IndexByKyma adds KymaNameIndex for a kind to a cache.
@@ -109,9 +109,9 @@ func (p *Pool) readKubeconfig(ctx context.Context, kyma string, c credential) (*
 	return cfg, nil
 }
 
-// ParseKubeconfig returns the client configuration in a kubeconfig from an untrusted source. It refuses exec plugins, auth providers and
-// references to files, because they would run programs or read files of the manager. A kubeconfig without a current context, server or
-// credentials is an error, too. The error is an [Error].
+// ParseKubeconfig returns the client configuration in a kubeconfig from an untrusted source. It refuses exec plugins,
+// auth providers and references to files, because they would run programs or read files of the manager. A kubeconfig
+// without a current context, server or credentials is an error, too. The error is an [Error].
 func ParseKubeconfig(data []byte) (*rest.Config, error) {
 	invalid := func(format string, args ...any) (*rest.Config, error) {
 		return nil, &Error{Code: "KubeconfigInvalid", Message: fmt.Sprintf(format, args...)}
@@ -178,7 +178,8 @@ func oneLine(err error) string {
 	return s
 }
 
-// newTransport returns the transport of a runtime. It does not use that of client-go, which stays in a global cache for ever.
+// newTransport returns the transport of a runtime. It does not use that of client-go, which stays in a global cache for
+// ever.
 func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 	tlsConfig, err := rest.TLSConfigFor(cfg)
 	if err != nil {
@@ -187,8 +188,8 @@ func (p *Pool) newTransport(cfg *rest.Config) (*http.Transport, error) {
 	// Pings detect a connection that was cut without notice, so that a watch does not wait for ever.
 	idle, pings := 90*time.Second, &http.HTTP2Config{SendPingTimeout: 15 * time.Second, PingTimeout: 10 * time.Second}
 	if p.opts.Agents {
-		// There are no watches, and few requests. Each connection needs a file descriptor, and the timers of a closed one keep its memory until they
-		// expire.
+		// There are no watches, and few requests. Each connection needs a file descriptor, and the timers of a closed
+		// one keep its memory until they expire.
 		idle, pings = 10*time.Second, nil
 	}
 	return &http.Transport{

@@ -2,8 +2,9 @@ package runtimes
 
 import "time"
 
-// Changes in a runtime are reported by watches of the pool, by an agent that runs in the runtime, or not at all. Subscribers do not notice the
-// difference, except in the interval in which they have to read the runtime without a reason, see PollInterval.
+// Changes in a runtime are reported by watches of the pool, by an agent that runs in the runtime, or not at all.
+// Subscribers do not notice the difference, except in the interval in which they have to read the runtime without a
+// reason, see PollInterval.
 
 // PollIntervals are the intervals in which a runtime is reconciled without a reason.
 type PollIntervals struct {
@@ -11,12 +12,13 @@ type PollIntervals struct {
 	Watched time.Duration
 	// Unwatched is for all other runtimes.
 	Unwatched time.Duration
-	// Budget is the number of reconciles per second of all unwatched runtimes together. If there are more, Unwatched becomes longer. 0 is no limit.
+	// Budget is the number of reconciles per second of all unwatched runtimes together. If there are more, Unwatched
+	// becomes longer. 0 is no limit.
 	Budget int
 }
 
-// SetAgentConnected records whether the agent of a runtime is connected. When it disconnects, subscribers receive a Missed event, because
-// they have to read the runtime themselves from then on.
+// SetAgentConnected records whether the agent of a runtime is connected. When it disconnects, subscribers receive a
+// Missed event, because they have to read the runtime themselves from then on.
 func (p *Pool) SetAgentConnected(kyma string, connected bool) {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
@@ -28,7 +30,8 @@ func (p *Pool) SetAgentConnected(kyma string, connected bool) {
 	}
 }
 
-// IsWatched reports whether changes in a runtime are reported. The agent of a runtime counts as connected until SetAgentConnected is called.
+// IsWatched reports whether changes in a runtime are reported. The agent of a runtime counts as connected until
+// SetAgentConnected is called.
 func (p *Pool) IsWatched(kyma string) bool {
 	if p.opts.Watch || !p.opts.Agents {
 		return p.opts.Watch
@@ -42,7 +45,8 @@ func (p *Pool) IsWatched(kyma string) bool {
 // UsesInterests reports whether the interests of subscribers have an effect.
 func (p *Pool) UsesInterests() bool { return p.opts.Watch || p.opts.Agents }
 
-// PollInterval returns the time after which a subscriber has to read a runtime without a reason. It grows when PollIntervals.Budget is exceeded.
+// PollInterval returns the time after which a subscriber has to read a runtime without a reason. It grows when
+// PollIntervals.Budget is exceeded.
 func (p *Pool) PollInterval(kyma string) time.Duration {
 	intervals := p.opts.PollIntervals
 	if p.IsWatched(kyma) {

@@ -8,20 +8,23 @@
 //
 // # How it works
 //
-// A runtime is identified by the name of its Kyma. Get finds the metadata of the access Secret in the cache and compares its version with
-// that of the connection. If they are equal, Get returns the open connection. If they differ, Get makes a new connection and closes the old
-// one with its watches. Connections do not use the global caches of client-go, so that closing one releases all of it.
+// A runtime is identified by the name of its Kyma. Get finds the metadata of the access Secret in the cache and
+// compares its version with that of the connection. If they are equal, Get returns the open connection. If they differ,
+// Get makes a new connection and closes the old one with its watches. Connections do not use the global caches of
+// client-go, so that closing one releases all of it.
 //
-// Every request of a connection goes through its circuit breaker. If a runtime does not answer, or rejects the credentials, the breaker
-// opens: it sends one probe at a time, requests fail at once with the reason, and subscribers are notified when the breaker closes.
+// Every request of a connection goes through its circuit breaker. If a runtime does not answer, or rejects the
+// credentials, the breaker opens: it sends one probe at a time, requests fail at once with the reason, and subscribers
+// are notified when the breaker closes.
 //
-// Subscribers are notified of changes in a runtime. With Options.Watch, the pool runs one watch on metadata for each interest, shared by all
-// subscribers with that interest. With Options.Agents, events are passed to Publish. An event is a hint: its receiver reads the runtime.
+// Subscribers are notified of changes in a runtime. With Options.Watch, the pool runs one watch on metadata for each
+// interest, shared by all subscribers with that interest. With Options.Agents, events are passed to Publish. An event
+// is a hint: its receiver reads the runtime.
 //
 // # What it does not do
 //
-// It never decides that a cluster was deleted: a missing access Secret is one reason (AccessSecretNotFound), a missing answer is another
-// (RuntimeUnreachable). It has no cache of a runtime's objects.
+// It never decides that a cluster was deleted: a missing access Secret is one reason (AccessSecretNotFound), a missing
+// answer is another (RuntimeUnreachable). It has no cache of a runtime's objects.
 package runtimes
 
 import (
@@ -54,10 +57,11 @@ type Options struct {
 	Self *rest.Config
 	// Watch makes the pool run watches for subscribers.
 	Watch bool
-	// Agents declares that agents in the runtimes report changes, see Publish. Without Agents and Watch, subscribers are only notified of changes of
-	// the connection.
+	// Agents declares that agents in the runtimes report changes, see Publish. Without Agents and Watch, subscribers
+	// are only notified of changes of the connection.
 	Agents bool
-	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed. It must not block.
+	// InterestsChanged, if not nil, is called when the interests of the subscribers of a runtime have changed. It must
+	// not block.
 	InterestsChanged func(kyma string)
 	// PollIntervals are the intervals in which subscribers read a runtime without a reason.
 	PollIntervals PollIntervals
@@ -71,8 +75,8 @@ type Options struct {
 	Urgent *queueing.Urgent
 	// UserAgent is the User-Agent header of requests. Default lifecycle-manager.
 	UserAgent string
-	// BatchDelay is how long Missed and Listed events are collected before they are delivered: an agent that starts sends one for each resource
-	// at the same time. Default 300 ms; negative delivers them at once.
+	// BatchDelay is how long Missed and Listed events are collected before they are delivered: an agent that starts
+	// sends one for each resource at the same time. Default 300 ms; negative delivers them at once.
 	BatchDelay time.Duration
 }
 
@@ -103,7 +107,8 @@ type Runtime struct {
 	counted    string   // state under which the metrics count it, "" for none; guarded by Pool.mu
 }
 
-// entry is what the pool knows of one runtime: its subscribers, and the connection if there is one. Pool.mu guards all of it.
+// entry is what the pool knows of one runtime: its subscribers, and the connection if there is one. Pool.mu guards all
+// of it.
 type entry struct {
 	subscribers    map[string]Subscriber // by Key
 	runtime        *Runtime              // nil without a connection
@@ -141,8 +146,8 @@ func New(ctx context.Context, opts Options) (*Pool, error) {
 	return &Pool{base: ctx, opts: opts, entries: map[string]*entry{}}, nil
 }
 
-// Get returns the connection to the runtime of the named Kyma. It sends no request to the runtime. While the circuit breaker is open, it
-// returns the reason.
+// Get returns the connection to the runtime of the named Kyma. It sends no request to the runtime. While the circuit
+// breaker is open, it returns the reason.
 //
 // Errors: [Error] with its reasons, or a failure to read the control plane, which does not concern the runtime.
 func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
@@ -153,8 +158,8 @@ func (p *Pool) Get(ctx context.Context, kyma string) (*Runtime, error) {
 	return rt, err
 }
 
-// GetIfOpen is Get for callers that can do without a connection: where agents report changes, it returns nil, nil instead of making the first
-// connection, for which the access Secret would have to be read. Errors are those of Get.
+// GetIfOpen is Get for callers that can do without a connection: where agents report changes, it returns nil, nil
+// instead of making the first connection, for which the access Secret would have to be read. Errors are those of Get.
 func (p *Pool) GetIfOpen(ctx context.Context, kyma string) (*Runtime, error) {
 	if !p.opts.Agents || p.opts.Watch || p.openConnection(kyma) != nil {
 		return p.Get(ctx, kyma)
@@ -214,7 +219,8 @@ func (rt *Runtime) ifUsable() (*Runtime, error) {
 // RegisterKinds adds the kinds that a bundle defines, so that runtimes need not be asked for them.
 func (p *Pool) RegisterKinds(b *render.Bundle) { p.kinds.AddBundle(b) }
 
-// LookupResource returns the resource of a kind, if it is the same in all runtimes: of built-in kinds, and of kinds that bundles define.
+// LookupResource returns the resource of a kind, if it is the same in all runtimes: of built-in kinds, and of kinds
+// that bundles define.
 func (p *Pool) LookupResource(ref apply.Ref) (schema.GroupVersionResource, bool) {
 	return p.kinds.Resource(ref)
 }
@@ -314,7 +320,8 @@ func (p *Pool) closeConnection(kyma string) {
 	}
 }
 
-// takeConnectionLocked removes the connection from an entry, which may be nil, and returns it. The caller holds Pool.mu, and closes it.
+// takeConnectionLocked removes the connection from an entry, which may be nil, and returns it. The caller holds
+// Pool.mu, and closes it.
 func (e *entry) takeConnectionLocked() *Runtime {
 	if e == nil || e.runtime == nil {
 		return nil
@@ -325,8 +332,9 @@ func (e *entry) takeConnectionLocked() *Runtime {
 	return old
 }
 
-// CloseIdleConnections closes the TCP connections that carry no request or watch; the next request opens another one. It is for a runtime that
-// was found to be in its desired state: in a fleet most are, and thousands of connections that wait for their idle timeout take a gigabyte.
+// CloseIdleConnections closes the TCP connections that carry no request or watch; the next request opens another one.
+// It is for a runtime that was found to be in its desired state: in a fleet most are, and thousands of connections that
+// wait for their idle timeout take a gigabyte.
 func (rt *Runtime) CloseIdleConnections() { rt.transport.CloseIdleConnections() }
 
 func (rt *Runtime) close() {
@@ -335,7 +343,8 @@ func (rt *Runtime) close() {
 		rt.watches.stop()
 	}
 	rt.transport.CloseIdleConnections()
-	// A connection that carried a watch becomes idle shortly after. One that is busy for longer is closed by its idle timeout.
+	// A connection that carried a watch becomes idle shortly after. One that is busy for longer is closed by its idle
+	// timeout.
 	time.AfterFunc(time.Second, rt.transport.CloseIdleConnections)
 }
 
@@ -350,7 +359,8 @@ func (rt *Runtime) setStateLocked(state string) {
 	rt.counted = state
 }
 
-// breakerChanged notifies the subscribers of a runtime that its circuit breaker opened or closed, or is open for another reason.
+// breakerChanged notifies the subscribers of a runtime that its circuit breaker opened or closed, or is open for
+// another reason.
 func (p *Pool) breakerChanged(kyma string, b *breaker) {
 	state := "connected"
 	if b.err() != nil {

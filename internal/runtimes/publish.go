@@ -5,10 +5,11 @@ import (
 	"time"
 )
 
-// Publish passes an event that a watch outside of the pool has received, such as the agent's, to the subscribers with a matching interest.
-// Events with Missed or Listed for a resource are delayed and merged, see Options.BatchDelay; all others are delivered at once, after what was
-// delayed. An event without Resource goes to all subscribers. Events of one runtime are delivered in the order of the calls, by one caller at a
-// time: if another one is delivering, Publish returns before the event is delivered.
+// Publish passes an event that a watch outside of the pool has received, such as the agent's, to the subscribers with a
+// matching interest. Events with Missed or Listed for a resource are delayed and merged, see Options.BatchDelay; all
+// others are delivered at once, after what was delayed. An event without Resource goes to all subscribers. Events of
+// one runtime are delivered in the order of the calls, by one caller at a time: if another one is delivering, Publish
+// returns before the event is delivered.
 func (p *Pool) Publish(kyma string, event Event) {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
@@ -43,8 +44,8 @@ func (p *Pool) deliverBatch(kyma string) {
 	p.deliver(kyma)
 }
 
-// deliver notifies subscribers of the events in the outbox, unless another goroutine does: then that one continues with them. This keeps the
-// order without holding a lock during the calls.
+// deliver notifies subscribers of the events in the outbox, unless another goroutine does: then that one continues with
+// them. This keeps the order without holding a lock during the calls.
 func (p *Pool) deliver(kyma string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

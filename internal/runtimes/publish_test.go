@@ -34,7 +34,8 @@ func object(namespace, name string, labels map[string]string) *metav1.PartialObj
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
 }
 
-// TestReplayMissed checks that events from before the subscription are not lost for subscribers that rely on an older state.
+// TestReplayMissed checks that events from before the subscription are not lost for subscribers that rely on an older
+// state.
 func TestReplayMissed(t *testing.T) {
 	cases := map[string]struct {
 		reason string
@@ -226,7 +227,8 @@ func TestMissedIsDeliveredOnce(t *testing.T) {
 	})
 }
 
-// TestListedIsDeliveredInOrder checks that the objects of a new watch are delivered once, filtered for each subscriber, and before later changes.
+// TestListedIsDeliveredInOrder checks that the objects of a new watch are delivered once, filtered for each subscriber,
+// and before later changes.
 func TestListedIsDeliveredInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newAgentPool(t, Options{Agents: true})

@@ -16,8 +16,8 @@ type Subscriber struct {
 	Key string
 	// Interests select the objects whose changes are reported. Changes of the connection are always reported.
 	Interests []Interest
-	// ReplayMissed is for subscribers that rely on a state from before this process started. When such a subscriber has interests for the first
-	// time, and an event was published before, it receives a Missed event for each interest.
+	// ReplayMissed is for subscribers that rely on a state from before this process started. When such a subscriber has
+	// interests for the first time, and an event was published before, it receives a Missed event for each interest.
 	ReplayMissed bool
 	// Notify receives events. It must not block and may be called at any time from any goroutine.
 	Notify func(Event)
@@ -43,10 +43,11 @@ type Interest struct {
 type Event struct {
 	// ConnectionChanged is true if the connection was made, replaced, broken or restored. No other field is set then.
 	ConnectionChanged bool
-	// Missed is true if changes of the Resource of the Interest may have been missed, or of all resources if that is empty: a subscriber has to
-	// read what it depends on.
+	// Missed is true if changes of the Resource of the Interest may have been missed, or of all resources if that is
+	// empty: a subscriber has to read what it depends on.
 	Missed bool
-	// Listed is true if Objects are all objects of the Interest. A watch begins with such an event, and sends another one when it has missed changes.
+	// Listed is true if Objects are all objects of the Interest. A watch begins with such an event, and sends another
+	// one when it has missed changes.
 	Listed  bool
 	Objects []metav1.PartialObjectMetadata
 	// Interest is where the event occurred.
@@ -57,7 +58,8 @@ type Event struct {
 	Deleted bool
 }
 
-// Subscribe adds or replaces a subscriber, whether or not the runtime can be reached. Repeating it with the same interests is cheap.
+// Subscribe adds or replaces a subscriber, whether or not the runtime can be reached. Repeating it with the same
+// interests is cheap.
 func (p *Pool) Subscribe(kyma string, s Subscriber) {
 	p.mu.Lock()
 	e := p.entryLocked(kyma)
@@ -133,10 +135,12 @@ func (p *Pool) HasInterests(kyma, key string) bool {
 	return e != nil && len(e.subscribers[key].Interests) > 0
 }
 
-// maxSharedLists limits the number of lists of interests that are shared. Runtimes with the same modules have equal lists.
+// maxSharedLists limits the number of lists of interests that are shared. Runtimes with the same modules have equal
+// lists.
 const maxSharedLists = 4096
 
-// ShareInterests returns a list that is equal to the given one and the same slice for all callers, which saves memory. No caller may change it.
+// ShareInterests returns a list that is equal to the given one and the same slice for all callers, which saves memory.
+// No caller may change it.
 func (p *Pool) ShareInterests(interests []Interest) []Interest {
 	var key strings.Builder
 	for _, i := range interests {
@@ -175,7 +179,8 @@ func (i Interest) matches(e Event) bool {
 	return e.Object == nil || i.selects(e.Object, e.Deleted)
 }
 
-// selects reports whether an object of the resource belongs to the interest. The labels of a deleted object may be unknown; then they match.
+// selects reports whether an object of the resource belongs to the interest. The labels of a deleted object may be
+// unknown; then they match.
 func (i Interest) selects(o *metav1.PartialObjectMetadata, deleted bool) bool {
 	if i.Namespace != "" && i.Namespace != o.Namespace || i.Name != "" && i.Name != o.Name {
 		return false

@@ -89,8 +89,8 @@ func (w *watches) stop() {
 	clear(w.running)
 }
 
-// run watches one interest until ctx ends. While the circuit breaker is open, attempts cost no request and are not delayed further, so that the
-// watch resumes soon after the breaker has closed.
+// run watches one interest until ctx ends. While the circuit breaker is open, attempts cost no request and are not
+// delayed further, so that the watch resumes soon after the breaker has closed.
 func (w *watches) run(ctx context.Context, i Interest, shared *sharedWatch) {
 	var client metadata.ResourceInterface = w.client.Resource(i.Resource)
 	if i.Namespace != "" {

@@ -31,17 +31,18 @@ type CacheOptions struct {
 	NewShardClient func(cache.Cache) (client.Client, error)
 	// ShardedKinds are the kinds that are split by shard; each is an empty object.
 	ShardedKinds []client.Object
-	// ReplayedKinds are kinds of Base whose handlers receive objects again when a shard is opened or closed: those with the label
-	// v1beta2.LabelKymaName of a Kyma of that shard.
+	// ReplayedKinds are kinds of Base whose handlers receive objects again when a shard is opened or closed: those with
+	// the label v1beta2.LabelKymaName of a Kyma of that shard.
 	ReplayedKinds []client.Object
 }
 
-// Cache is the cache of a controller-runtime manager with a Keeper. It has one small cache of the sharded kinds for each shard, which is started
-// when the shard is opened and stopped when it is closed: handlers receive all its objects as added, and then as deleted. A reconcile reads from
-// the cache of its own shard; all other callers read from the caches of all open shards. A controller does not notice the difference.
+// Cache is the cache of a controller-runtime manager with a Keeper. It has one small cache of the sharded kinds for
+// each shard, which is started when the shard is opened and stopped when it is closed: handlers receive all its objects
+// as added, and then as deleted. A reconcile reads from the cache of its own shard; all other callers read from the
+// caches of all open shards. A controller does not notice the difference.
 //
-// A shard costs one watch and one informer for each kind. One cache for all shards of the replica would cost less, but would have to be filled
-// again, for all runtimes, whenever one shard moves to another replica.
+// A shard costs one watch and one informer for each kind. One cache for all shards of the replica would cost less, but
+// would have to be filled again, for all runtimes, whenever one shard moves to another replica.
 type Cache struct {
 	CacheOptions
 
@@ -100,8 +101,8 @@ func (c *Cache) informerOf(o runtime.Object) (*informer, error) {
 	return c.sharded[gvk], nil
 }
 
-// cachesFor returns the cache of the shard of a reconcile. If the context belongs to no reconcile, own is nil, and all are the caches of all open
-// shards.
+// cachesFor returns the cache of the shard of a reconcile. If the context belongs to no reconcile, own is nil, and all
+// are the caches of all open shards.
 func (c *Cache) cachesFor(ctx context.Context) (own *shardCache, all []*shardCache, err error) {
 	shard := shardOf(ctx)
 	c.mu.RLock()
@@ -254,7 +255,8 @@ func (c *Cache) Open(ctx context.Context, shard int) error {
 	if err != nil {
 		return fmt.Errorf("making the client of shard %d: %w", shard, err)
 	}
-	// The cache is needed longer than ctx lasts: reconciles that are being cancelled read from it until they have ended.
+	// The cache is needed longer than ctx lasts: reconciles that are being cancelled read from it until they have
+	// ended.
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	p := &shardCache{Cache: inner, client: reader, run: run, stop: stop, ended: make(chan struct{})}
 	go func() {
@@ -290,7 +292,8 @@ func (c *Cache) Opened(shard int) {
 	c.replay(p.run, shard, func(h toolscache.ResourceEventHandler, o runtime.Object) { h.OnAdd(o, true) })
 }
 
-// Close removes the cache of a shard, so that its objects are not found any more, and reports them as deleted to all handlers; see Options.Close.
+// Close removes the cache of a shard, so that its objects are not found any more, and reports them as deleted to all
+// handlers; see Options.Close.
 func (c *Cache) Close(shard int) {
 	c.mu.Lock()
 	p := c.shardCaches[shard]
@@ -331,7 +334,8 @@ func (c *Cache) handlers(kind *informer) []toolscache.ResourceEventHandler {
 	return all
 }
 
-// replay calls notify for each object of a replayed kind that belongs to a Kyma of the shard, with each handler of that kind.
+// replay calls notify for each object of a replayed kind that belongs to a Kyma of the shard, with each handler of that
+// kind.
 func (c *Cache) replay(ctx context.Context, shard int, notify func(toolscache.ResourceEventHandler, runtime.Object)) {
 	for _, kind := range c.replayed {
 		all := c.handlers(kind)

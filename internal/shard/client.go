@@ -7,8 +7,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Client is the client of a controller-runtime manager with a Cache. In a reconcile it reads sharded kinds from the cache of the reconcile's shard,
-// after waiting for the writes of the reconcile. Other callers read from all open shards, and write without waiting.
+// Client is the client of a controller-runtime manager with a Cache. In a reconcile it reads sharded kinds from the
+// cache of the reconcile's shard, after waiting for the writes of the reconcile. Other callers read from all open
+// shards, and write without waiting.
 type Client struct {
 	client.Client // for kinds that are not sharded
 	cache         *Cache

@@ -20,9 +20,9 @@ type fence struct {
 // fenceKey is the key of fence in a context.
 type fenceKey struct{}
 
-// BeginReconcile starts a reconcile of the runtime of a Kyma, if this replica has its shard. The returned context is cancelled when the shard is
-// lost; all requests for the runtime have to use it. The caller calls done at the end of the reconcile; the release of a shard waits for that. If
-// held is false, the caller must not work on the runtime.
+// BeginReconcile starts a reconcile of the runtime of a Kyma, if this replica has its shard. The returned context is
+// cancelled when the shard is lost; all requests for the runtime have to use it. The caller calls done at the end of
+// the reconcile; the release of a shard waits for that. If held is false, the caller must not work on the runtime.
 //
 // A nil Keeper has all shards.
 func (k *Keeper) BeginReconcile(ctx context.Context, kyma string) (_ context.Context, done func(), held bool) {
@@ -59,7 +59,8 @@ func (k *Keeper) Holds(kyma string) bool {
 	return t != nil && t.open && k.isLeaseValid()
 }
 
-// CheckHeld returns an error if the context is that of a reconcile whose shard this replica has lost. It returns nil for all other contexts.
+// CheckHeld returns an error if the context is that of a reconcile whose shard this replica has lost. It returns nil
+// for all other contexts.
 func CheckHeld(ctx context.Context) error {
 	h, in := ctx.Value(fenceKey{}).(fence)
 	if !in || h.tenure.ctx.Err() == nil && h.keeper.isLeaseValid() {
@@ -76,8 +77,8 @@ func shardOf(ctx context.Context) int {
 	return -1
 }
 
-// isLeaseValid reports whether this replica may act, by the time since the start of its last renewal. It checks the monotonic clock, which stops
-// while a machine is suspended, and the wall clock, which can be set.
+// isLeaseValid reports whether this replica may act, by the time since the start of its last renewal. It checks the
+// monotonic clock, which stops while a machine is suspended, and the wall clock, which can be set.
 func (k *Keeper) isLeaseValid() bool {
 	sent := k.renewedAt.Load()
 	if sent == nil {
@@ -87,7 +88,8 @@ func (k *Keeper) isLeaseValid() bool {
 	return now.Sub(*sent) < valid && now.Round(0).Sub(sent.Round(0)) < valid
 }
 
-// FencedTransport wraps a transport. Requests with the context of a reconcile whose shard this replica has lost fail and are not sent.
+// FencedTransport wraps a transport. Requests with the context of a reconcile whose shard this replica has lost fail
+// and are not sent.
 func FencedTransport(next http.RoundTripper) http.RoundTripper { return transport{next} }
 
 // transport is a FencedTransport.

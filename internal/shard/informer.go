@@ -15,8 +15,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// informer is the informer of a sharded kind: it adds handlers to the informers of all shards, now and when they are opened. It always counts as
-// synced: the objects of a shard that is opened later are passed to handlers as an initial list of that shard.
+// informer is the informer of a sharded kind: it adds handlers to the informers of all shards, now and when they are
+// opened. It always counts as synced: the objects of a shard that is opened later are passed to handlers as an initial
+// list of that shard.
 type informer struct {
 	cache *Cache
 	kind  client.Object
@@ -86,7 +87,8 @@ func (i *informer) AddEventHandlerWithOptions(on toolscache.ResourceEventHandler
 	return h, nil
 }
 
-// RemoveEventHandler implements [cache.Informer]. The handler still receives events of open shards until they are closed.
+// RemoveEventHandler implements [cache.Informer]. The handler still receives events of open shards until they are
+// closed.
 func (i *informer) RemoveEventHandler(r toolscache.ResourceEventHandlerRegistration) error {
 	i.cache.mu.Lock()
 	defer i.cache.mu.Unlock()
@@ -126,7 +128,8 @@ func (i *informer) objects(ctx context.Context, from client.Reader) []runtime.Ob
 	return items
 }
 
-// replayedInformer is the informer of a kind of Base whose handlers receive objects again when a shard is opened or closed.
+// replayedInformer is the informer of a kind of Base whose handlers receive objects again when a shard is opened or
+// closed.
 type replayedInformer struct {
 	cache.Informer
 	informer *informer

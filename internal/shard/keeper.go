@@ -33,12 +33,14 @@ type Options struct {
 	Name string
 	// Address is host:port of the listener of this replica, for other replicas. "" is none.
 	Address string
-	// Duration is the time after which a replica that does not renew its Lease counts as dead. Default 12 s, at least 1 s.
+	// Duration is the time after which a replica that does not renew its Lease counts as dead. Default 12 s, at least 1
+	// s.
 	Duration time.Duration
-	// Gate reports whether this replica may acquire shards. It is called until it returns true, once for each Lease of the replica. nil is true.
+	// Gate reports whether this replica may acquire shards. It is called until it returns true, once for each Lease of
+	// the replica. nil is true.
 	Gate func(context.Context) (bool, error)
-	// Open prepares a shard that this replica acquired, for example its cache. Reconciles start after it has returned. After an error it is called
-	// again. The context ends when the shard is lost or released. nil does nothing.
+	// Open prepares a shard that this replica acquired, for example its cache. Reconciles start after it has returned.
+	// After an error it is called again. The context ends when the shard is lost or released. nil does nothing.
 	Open func(ctx context.Context, shard int) error
 	// Opened, if not nil, is called when reconciles of the shard may start.
 	Opened func(shard int)
@@ -137,8 +139,8 @@ func New(o Options) (*Keeper, error) {
 // NeedLeaderElection returns false: a Keeper runs on all replicas.
 func (k *Keeper) NeedLeaderElection() bool { return false }
 
-// OnOpened adds a function that is called when reconciles of a shard may start. The function must not block. OnOpened must be called before
-// Start. A nil Keeper never calls the function, because its shards do not change.
+// OnOpened adds a function that is called when reconciles of a shard may start. The function must not block. OnOpened
+// must be called before Start. A nil Keeper never calls the function, because its shards do not change.
 func (k *Keeper) OnOpened(f func(shard int)) {
 	if k == nil {
 		return
@@ -260,7 +262,8 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 	defer close(t.acquired)
 	lease, err := k.writeHolder(t.ctx, t.shard, lease, me)
 	if err != nil {
-		// Another replica acquired it, or there was no answer. If the Lease was written without an answer, the next attempt finds that.
+		// Another replica acquired it, or there was no answer. If the Lease was written without an answer, the next
+		// attempt finds that.
 		k.opts.Log.V(1).Info("a shard was not acquired", "shard", t.shard, "error", err.Error())
 		k.removeHolding(t)
 		time.AfterFunc(k.opts.Duration/24, k.triggerAssign)
@@ -316,7 +319,8 @@ func (k *Keeper) release(membership context.Context, t *holding) {
 	k.triggerAssign()
 }
 
-// releaseWithoutLease closes a shard at the end of a membership. Its Lease is not written: it is free when the Lease of this replica is deleted.
+// releaseWithoutLease closes a shard at the end of a membership. Its Lease is not written: it is free when the Lease of
+// this replica is deleted.
 func (k *Keeper) releaseWithoutLease(shard int, change string) {
 	k.mu.Lock()
 	t := k.holdings[shard]
@@ -330,7 +334,8 @@ func (k *Keeper) releaseWithoutLease(shard int, change string) {
 	k.removeHolding(t)
 }
 
-// closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. change is the reason in metrics and log.
+// closeShard cancels the reconciles of a shard, waits until they have ended, and closes the shard. change is the reason
+// in metrics and log.
 func (k *Keeper) closeShard(t *holding, change string) {
 	t.cancel()
 	k.mu.Lock()
@@ -358,8 +363,8 @@ func (k *Keeper) removeHolding(t *holding) {
 	}
 }
 
-// HolderAddress returns the address (host:port) of the listener of the replica that has the shard of a Kyma, "" if it is unknown. me is true, and
-// the address empty, if that is this replica.
+// HolderAddress returns the address (host:port) of the listener of the replica that has the shard of a Kyma, "" if it
+// is unknown. me is true, and the address empty, if that is this replica.
 func (k *Keeper) HolderAddress(kyma string) (address string, me bool) {
 	if k.Holds(kyma) {
 		return "", true

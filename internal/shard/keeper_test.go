@@ -152,8 +152,8 @@ func TestOneReplica(t *testing.T) {
 	})
 }
 
-// TestHandOver checks how long shards are without a holder when a replica starts, exits, and is killed. The time is that of the Leases; real requests and
-// caches add to it.
+// TestHandOver checks how long shards are without a holder when a replica starts, exits, and is killed. The time is
+// that of the Leases; real requests and caches add to it.
 func TestHandOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 2)
@@ -186,7 +186,8 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// TestChaos checks that no shard ever has two holders while the network fails and replicas are killed, and that all have one in the end.
+// TestChaos checks that no shard ever has two holders while the network fails and replicas are killed, and that all
+// have one in the end.
 func TestChaos(t *testing.T) {
 	for seed := range uint64(5) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -244,7 +245,8 @@ func (f *fleet) act(edit func(*Options)) {
 // shortened writes Leases that others find run out sooner than their owner thinks.
 type shortened struct{ Leases }
 
-// TestBeginReconcile checks that a reconcile is cancelled when its shard is released, and that the next holder waits for its end.
+// TestBeginReconcile checks that a reconcile is cancelled when its shard is released, and that the next holder waits
+// for its end.
 func TestBeginReconcile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 3)
@@ -358,7 +360,8 @@ type roundTrip func(*http.Request) (*http.Response, error)
 
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestOpen checks that no reconcile starts before a slow or failing Open has returned, and that a shard that is lost meanwhile is closed.
+// TestOpen checks that no reconcile starts before a slow or failing Open has returned, and that a shard that is lost
+// meanwhile is closed.
 func TestOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 5)

@@ -47,7 +47,8 @@ type LabelerOptions struct {
 	Keeper *Keeper
 	// Cache has the objects of these shards.
 	Cache *Cache
-	// Unassigned has the metadata of the Kymas and Manifests that UnassignedSelector selects. It must not be started before NewLabeler.
+	// Unassigned has the metadata of the Kymas and Manifests that UnassignedSelector selects. It must not be started
+	// before NewLabeler.
 	Unassigned cache.Cache
 	// Client writes labels. It has no cache.
 	Client client.Client
@@ -55,9 +56,9 @@ type LabelerOptions struct {
 	Log logr.Logger
 }
 
-// Labeler writes the shard label of Kymas and Manifests where it is missing or wrong. The replica that has the shard of a Kyma labels it; a wrong
-// label is corrected by the replica that has the wrong shard. Manifests are labelled before their Kyma, so that no Kyma is reconciled whose
-// Manifests are not in the cache yet.
+// Labeler writes the shard label of Kymas and Manifests where it is missing or wrong. The replica that has the shard of
+// a Kyma labels it; a wrong label is corrected by the replica that has the wrong shard. Manifests are labelled before
+// their Kyma, so that no Kyma is reconciled whose Manifests are not in the cache yet.
 type Labeler struct {
 	LabelerOptions
 	queue workqueue.TypedRateLimitingInterface[labelTask]
@@ -75,7 +76,8 @@ type labelTask struct {
 // kymaIndex is the index of Manifests by their Kyma.
 const kymaIndex = "shard.kyma"
 
-// labelWorkers is the number of objects that are labelled at the same time. There are many objects only when sharding is enabled for the first time.
+// labelWorkers is the number of objects that are labelled at the same time. There are many objects only when sharding
+// is enabled for the first time.
 const labelWorkers = 8
 
 // NewLabeler checks options and adds handlers to the caches. It sends no request.
@@ -171,7 +173,8 @@ func (l *Labeler) enqueueIfWrong(kind string, o client.Object, labelled bool) {
 	}
 }
 
-// enqueueAll makes the workers check all objects that belong to no shard: this replica may have to label some of them now.
+// enqueueAll makes the workers check all objects that belong to no shard: this replica may have to label some of them
+// now.
 func (l *Labeler) enqueueAll(int) { l.queue.Add(labelTask{}) }
 
 // unassigned returns the objects that belong to no shard: all, or those of one Kyma.
@@ -202,7 +205,8 @@ func (l *Labeler) enqueueUnassigned(ctx context.Context) error {
 	return nil
 }
 
-// label writes the label of an object, if this replica is responsible for it. The Manifests of a Kyma are labelled before the Kyma.
+// label writes the label of an object, if this replica is responsible for it. The Manifests of a Kyma are labelled
+// before the Kyma.
 func (l *Labeler) label(ctx context.Context, u labelTask) error {
 	switch {
 	case u.kind == "":

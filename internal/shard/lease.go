@@ -36,7 +36,8 @@ func holderOf(l *coordinationv1.Lease) string {
 	return *l.Spec.HolderIdentity
 }
 
-// durationOf returns how long a Lease is valid without a renewal: a minute if it has no duration, which no replica writes.
+// durationOf returns how long a Lease is valid without a renewal: a minute if it has no duration, which no replica
+// writes.
 func durationOf(l *coordinationv1.Lease) time.Duration {
 	if l.Spec.LeaseDurationSeconds == nil || *l.Spec.LeaseDurationSeconds <= 0 {
 		return time.Minute
@@ -60,7 +61,8 @@ func (k *Keeper) replicasLocked() map[string]*coordinationv1.Lease {
 	return found
 }
 
-// createReplicaLease creates the Lease of this replica, under a name that was never used. It returns false when ctx has ended.
+// createReplicaLease creates the Lease of this replica, under a name that was never used. It returns false when ctx has
+// ended.
 func (k *Keeper) createReplicaLease(ctx context.Context) bool {
 	for {
 		unique := strings.ToLower(rand.Text()[:12])
@@ -175,8 +177,8 @@ func (k *Keeper) deleteReplicaLease(ctx context.Context) {
 	}
 }
 
-// deleteExpiredReplicas deletes the Leases of replicas that were not renewed in time, unless they have changed, and returns the time until the next
-// one may expire.
+// deleteExpiredReplicas deletes the Leases of replicas that were not renewed in time, unless they have changed, and
+// returns the time until the next one may expire.
 func (k *Keeper) deleteExpiredReplicas(membership context.Context, tasks *sync.WaitGroup) time.Duration {
 	next := k.opts.Duration
 	if !k.isLeaseValid() {
@@ -211,7 +213,8 @@ func deleteIfUnchanged(ctx context.Context, leases Leases, l *coordinationv1.Lea
 	return nil
 }
 
-// writeHolder writes this replica into the Lease of a shard, which it creates if lease is nil. The write fails if the Lease has changed.
+// writeHolder writes this replica into the Lease of a shard, which it creates if lease is nil. The write fails if the
+// Lease has changed.
 func (k *Keeper) writeHolder(ctx context.Context, shard int, lease *coordinationv1.Lease, me string) (*coordinationv1.Lease, error) {
 	if !k.isLeaseValid() {
 		return nil, errShardLost

@@ -15,8 +15,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Replicas with shards and replicas without must not work at the same time, also not while an upgrade replaces one kind by the other. Both use
-// the Lease of leader election:
+// Replicas with shards and replicas without must not work at the same time, also not while an upgrade replaces one kind
+// by the other. Both use the Lease of leader election:
 //
 //	with shards      The identity of the leader begins with shardedLeaderPrefix. A replica acquires a shard only after it has written its own
 //	                 Lease and then found that the leader is a replica with shards (ShardedLeaderGate).
@@ -30,7 +30,8 @@ const shardedLeaderPrefix = "shards_"
 // LeaderIdentity returns the identity for leader election of a replica that works with shards.
 func LeaderIdentity(name string) string { return shardedLeaderPrefix + name }
 
-// ShardedLeaderGate returns an Options.Gate that is true when the leader is a replica that works with shards. The lock is used by the manager alone.
+// ShardedLeaderGate returns an Options.Gate that is true when the leader is a replica that works with shards. The lock
+// is used by the manager alone.
 func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		record, _, err := lock.Get(ctx)
@@ -41,8 +42,8 @@ func ShardedLeaderGate(lock resourcelock.Interface) func(context.Context) (bool,
 	}
 }
 
-// UnshardedLeaderLock returns a lock for replicas that work without shards: it cannot be acquired while there are replicas that work with shards.
-// Replicas that no longer renew their Leases do not count.
+// UnshardedLeaderLock returns a lock for replicas that work without shards: it cannot be acquired while there are
+// replicas that work with shards. Replicas that no longer renew their Leases do not count.
 func UnshardedLeaderLock(lock resourcelock.Interface, leases Leases) resourcelock.Interface {
 	return &unshardedLock{Interface: lock, leases: leases, observed: map[string]observedLease{}}
 }
@@ -85,7 +86,8 @@ func (a *unshardedLock) recordResult(err error, r resourcelock.LeaderElectionRec
 	return err
 }
 
-// checkNoShardedReplicas returns an error while there are replicas that work with shards. The leader does not check again, because they wait for it.
+// checkNoShardedReplicas returns an error while there are replicas that work with shards. The leader does not check
+// again, because they wait for it.
 func (a *unshardedLock) checkNoShardedReplicas(ctx context.Context) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

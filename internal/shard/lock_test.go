@@ -32,7 +32,8 @@ func (l *lock) Update(_ context.Context, r resourcelock.LeaderElectionRecord) er
 	return nil
 }
 
-// TestShardedAndUnsharded checks that replicas with and without shards do not work at the same time, whichever start first.
+// TestShardedAndUnsharded checks that replicas with and without shards do not work at the same time, whichever start
+// first.
 func TestShardedAndUnsharded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx := t.Context()

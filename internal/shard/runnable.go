@@ -22,8 +22,8 @@ func (k *Keeper) SetLabel(o client.Object, kyma string) {
 	o.SetLabels(labels)
 }
 
-// IsLabelled reports whether an object that belongs to a Kyma has the label of its shard. An object without it belongs to no shard until the
-// Labeler has labelled it. A nil Keeper needs no label and returns true.
+// IsLabelled reports whether an object that belongs to a Kyma has the label of its shard. An object without it belongs
+// to no shard until the Labeler has labelled it. A nil Keeper needs no label and returns true.
 func (k *Keeper) IsLabelled(o client.Object, kyma string) bool {
 	return k == nil || o.GetLabels()[v1beta2.LabelShard] == LabelValue(kyma)
 }

@@ -76,7 +76,8 @@ func TestAssignBalances(t *testing.T) {
 	}
 }
 
-// TestAssignMovesLittle checks that a replica that starts gets its share, and that few other shards move; the same when it ends.
+// TestAssignMovesLittle checks that a replica that starts gets its share, and that few other shards move; the same when
+// it ends.
 func TestAssignMovesLittle(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, n := range []int{1, 2, 3, 4, 8, 16} {
@@ -95,7 +96,8 @@ func TestAssignMovesLittle(t *testing.T) {
 				}
 			}
 		}
-		// Chance alone moves 64/(n+1) to the newcomer. The limit on what one may have moves some more, 9 of 64 on average at 16.
+		// Chance alone moves 64/(n+1) to the newcomer. The limit on what one may have moves some more, 9 of 64 on
+		// average at 16.
 		if mean := float64(gained) / rounds; mean > float64(maxShards(n+1)) {
 			t.Errorf("the newcomer to %d gets %.1f shards on average", n, mean)
 		}

@@ -22,8 +22,8 @@ var errUnreadable = errors.New("reading an event of a watch")
 type Source[T any] struct {
 	// List returns one page.
 	List func(ctx context.Context, o metav1.ListOptions) (Page[T], error)
-	// Watch opens a watch, calls opened, and calls receive for each event until the watch ends. The error is nil if the API server ended it or the
-	// connection broke, and the API error of an ERROR event.
+	// Watch opens a watch, calls opened, and calls receive for each event until the watch ends. The error is nil if the
+	// API server ended it or the connection broke, and the API error of an ERROR event.
 	Watch func(ctx context.Context, o metav1.ListOptions, opened func(), receive func(Received[T])) error
 }
 
@@ -89,8 +89,8 @@ func receivedOf[T any](e apiwatch.Event) (Received[T], error) {
 	return r, nil
 }
 
-// JSONSource returns a Source that decodes the JSON of an API server into T. get requests the collection with a query and returns the body of
-// an answer with status 200, and an API error for another status.
+// JSONSource returns a Source that decodes the JSON of an API server into T. get requests the collection with a query
+// and returns the body of an answer with status 200, and an API error for another status.
 func JSONSource[T any](get func(ctx context.Context, query url.Values) (io.ReadCloser, error)) Source[T] {
 	return Source[T]{
 		List: func(ctx context.Context, o metav1.ListOptions) (Page[T], error) {

@@ -1,5 +1,5 @@
-// Package watch follows one collection of objects of an API server: it lists the collection, watches it, and repeats what is needed when
-// the watch ends.
+// Package watch follows one collection of objects of an API server: it lists the collection, watches it, and repeats
+// what is needed when the watch ends.
 //
 // # Use
 //
@@ -12,23 +12,25 @@
 //
 // # How it works
 //
-// Run keeps no objects, only the resourceVersion up to which it has reported everything. All callbacks are made by Run, one at a time.
+// Run keeps no objects, only the resourceVersion up to which it has reported everything. All callbacks are made by Run,
+// one at a time.
 //
 //	what ends a watch                                       what follows
 //	the API server, a broken connection, another error      a watch from the last resourceVersion
 //	410 Gone or Expired, resourceVersion too large,         a list, then a watch from its resourceVersion
 //	400 Bad Request, 404 Not Found, an unreadable event
 //
-// A watch that lived for HealthyAfter resets the back-off, and the next one starts without delay unless it ended with an error. Everything
-// else counts as a failure: an error, and a watch that ended earlier, even without an error. Between two attempts Run waits between half of and
-// all of a delay that doubles with each failure from MinDelay to MaxDelay. Bookmarks move the resourceVersion and are not reported.
+// A watch that lived for HealthyAfter resets the back-off, and the next one starts without delay unless it ended with
+// an error. Everything else counts as a failure: an error, and a watch that ended earlier, even without an error.
+// Between two attempts Run waits between half of and all of a delay that doubles with each failure from MinDelay to
+// MaxDelay. Bookmarks move the resourceVersion and are not reported.
 //
 // Lists are read in pages. A list that exceeds MaxPages or MaxObjects is cut off and reported as incomplete.
 //
 // # What it does not do
 //
-// It has no cache and starts no goroutine. client-go has the parts, but none that fits: a Reflector stores every object, and a RetryWatcher
-// neither lists nor backs off.
+// It has no cache and starts no goroutine. client-go has the parts, but none that fits: a Reflector stores every
+// object, and a RetryWatcher neither lists nor backs off.
 package watch
 
 import (
@@ -57,8 +59,8 @@ type Options[T any] struct {
 	ListSlots chan struct{}
 	// ListTimeout is the deadline of the request for one page. 0 is none.
 	ListTimeout time.Duration
-	// WatchTimeout is the time after which the API server is to end a watch; each watch requests between half of and all of it. A watch that is
-	// open a minute longer is closed. 0 leaves it to the API server.
+	// WatchTimeout is the time after which the API server is to end a watch; each watch requests between half of and
+	// all of it. A watch that is open a minute longer is closed. 0 leaves it to the API server.
 	WatchTimeout time.Duration
 
 	// MinDelay and MaxDelay limit the delay after a failure. Default 1 s and 30 s.
@@ -67,7 +69,8 @@ type Options[T any] struct {
 	HealthyAfter time.Duration
 	// Retry ends the current delay when it receives a value.
 	Retry <-chan struct{}
-	// IsUnsent reports whether an error occurred before a request was sent. Such a failure is free and does not lengthen the delay.
+	// IsUnsent reports whether an error occurred before a request was sent. Such a failure is free and does not
+	// lengthen the delay.
 	IsUnsent func(error) bool
 
 	// Page receives one page of a list. first is true for the first page, also when a list that failed starts again.
@@ -78,7 +81,8 @@ type Options[T any] struct {
 	Opened, Closed func()
 	// Event receives a change.
 	Event func(Event[T])
-	// Failed receives the error of a list or a watch, and the time since which attempts fail. Run returns the error that Failed returns, if any.
+	// Failed receives the error of a list or a watch, and the time since which attempts fail. Run returns the error
+	// that Failed returns, if any.
 	Failed func(err error, since time.Time) error
 }
 

@@ -32,17 +32,20 @@ type Poster struct {
 	client atomic.Pointer[http.Client] // with the certificate in use; nil before the first
 }
 
-// NewPoster returns a Poster that cannot send before UseCertificate. answered is called with the name of the process that answered.
+// NewPoster returns a Poster that cannot send before UseCertificate. answered is called with the name of the process
+// that answered.
 func NewPoster(address, contract string, log logr.Logger, m Metrics, answered func(instance string)) *Poster {
 	return &Poster{address: address, contract: contract, log: log, metrics: m, answered: answered}
 }
 
-// UseCertificate makes new connections use a certificate and trusted roots. Open connections with the former ones are closed when they are idle.
+// UseCertificate makes new connections use a certificate and trusted roots. Open connections with the former ones are
+// closed when they are idle.
 func (p *Poster) UseCertificate(roots *x509.CertPool, certificate *tls.Certificate) {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{
 			MinVersion: tls.VersionTLS13, RootCAs: roots, ClientSessionCache: tls.NewLRUClientSessionCache(4),
-			// The certificate is sent whatever roots the listener requests: a refusal is a better error than a missing certificate.
+			// The certificate is sent whatever roots the listener requests: a refusal is a better error than a missing
+			// certificate.
 			GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return certificate, nil },
 		},
 		ForceAttemptHTTP2:      true,
@@ -69,7 +72,8 @@ type Reply struct {
 	NextHeartbeat time.Duration // the time until it wants the next heartbeat, 0 if it did not say
 }
 
-// CloseIdleConnections closes connections that carry no request. An open one costs the listener as much memory as its record of the runtime.
+// CloseIdleConnections closes connections that carry no request. An open one costs the listener as much memory as its
+// record of the runtime.
 func (p *Poster) CloseIdleConnections() {
 	if client := p.client.Load(); client != nil {
 		client.CloseIdleConnections()
@@ -118,8 +122,8 @@ func seconds(r *http.Response, header string, limit time.Duration) time.Duration
 	return time.Duration(min(n, int(limit/time.Second))) * time.Second
 }
 
-// smallReads is a body that is read, and so sent, in small pieces. The listener keeps a buffer for each connection that is as large as the largest
-// TLS record that it received, which matters with ten thousand agents.
+// smallReads is a body that is read, and so sent, in small pieces. The listener keeps a buffer for each connection that
+// is as large as the largest TLS record that it received, which matters with ten thousand agents.
 type smallReads struct{ of *bytes.Reader }
 
 // Read implements [io.Reader].

@@ -10,15 +10,16 @@
 //
 // # How it works
 //
-// A Queue has one lane for each manager, and in it at most one entry for each object, with its newest event. The first event of an object is
-// sent at once, further ones at most every 500 ms. Events are delivered at least once: a failed one is sent again, with a back-off, until the
-// listener accepts or refuses it.
+// A Queue has one lane for each manager, and in it at most one entry for each object, with its newest event. The first
+// event of an object is sent at once, further ones at most every 500 ms. Events are delivered at least once: a failed
+// one is sent again, with a back-off, until the listener accepts or refuses it.
 //
-// Memory is limited. When there are too many entries, all entries of a resource are replaced by one event that any of its objects may have
-// changed. When there is no room for that either, the event is lost, and counted for the next heartbeat.
+// Memory is limited. When there are too many entries, all entries of a resource are replaced by one event that any of
+// its objects may have changed. When there is no room for that either, the event is lost, and counted for the next
+// heartbeat.
 //
-// When another process of the listener answers than before, events that were delivered in the last minute are delivered again, because the
-// former process may have ended before it acted on them.
+// When another process of the listener answers than before, events that were delivered in the last minute are delivered
+// again, because the former process may have ended before it acted on them.
 //
 // # What it does not do
 //
@@ -54,17 +55,19 @@ const (
 
 // Result is the result of one attempt to deliver an event.
 type Result struct {
-	// Delivered is true if the listener accepted the event, Refused if it never will. If neither is true, the event has to be sent again.
+	// Delivered is true if the listener accepted the event, Refused if it never will. If neither is true, the event has
+	// to be sent again.
 	Delivered, Refused bool
-	// RetryAfter is the time in which the listener wants no request, 0 if it did not say. Throttled is true if only the rate was too high.
+	// RetryAfter is the time in which the listener wants no request, 0 if it did not say. Throttled is true if only the
+	// rate was too high.
 	RetryAfter time.Duration
 	Throttled  bool
 }
 
 // Queue holds events that are to be delivered, and remembers recent deliveries. Safe for concurrent use.
 //
-// After a failed request the lane of a manager is paused, longer after each failure, and then sends one entry; when that is delivered, all
-// others follow. An entry that fails while others are delivered has a back-off of its own.
+// After a failed request the lane of a manager is paused, longer after each failure, and then sends one entry; when
+// that is delivered, all others follow. An entry that fails while others are delivered has a back-off of its own.
 type Queue struct {
 	bootID  string
 	limit   int // of pending entries of all lanes
@@ -236,7 +239,8 @@ func (q *Queue) pushLocked(l *lane, e *entry) {
 	heap.Push(&l.waiting, e)
 }
 
-// replaceLocked replaces the event of an entry by a newer one. The sequence number stays: no event was delivered with it yet.
+// replaceLocked replaces the event of an entry by a newer one. The sequence number stays: no event was delivered with
+// it yet.
 func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	if e.index < 0 {
 		if e.next != nil {
@@ -260,8 +264,9 @@ func (q *Queue) replaceLocked(l *lane, e *entry, c Change, now time.Time) {
 	}
 }
 
-// collapseLocked makes room by replacing the entries of all objects of a resource by one event about the resource: that of the key, or if that
-// has no entries, the one with most entries. It reports whether there is room for an event about the resource of the key.
+// collapseLocked makes room by replacing the entries of all objects of a resource by one event about the resource: that
+// of the key, or if that has no entries, the one with most entries. It reports whether there is room for an event about
+// the resource of the key.
 func (q *Queue) collapseLocked(l *lane, k key) bool {
 	if q.dropLocked(l, k.resourceKey()) > 0 || l.entries[k.resourceKey()] != nil {
 		return true
@@ -373,8 +378,8 @@ func (q *Queue) dispatch(ctx context.Context, wg *sync.WaitGroup, deliver func(c
 	return due, q.pending
 }
 
-// requestLimitLocked returns the number of requests that a lane may have at the same time: half of those that other lanes leave, so that some
-// are left for another lane, and one after a failure.
+// requestLimitLocked returns the number of requests that a lane may have at the same time: half of those that other
+// lanes leave, so that some are left for another lane, and one after a failure.
 func (q *Queue) requestLimitLocked(l *lane) int {
 	left := maxRequests - q.sending + l.sending
 	if l.failures > 0 {
@@ -412,8 +417,8 @@ func (q *Queue) finish(l *lane, e *entry, o Result) {
 	}
 }
 
-// retryLocked puts an entry back after a failed attempt. If others were delivered since its last failure, the entry has a back-off of its own;
-// otherwise the lane is paused.
+// retryLocked puts an entry back after a failed attempt. If others were delivered since its last failure, the entry has
+// a back-off of its own; otherwise the lane is paused.
 func (q *Queue) retryLocked(l *lane, e *entry, o Result) {
 	now := time.Now()
 	if e.next != nil {
@@ -459,8 +464,8 @@ func (q *Queue) State(manager string) (sequence uint64, pending, lost int) {
 	return l.sequence, pending, l.lost
 }
 
-// HeartbeatDelivered records that a heartbeat with this number of lost events was delivered. It ends the pause of the lane, because the control
-// plane can be reached.
+// HeartbeatDelivered records that a heartbeat with this number of lost events was delivered. It ends the pause of the
+// lane, because the control plane can be reached.
 func (q *Queue) HeartbeatDelivered(manager string, lost int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

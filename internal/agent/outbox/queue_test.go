@@ -124,7 +124,8 @@ func TestQueueCoalesces(t *testing.T) {
 	})
 }
 
-// TestQueueNewerWhileSending checks that an event that is added while the former one is being sent is delivered after it, with its own sequence number.
+// TestQueueNewerWhileSending checks that an event that is added while the former one is being sent is delivered after
+// it, with its own sequence number.
 func TestQueueNewerWhileSending(t *testing.T) {
 	for _, delivered := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -159,8 +160,9 @@ func TestQueueNewerWhileSending(t *testing.T) {
 	}
 }
 
-// TestQueueOutage checks that ten minutes without a listener lose no event and cost few attempts, and that all events are delivered soon after.
-// TestQueueOutdatedObjects checks that the objects at the start of a watch are dropped from the event when one of them has changed.
+// TestQueueOutage checks that ten minutes without a listener lose no event and cost few attempts, and that all events
+// are delivered soon after. TestQueueOutdatedObjects checks that the objects at the start of a watch are dropped from
+// the event when one of them has changed.
 func TestQueueOutdatedObjects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -393,7 +395,8 @@ func TestQueueLost(t *testing.T) {
 	})
 }
 
-// TestQueueRedelivers checks that a new listener gets the deliveries of the last minute, once, with the same sequence numbers.
+// TestQueueRedelivers checks that a new listener gets the deliveries of the last minute, once, with the same sequence
+// numbers.
 func TestQueueRedelivers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -433,7 +436,8 @@ func TestQueueRedelivers(t *testing.T) {
 	})
 }
 
-// TestQueueRedeliversAfterOutage checks that events from before an outage are delivered again after it, however long it lasted.
+// TestQueueRedeliversAfterOutage checks that events from before an outage are delivered again after it, however long it
+// lasted.
 func TestQueueRedeliversAfterOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 100)
@@ -455,7 +459,8 @@ func TestQueueRedeliversAfterOutage(t *testing.T) {
 	})
 }
 
-// TestQueueRedeliversResource checks that deliveries that were forgotten early are replaced by an event about their resource.
+// TestQueueRedeliversResource checks that deliveries that were forgotten early are replaced by an event about their
+// resource.
 func TestQueueRedeliversResource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSink(t, 50)

@@ -16,8 +16,9 @@ func (q *Queue) rememberLocked(l *lane, e *entry) {
 	q.forgetLocked(l)
 }
 
-// forgetLocked forgets deliveries that were made longer than redeliveryPeriod before the last answer, and the oldest ones if there are too many.
-// While the listener does not answer, no delivery is forgotten for its age: the process that accepted it may have ended before it acted on it.
+// forgetLocked forgets deliveries that were made longer than redeliveryPeriod before the last answer, and the oldest
+// ones if there are too many. While the listener does not answer, no delivery is forgotten for its age: the process
+// that accepted it may have ended before it acted on it.
 func (q *Queue) forgetLocked(l *lane) {
 	for len(l.log) > 0 {
 		oldest := l.log[0]
@@ -40,8 +41,9 @@ func (q *Queue) forgetLocked(l *lane) {
 	maps.DeleteFunc(l.forgotten, func(_ key, at time.Time) bool { return q.answered.Sub(at) > redeliveryPeriod })
 }
 
-// ListenerAnswered records which process of the listener answered. A new one may replace one that ended before it acted on recent deliveries,
-// so these are delivered again. A listener that does not send its instance cannot be recognised as new.
+// ListenerAnswered records which process of the listener answered. A new one may replace one that ended before it acted
+// on recent deliveries, so these are delivered again. A listener that does not send its instance cannot be recognised
+// as new.
 func (q *Queue) ListenerAnswered(instance string) {
 	const maxInstances = 16
 	q.mu.Lock()
@@ -66,7 +68,8 @@ func (q *Queue) ListenerAnswered(instance string) {
 	}
 }
 
-// HasUndeliveredOrRecent reports whether events are pending, or were delivered so recently that a new listener gets them again.
+// HasUndeliveredOrRecent reports whether events are pending, or were delivered so recently that a new listener gets
+// them again.
 func (q *Queue) HasUndeliveredOrRecent() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
