@@ -37,7 +37,8 @@ type certificate struct {
 
 func (c *certificate) equal(other *certificate) bool { return bytes.Equal(c.cert, other.cert) }
 
-// sharedCertificate returns the certificate in the Secret, which all replicas use. If it cannot be used, a new one is written.
+// sharedCertificate returns the certificate in the Secret, which all replicas use. If it cannot be used, a new one is
+// written.
 func (w *Webhook) sharedCertificate(ctx context.Context) (*certificate, error) {
 	key := client.ObjectKey{Namespace: w.Namespace, Name: SecretName}
 	secret := &corev1.Secret{}
@@ -82,8 +83,8 @@ func (w *Webhook) sharedCertificate(ctx context.Context) (*certificate, error) {
 	return c, nil
 }
 
-// newCertificate makes a CA, signs a certificate for a host with it, and drops the key of the CA. The first CA of the former bundle stays
-// trusted while it is valid.
+// newCertificate makes a CA, signs a certificate for a host with it, and drops the key of the CA. The first CA of the
+// former bundle stays trusted while it is valid.
 func newCertificate(host string, now time.Time, before []byte) (*certificate, error) {
 	from, until := now.Add(-time.Hour), now.Add(Validity) // one hour for API servers whose clock is behind
 	caSecret, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

@@ -1,4 +1,5 @@
-// Package conversion is the conversion webhook of our CRDs, with its certificate. It makes v1alpha1 available next to v1beta2.
+// Package conversion is the conversion webhook of our CRDs, with its certificate. It makes v1alpha1 available next to
+// v1beta2.
 //
 // # Use
 //
@@ -8,26 +9,28 @@
 //
 // # How it works
 //
-// API servers send objects to POST /convert and get them back in the requested version, converted by package api/v1alpha1. A conversion
-// has no state and makes no request to a cluster.
+// API servers send objects to POST /convert and get them back in the requested version, converted by package
+// api/v1alpha1. A conversion has no state and makes no request to a cluster.
 //
-// The manager makes the certificate itself: it makes a CA, signs one certificate with it, and drops the key of the CA. A Secret, which all
-// replicas share, has the certificate, its key, and the trusted CAs: the new one and the former one. Every few seconds, each replica reads
-// the Secret, replaces its content if it is missing, cannot be used or expires within RenewBefore, and updates the CRDs, so that they
-// have our address and these CAs, and serve v1alpha1. It writes only what differs. A replica starts to use a new certificate one
-// interval after its CA was written to the CRDs. So API servers trust the CA before they see the certificate, and still trust the former
-// CA while other replicas use the former certificate.
+// The manager makes the certificate itself: it makes a CA, signs one certificate with it, and drops the key of the CA.
+// A Secret, which all replicas share, has the certificate, its key, and the trusted CAs: the new one and the former
+// one. Every few seconds, each replica reads the Secret, replaces its content if it is missing, cannot be used or
+// expires within RenewBefore, and updates the CRDs, so that they have our address and these CAs, and serve v1alpha1. It
+// writes only what differs. A replica starts to use a new certificate one interval after its CA was written to the
+// CRDs. So API servers trust the CA before they see the certificate, and still trust the former CA while other replicas
+// use the former certificate.
 //
-// The generated CRDs do not serve v1alpha1: without this webhook, an API server would store such objects as v1beta2 and drop unknown
-// fields. So the webhook enables v1alpha1 in the same patch that sets the conversion webhook. It does not disable v1alpha1 when the
-// manager ends: then requests for v1alpha1 fail, and those for v1beta2 do not.
+// The generated CRDs do not serve v1alpha1: without this webhook, an API server would store such objects as v1beta2 and
+// drop unknown fields. So the webhook enables v1alpha1 in the same patch that sets the conversion webhook. It does not
+// disable v1alpha1 when the manager ends: then requests for v1alpha1 fail, and those for v1beta2 do not.
 //
-// The handler of controller-runtime is not used, because it reads bodies without a limit, and its errors do not name the object.
+// The handler of controller-runtime is not used, because it reads bodies without a limit, and its errors do not name
+// the object.
 //
 // # What it does not do
 //
-// It validates nothing, and has no admission webhooks. It does not install CRDs. It does not authenticate callers, because a response
-// contains only what the request contains.
+// It validates nothing, and has no admission webhooks. It does not install CRDs. It does not authenticate callers,
+// because a response contains only what the request contains.
 package conversion
 
 import (
@@ -66,13 +69,15 @@ const (
 
 // Options configure the webhook.
 type Options struct {
-	// Client reads and writes the Secret and the CRDs. It must not use a cache, which would need the permission to list them.
+	// Client reads and writes the Secret and the CRDs. It must not use a cache, which would need the permission to list
+	// them.
 	Client client.Client
 	// Namespace has the Secret and the Service.
 	Namespace string
 	// BindAddress is the address on which the webhook listens, host:port.
 	BindAddress string
-	// Service is the name of the Service by which API servers reach the webhook, on port 443. Exactly one of Service and URL must be set.
+	// Service is the name of the Service by which API servers reach the webhook, on port 443. Exactly one of Service
+	// and URL must be set.
 	Service string
 	// URL is the address by which API servers reach the webhook, https://…/convert.
 	URL string

@@ -192,7 +192,8 @@ func TestUpdateCRDs(t *testing.T) {
 	}
 }
 
-// TestRotation checks that a certificate is replaced in time, and that the old and the new CA are trusted while both certificates are in use.
+// TestRotation checks that a certificate is replaced in time, and that the old and the new CA are trusted while both
+// certificates are in use.
 func TestRotation(t *testing.T) {
 	c, at := newControlPlane(t), &clock{time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
 	one, two := newWebhook(t, c, at, nil), newWebhook(t, c, at, nil)
@@ -350,7 +351,8 @@ func TestMissingVersion(t *testing.T) {
 	wantWrites(t, c, "with old CRDs", "create lifecycle-manager-webhook", patches[2])
 }
 
-// TestServe checks requests over TLS: a client that trusts the CAs of the CRD gets answers, also after a rotation without a restart.
+// TestServe checks requests over TLS: a client that trusts the CAs of the CRD gets answers, also after a rotation
+// without a restart.
 func TestServe(t *testing.T) {
 	c := newControlPlane(t)
 	w := newWebhook(t, c, nil, func(o *Options) {

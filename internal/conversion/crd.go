@@ -45,8 +45,8 @@ func (w *Webhook) updateCRDs(ctx context.Context, bundle []byte) (changed bool, 
 	return changed, errors.Join(errs...)
 }
 
-// patchFor returns the JSON patch that a CRD needs, nil if it needs none. The API server rejects the patch if the versions of the CRD have
-// changed since it was read.
+// patchFor returns the JSON patch that a CRD needs, nil if it needs none. The API server rejects the patch if the
+// versions of the CRD have changed since it was read.
 func (w *Webhook) patchFor(crd *apiextensionsv1.CustomResourceDefinition, bundle []byte) ([]byte, error) {
 	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == v1alpha1.Version })
 	if i < 0 {

@@ -7,9 +7,9 @@
 //
 // # How it works
 //
-// In a fleet of ten thousand runtimes, most content of Kymas and Manifests is equal in all of them: names of modules, versions,
-// inventories, sources, messages of conditions. Strings are interned by the package unique. Larger values are kept in [Values], by a
-// key that stands for the content.
+// In a fleet of ten thousand runtimes, most content of Kymas and Manifests is equal in all of them: names of modules,
+// versions, inventories, sources, messages of conditions. Strings are interned by the package unique. Larger values are
+// kept in [Values], by a key that stands for the content.
 //
 // # What it does not do
 //
@@ -33,8 +33,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// Transform returns a transformation for the cache of the control plane: it removes the managedFields of all objects, and lets
-// Manifests and Kymas share equal values. Objects from such a cache must not be changed.
+// Transform returns a transformation for the cache of the control plane: it removes the managedFields of all objects,
+// and lets Manifests and Kymas share equal values. Objects from such a cache must not be changed.
 func Transform() toolscache.TransformFunc {
 	removeManagedFields := cache.TransformStripManagedFields()
 	var values Values
@@ -50,8 +50,8 @@ func Transform() toolscache.TransformFunc {
 	}
 }
 
-// Values holds values that several objects have, each once. It is emptied when it is full. The zero value is ready to use, and it is
-// safe for concurrent use.
+// Values holds values that several objects have, each once. It is emptied when it is full. The zero value is ready to
+// use, and it is safe for concurrent use.
 type Values struct {
 	mu     sync.Mutex
 	values map[string]any // guarded by mu

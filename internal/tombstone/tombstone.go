@@ -1,5 +1,6 @@
-// Package tombstone is the format of tombstones. A tombstone is the record of a deletion that was given up: it lists the objects that are
-// left in a runtime which could not be reached. A controller deletes them when the runtime can be reached again, or a person does.
+// Package tombstone is the format of tombstones. A tombstone is the record of a deletion that was given up: it lists
+// the objects that are left in a runtime which could not be reached. A controller deletes them when the runtime can be
+// reached again, or a person does.
 //
 // # Use
 //
@@ -9,10 +10,11 @@
 //
 // # How it works
 //
-// A tombstone is a ConfigMap with the labels v1beta2.LabelTombstone and v1beta2.LabelKymaName, and JSON under [Key]. It lists references
-// to objects in the order of their deletion: for each module its custom resource and then its inventory, and at the end the objects that
-// the runtime got from Lifecycle Manager itself. A tombstone that does not fit into one ConfigMap has several, each of which can be read
-// by itself. A tombstone has no owner reference, because it remains after the Kyma and its Manifests are deleted.
+// A tombstone is a ConfigMap with the labels v1beta2.LabelTombstone and v1beta2.LabelKymaName, and JSON under [Key]. It
+// lists references to objects in the order of their deletion: for each module its custom resource and then its
+// inventory, and at the end the objects that the runtime got from Lifecycle Manager itself. A tombstone that does not
+// fit into one ConfigMap has several, each of which can be read by itself. A tombstone has no owner reference, because
+// it remains after the Kyma and its Manifests are deleted.
 //
 // # What it does not do
 //
@@ -53,8 +55,8 @@ type Tombstone struct {
 	Message string `json:"message"`
 	// Modules are the modules of the Kyma, sorted by Manifest.
 	Modules []Module `json:"modules,omitempty"`
-	// Runtime are the objects that the runtime got apart from modules: the Kyma, the agent, the pull Secret, and CRDs, with which all
-	// custom resources of them are deleted.
+	// Runtime are the objects that the runtime got apart from modules: the Kyma, the agent, the pull Secret, and CRDs,
+	// with which all custom resources of them are deleted.
 	Runtime []v1beta2.Resource `json:"runtime,omitempty"`
 }
 
@@ -62,14 +64,16 @@ type Tombstone struct {
 type Module struct {
 	Name     string `json:"name"`
 	Manifest string `json:"manifest"`
-	// Resource is the module's own custom resource, which is deleted first; nil if it has none, or if it belongs to the user.
+	// Resource is the module's own custom resource, which is deleted first; nil if it has none, or if it belongs to the
+	// user.
 	Resource *v1beta2.Resource `json:"resource,omitempty"`
 	// Objects are the inventory. Custom resources of its CRDs are deleted before it.
 	Objects []v1beta2.Resource `json:"objects,omitempty"`
 }
 
-// New returns the tombstone of a Kyma with the inventories of its Manifests, except for modules that were handed over to the user, and the
-// objects that were delivered to the runtime apart from modules. The caller sets UnreachableSince, GivenUpAt, Reason and Message.
+// New returns the tombstone of a Kyma with the inventories of its Manifests, except for modules that were handed over
+// to the user, and the objects that were delivered to the runtime apart from modules. The caller sets UnreachableSince,
+// GivenUpAt, Reason and Message.
 func New(k *v1beta2.Kyma, manifests []*v1beta2.Manifest, delivered []v1beta2.Resource) Tombstone {
 	t := Tombstone{Kyma: k.Name, UID: k.UID, Runtime: delivered}
 	if k.DeletionTimestamp != nil {
@@ -105,7 +109,8 @@ func (t *Tombstone) Count() int {
 const (
 	// bytesLimit is the maximum size of one ConfigMap. The API server accepts 1 MiB.
 	bytesLimit = 900 << 10
-	// objectsLimit is the maximum number of objects in one piece of a module. With the longest names they are smaller than bytesLimit.
+	// objectsLimit is the maximum number of objects in one piece of a module. With the longest names they are smaller
+	// than bytesLimit.
 	objectsLimit = 800
 	// messageLimit is the maximum size of the message, which is in every part.
 	messageLimit = 1 << 10
@@ -181,8 +186,8 @@ func (t *Tombstone) configMap(namespace string, i int) (*corev1.ConfigMap, error
 	}, nil
 }
 
-// Name returns the name of part i, counted from 0, of the tombstone of a Kyma: tombstone-KYMA-UID[-PART]. The UID makes it different for a
-// later Kyma of the same name.
+// Name returns the name of part i, counted from 0, of the tombstone of a Kyma: tombstone-KYMA-UID[-PART]. The UID makes
+// it different for a later Kyma of the same name.
 func Name(kyma string, uid types.UID, i int) string {
 	const limit = 200 // of 253 characters of a name
 	name := "tombstone-" + kyma[:min(len(kyma), limit)] + "-" + string(uid)
@@ -198,7 +203,8 @@ type Stored struct {
 	ConfigMaps []string
 }
 
-// Read returns the tombstones in ConfigMaps, the oldest first. A ConfigMap that is not valid is left out; the first of them is the error.
+// Read returns the tombstones in ConfigMaps, the oldest first. A ConfigMap that is not valid is left out; the first of
+// them is the error.
 func Read(maps []corev1.ConfigMap) ([]Stored, error) {
 	var all []Stored
 	var invalid error

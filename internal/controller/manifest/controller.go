@@ -9,21 +9,22 @@
 //
 // The three stories, install, delete, and hand over to the user, are the lists of steps in [run.reconcile].
 //
-// An installation first resolves the sources of the module (package source) and computes the digest of everything that decides which
-// objects the runtime should have (plan.go). If the status has this digest as applied, and no event was received from the runtime, the
-// reconcile ends without a request. Otherwise the sources are verified and rendered, the inventory is saved, the objects are applied,
-// one source after the other, and then the module's custom resource. Objects that only the former version had are deleted, and
-// readiness is observed.
+// An installation first resolves the sources of the module (package source) and computes the digest of everything that
+// decides which objects the runtime should have (plan.go). If the status has this digest as applied, and no event was
+// received from the runtime, the reconcile ends without a request. Otherwise the sources are verified and rendered, the
+// inventory is saved, the objects are applied, one source after the other, and then the module's custom resource.
+// Objects that only the former version had are deleted, and readiness is observed.
 //
 // A slow source blocks no worker: after two seconds the reconcile ends, and the answer is used by the next one.
 //
-// Between reconciles, the controller remembers per Manifest what was sent to the runtime and what the runtime answered. So an object is
-// sent once per change, and an event that was caused by an own write is recognised. Losing that memory costs requests, not correctness.
+// Between reconciles, the controller remembers per Manifest what was sent to the runtime and what the runtime answered.
+// So an object is sent once per change, and an event that was caused by an own write is recognised. Losing that memory
+// costs requests, not correctness.
 //
 // # What it does not do
 //
-// No step waits for a runtime: what is not finished is named in the status and observed again later. Removing a module needs neither
-// registry nor template, only the inventory.
+// No step waits for a runtime: what is not finished is named in the status and observed again later. Removing a module
+// needs neither registry nor template, only the inventory.
 package manifest
 
 import (
@@ -72,11 +73,13 @@ type Options struct {
 	LocalSources string
 	// PullSecret is the name of the Secret that workloads of modules pull images with; "" means none.
 	PullSecret string
-	// CustomStateCheck is whether the state of a module's custom resource decides about readiness, for Manifests without the annotation.
+	// CustomStateCheck is whether the state of a module's custom resource decides about readiness, for Manifests
+	// without the annotation.
 	CustomStateCheck bool
 	// BundleBytes limits the memory for rendered modules; 0 means render.DefaultCacheBytes.
 	BundleBytes int
-	// AuditInterval is how often every object is compared with its desired state. The audits of a fleet are spread over it.
+	// AuditInterval is how often every object is compared with its desired state. The audits of a fleet are spread over
+	// it.
 	AuditInterval time.Duration
 	// WatchedAuditInterval is the same for runtimes that report all changes. 0 means AuditInterval.
 	WatchedAuditInterval time.Duration
@@ -138,7 +141,6 @@ type run struct {
 	refs     []apply.Ref            // set by record: the objects that the runtime should have; without rendered, the inventory
 	pruned   pruned                 // set by prune
 	saved    v1beta2.ManifestStatus // the status in the control plane: as read, or as saved after record
-	resource *moduleResource        // set by readResource; nil if it was not read in this reconcile
 	observed observed               // set by apply, createResource, the steps of a deletion, and observe
 }
 
@@ -163,6 +165,8 @@ type observed struct {
 	readiness    readiness
 	workloadSent bool   // a workload was applied in this reconcile, so it cannot be ready
 	blocker      string // the reason code of what the reconcile waits for; "" if none is known
+
+	resource *moduleResource // set by readResource; nil if it was not read in this reconcile
 }
 
 // Reconcile reconciles one Manifest. It does nothing for Manifests of other shards.
@@ -239,8 +243,8 @@ func (n *run) addFinalizers(ctx context.Context) error {
 	return loop.AddFinalizers(ctx, n.Client, n.manifest, v1beta2.FinalizerManifest, v1beta2.FinalizerLabelRemoval)
 }
 
-// publishRef sets the annotation with the reference of the source that was applied completely, for clients that wait for it. Only
-// sources in a registry have a reference.
+// publishRef sets the annotation with the reference of the source that was applied completely, for clients that wait
+// for it. Only sources in a registry have a reference.
 func (n *run) publishRef(ctx context.Context) error {
 	image, err := v1beta2.DecodeImageSpec(n.manifest.Spec.Install.Source)
 	if err != nil || image.Ref == "" || n.plan.digest == "" || n.manifest.Status.AppliedDigest != n.plan.digest ||
@@ -252,8 +256,8 @@ func (n *run) publishRef(ctx context.Context) error {
 	})
 }
 
-// connect gets the connection to the runtime, without a request to it. An error waits for a change, which the pool reports. A Manifest
-// that is Ready may not need a connection: if none is open, reach opens it when it is needed.
+// connect gets the connection to the runtime, without a request to it. An error waits for a change, which the pool
+// reports. A Manifest that is Ready may not need a connection: if none is open, reach opens it when it is needed.
 func (n *run) connect(ctx context.Context) error {
 	n.subscribe()
 	s := &n.manifest.Status
@@ -271,7 +275,8 @@ func (n *run) reach(ctx context.Context) error {
 	return n.connectBy(ctx, n.Runtimes.Get)
 }
 
-// connectBy gets the connection from the pool. Errors with a reason are terminal: the pool triggers a reconcile when that changes.
+// connectBy gets the connection from the pool. Errors with a reason are terminal: the pool triggers a reconcile when
+// that changes.
 func (n *run) connectBy(ctx context.Context, get func(context.Context, string) (*runtimes.Runtime, error)) error {
 	rt, err := get(ctx, n.kyma)
 	if err != nil && loop.Reason(err) != "" {
@@ -281,7 +286,8 @@ func (n *run) connectBy(ctx context.Context, get func(context.Context, string) (
 	return err
 }
 
-// auditInterval is the interval of audits for this Manifest. Agents do not report Secrets, so a module with one is audited more often.
+// auditInterval is the interval of audits for this Manifest. Agents do not report Secrets, so a module with one is
+// audited more often.
 func (n *run) auditInterval() time.Duration {
 	isSecret := func(r v1beta2.Resource) bool { return r.Group == "" && r.Kind == "Secret" }
 	if n.WatchedAuditInterval == 0 || !n.Runtimes.IsWatched(n.kyma) || slices.ContainsFunc(n.manifest.Status.Synced, isSecret) {

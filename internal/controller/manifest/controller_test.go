@@ -71,7 +71,8 @@ func TestInstall(t *testing.T) {
 	}
 }
 
-// TestUpgrade: new objects are applied before the objects of the former version are deleted, and both are in the inventory meanwhile.
+// TestUpgrade: new objects are applied before the objects of the former version are deleted, and both are in the
+// inventory meanwhile.
 func TestUpgrade(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	b.write("sample", configMap("a", "1"), configMap("b", "1"))
@@ -147,7 +148,8 @@ func TestDuplicateObject(t *testing.T) {
 	}
 }
 
-// TestDrift: an object that another field manager changed or deleted is corrected; with the annotation it is only reported.
+// TestDrift: an object that another field manager changed or deleted is corrected; with the annotation it is only
+// reported.
 func TestDrift(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
@@ -189,8 +191,8 @@ func TestDrift(t *testing.T) {
 	}
 }
 
-// TestLongErrorIsReported: 120 objects that the runtime refuses to show give an error that is longer than a condition may be. It is
-// reported nevertheless, so the Manifest does not stay Ready.
+// TestLongErrorIsReported: 120 objects that the runtime refuses to show give an error that is longer than a condition
+// may be. It is reported nevertheless, so the Manifest does not stay Ready.
 func TestLongErrorIsReported(t *testing.T) {
 	b := newBench(t, moduleOf(nil))
 	var all []string

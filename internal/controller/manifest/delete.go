@@ -18,9 +18,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// connectToDelete connects to the runtime. Without an access Secret, the runtime is left as it is and the Manifest is released: removing
-// the Secret is a decision of its owner. Any other error waits until the runtime can be reached, or until the Kyma controller gives it
-// up.
+// connectToDelete connects to the runtime. Without an access Secret, the runtime is left as it is and the Manifest is
+// released: removing the Secret is a decision of its owner. Any other error waits until the runtime can be reached, or
+// until the Kyma controller gives it up.
 func (n *run) connectToDelete(ctx context.Context) error {
 	if n.manifest.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
 		return n.release(ctx)
@@ -55,8 +55,8 @@ func isNotFound(err error) bool {
 	return false
 }
 
-// findBlockers waits while there are custom resources of the module's kind that users made: without the module, nothing would handle
-// them.
+// findBlockers waits while there are custom resources of the module's kind that users made: without the module, nothing
+// would handle them.
 func (n *run) findBlockers(ctx context.Context) error {
 	cr := n.manifest.Spec.Resource
 	if cr == nil {
@@ -94,7 +94,8 @@ func (n *run) findBlockers(ctx context.Context) error {
 	return n.waitFor("custom resources of users to be deleted: " + strings.Join(names, ", ") + more)
 }
 
-// withoutOtherManifests returns refs without the custom resources of other Manifests of this runtime, which delete them.
+// withoutOtherManifests returns refs without the custom resources of other Manifests of this runtime, which delete
+// them.
 func (n *run) withoutOtherManifests(ctx context.Context, refs []apply.Ref) ([]apply.Ref, error) {
 	if len(refs) == 0 {
 		return nil, nil
@@ -110,8 +111,8 @@ func (n *run) withoutOtherManifests(ctx context.Context, refs []apply.Ref) ([]ap
 	}), nil
 }
 
-// deleteResource deletes the module's custom resource and waits until the operator of the module, which still runs, has removed its
-// finalizers.
+// deleteResource deletes the module's custom resource and waits until the operator of the module, which still runs, has
+// removed its finalizers.
 func (n *run) deleteResource(ctx context.Context) error {
 	if n.manifest.Spec.Resource == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return nil
@@ -128,12 +129,13 @@ func (n *run) deleteResource(ctx context.Context) error {
 	return nil
 }
 
-// operatorRepairDelay is how long a deletion may take before the operator of the module is compared with its desired state.
+// operatorRepairDelay is how long a deletion may take before the operator of the module is compared with its desired
+// state.
 const operatorRepairDelay = 2 * time.Second
 
-// repairOperator keeps the objects of the module as they were installed while custom resources wait for its operator to remove their
-// finalizers. If that fails, for example because the registry is unavailable, the error is logged and the deletion waits as before. It
-// does nothing once the purge controller has started to delete the module.
+// repairOperator keeps the objects of the module as they were installed while custom resources wait for its operator to
+// remove their finalizers. If that fails, for example because the registry is unavailable, the error is logged and the
+// deletion waits as before. It does nothing once the purge controller has started to delete the module.
 func (n *run) repairOperator(ctx context.Context) {
 	if time.Since(n.notReadySince()).Abs() < operatorRepairDelay || n.manifest.Annotations[v1beta2.AnnotationPurged] != "" {
 		return

@@ -21,7 +21,8 @@ func sampleResource(name string) *unstructured.Unstructured {
 	}}
 }
 
-// newSampleBench returns a bench whose runtime serves the kind Sample, with a Manifest that has a custom resource of it.
+// newSampleBench returns a bench whose runtime serves the kind Sample, with a Manifest that has a custom resource of
+// it.
 func newSampleBench(t *testing.T, policy v1beta2.CustomResourcePolicy) *bench {
 	b := newBench(t, moduleOf(func(m *v1beta2.Manifest) {
 		m.Spec.Resource, m.Spec.CustomResourcePolicy = sampleResource("own"), policy
@@ -31,7 +32,8 @@ func newSampleBench(t *testing.T, policy v1beta2.CustomResourcePolicy) *bench {
 	return b
 }
 
-// TestResourcePolicy: the custom resource is created once, and only if the policy says so; an existing one is not changed.
+// TestResourcePolicy: the custom resource is created once, and only if the policy says so; an existing one is not
+// changed.
 func TestResourcePolicy(t *testing.T) {
 	cases := map[string]struct {
 		reason  string

@@ -29,8 +29,8 @@ func (n *run) decide(ctx context.Context) error {
 	return nil
 }
 
-// record writes the inventory before the objects are applied: those that will be applied, and those that were applied before. The status
-// is saved after this step.
+// record writes the inventory before the objects are applied: those that will be applied, and those that were applied
+// before. The status is saved after this step.
 func (n *run) record(ctx context.Context) error {
 	if n.rendered == nil {
 		n.refs = inventoryRefs(n.manifest.Status.Synced)
@@ -46,7 +46,8 @@ func (n *run) record(ctx context.Context) error {
 	return nil
 }
 
-// resolveRefs returns the identity of all objects in the runtime. Two sources may contain the same object if its content is equal.
+// resolveRefs returns the identity of all objects in the runtime. Two sources may contain the same object if its
+// content is equal.
 func (n *run) resolveRefs(ctx context.Context) ([]apply.Ref, error) {
 	var all []apply.Ref
 	n.rendered.refs = make([][]apply.Ref, len(n.rendered.sets))
@@ -125,7 +126,8 @@ func (n *run) apply(ctx context.Context) error {
 	return nil
 }
 
-// applySet sends the objects of one source. The kinds that its CRDs define must be served before the next source is applied.
+// applySet sends the objects of one source. The kinds that its CRDs define must be served before the next source is
+// applied.
 func (n *run) applySet(ctx context.Context, i int) error {
 	result, err := n.runtime.Apply(ctx, n.rendered.sets[i], &n.memory.progress)
 	metrics.Objects.WithLabelValues("applied").Add(float64(len(result.Applied)))
@@ -176,8 +178,9 @@ func (n *run) recordEvent(reason, note string) {
 	}
 }
 
-// compare compares objects with their desired state: those that events reported as changed, or all if the plan says so or if there is
-// no memory of the others. It forgets the progress of objects that differ, so that apply sends them again.
+// compare compares objects with their desired state: those that events reported as changed, or all if the plan says so
+// or if there is no memory of the others. It forgets the progress of objects that differ, so that apply sends them
+// again.
 func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	only := n.plan.drifted
 	for _, ref := range n.refs {
@@ -205,7 +208,8 @@ func (n *run) compare(ctx context.Context) ([]apply.Drifted, error) {
 	return found, nil
 }
 
-// createResource creates the module's custom resource if the policy says so and it does not exist. An existing one belongs to the user.
+// createResource creates the module's custom resource if the policy says so and it does not exist. An existing one
+// belongs to the user.
 func (n *run) createResource(ctx context.Context) error {
 	cr := n.manifest.Spec.Resource
 	if cr == nil || n.manifest.Spec.CustomResourcePolicy == v1beta2.Ignore || !n.plan.applyAll && !n.changes.readiness {
@@ -219,11 +223,11 @@ func (n *run) createResource(ctx context.Context) error {
 			return err
 		}
 	}
-	if n.resource != nil {
+	if n.observed.resource != nil {
 		create = n.runtime.CreateWithoutRead
 	}
 	_, err := create(ctx, cr, v1beta2.FieldOwnerCustomResource)
-	n.resource = nil
+	n.observed.resource = nil
 	if err == nil {
 		n.noteServed(cr.GroupVersionKind().GroupKind())
 		return nil
@@ -240,8 +244,8 @@ func (n *run) createResource(ctx context.Context) error {
 
 // readResource returns the module's custom resource, nil if it does not exist. It is read once in a reconcile.
 func (n *run) readResource(ctx context.Context) (*unstructured.Unstructured, error) {
-	if n.resource != nil {
-		return n.resource.object, nil
+	if n.observed.resource != nil {
+		return n.observed.resource.object, nil
 	}
 	ref := resourceRefOf(n.manifest)
 	object, err := n.runtime.Get(ctx, ref)
@@ -252,7 +256,7 @@ func (n *run) readResource(ctx context.Context) (*unstructured.Unstructured, err
 	if err != nil {
 		return nil, err
 	}
-	n.resource = &moduleResource{object}
+	n.observed.resource = &moduleResource{object}
 	if object != nil {
 		n.memory.progress.ObserveRead(ref, object.GetUID(), object.GetGeneration(), object.GetResourceVersion())
 	}
@@ -273,7 +277,8 @@ func (n *run) noteServed(kind schema.GroupKind) {
 	}
 }
 
-// prune deletes the objects that only the former version had, and waits until they are deleted. The new objects exist already.
+// prune deletes the objects that only the former version had, and waits until they are deleted. The new objects exist
+// already.
 func (n *run) prune(ctx context.Context) error {
 	if n.rendered == nil {
 		return nil // record has called expectObjects

@@ -28,7 +28,8 @@ func (n *run) subscribe() {
 	})
 }
 
-// notifier returns the function that the pool calls with events from the runtime. It enqueues the Manifest if an event concerns it.
+// notifier returns the function that the pool calls with events from the runtime. It enqueues the Manifest if an event
+// concerns it.
 func (r *Reconciler) notifier(key types.NamespacedName, memory *memory, resource apply.Ref) func(runtimes.Event) {
 	owner := key.Namespace + "/" + key.Name
 	return func(e runtimes.Event) {
@@ -43,8 +44,8 @@ func subscriptionKey(key types.NamespacedName) string {
 	return runtimes.ManifestSubscriberKey(key.Namespace, key.Name)
 }
 
-// expectObjects subscribes to the kinds of the objects that the runtime should have, and remembers these objects, so that their
-// deletion is noticed.
+// expectObjects subscribes to the kinds of the objects that the runtime should have, and remembers these objects, so
+// that their deletion is noticed.
 func (n *run) expectObjects(ctx context.Context) error {
 	if !n.Runtimes.UsesInterests() {
 		return nil
@@ -92,8 +93,8 @@ func (n *run) interests(ctx context.Context) ([]runtimes.Interest, error) {
 	return n.Runtimes.ShareInterests(all), nil
 }
 
-// resourceOfKind returns the resource of a kind. After a restart it needs no request if the inventory of an installed module has exactly
-// one CRD of the group, which then defines the kind.
+// resourceOfKind returns the resource of a kind. After a restart it needs no request if the inventory of an installed
+// module has exactly one CRD of the group, which then defines the kind.
 func (n *run) resourceOfKind(ctx context.Context, ref apply.Ref) (schema.GroupVersionResource, error) {
 	plural := ""
 	for _, r := range n.refs {

@@ -17,8 +17,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// memory is what is remembered of one Manifest between reconciles. Losing it costs reads, and patches that change nothing. Only the
-// fields below mu are used by others than the one reconcile of the Manifest that runs at a time.
+// memory is what is remembered of one Manifest between reconciles. Losing it costs reads, and patches that change
+// nothing. Only the fields below mu are used by others than the one reconcile of the Manifest that runs at a time.
 type memory struct {
 	progress       apply.Progress         // what was sent to the runtime, and its answers
 	deletion       apply.DeletionProgress // the deletions that were requested
@@ -54,7 +54,8 @@ type objectEvent struct {
 	byOthers        bool // another field manager made the last change outside of status
 }
 
-// unsaved is the digest of what was applied completely to a runtime, and the version of the Manifest whose status does not have it.
+// unsaved is the digest of what was applied completely to a runtime, and the version of the Manifest whose status does
+// not have it.
 type unsaved struct{ digest, resourceVersion string }
 
 // isOf reports whether this digest was applied, and the Manifest has not changed since.
@@ -79,8 +80,8 @@ func (r *Reconciler) forget(key types.NamespacedName) {
 	}
 }
 
-// addEvent records an event from the runtime, and reports whether it concerns this Manifest. owner is namespace/name of the Manifest,
-// resource its custom resource.
+// addEvent records an event from the runtime, and reports whether it concerns this Manifest. owner is namespace/name of
+// the Manifest, resource its custom resource.
 func (m *memory) addEvent(e runtimes.Event, owner string, resource apply.Ref) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -140,8 +141,8 @@ func statusMatters(ref apply.Ref) bool {
 	return isWorkload(ref) || ref.Kind == "CustomResourceDefinition" || ref.Kind == "PersistentVolumeClaim"
 }
 
-// addListLocked records the list with which a watch starts: each object of this Manifest, and each expected object that is missing. The
-// caller holds mu.
+// addListLocked records the list with which a watch starts: each object of this Manifest, and each expected object that
+// is missing. The caller holds mu.
 func (m *memory) addListLocked(e runtimes.Event, owner string, resource apply.Ref) bool {
 	concerned := false
 	listed := map[apply.Ref]bool{}

@@ -14,7 +14,8 @@ import (
 const (
 	// firstPollDelay is the delay before the readiness of a workload that was just applied is read for the first time.
 	firstPollDelay = 200 * time.Millisecond
-	// noPodsPeriod is how long after the start of an installation readiness is read without pods, which would be new anyway.
+	// noPodsPeriod is how long after the start of an installation readiness is read without pods, which would be new
+	// anyway.
 	noPodsPeriod = 2 * time.Second
 )
 
@@ -56,8 +57,8 @@ func (n *run) observe(ctx context.Context) error {
 	return loop.RecheckAfter(loop.PollDelay(time.Now(), n.notReadySince()))
 }
 
-// isQuiet reports whether the module is Ready and nothing has happened that could change that. The status does not count if the last
-// reconcile reported another state, which then was not saved.
+// isQuiet reports whether the module is Ready and nothing has happened that could change that. The status does not
+// count if the last reconcile reported another state, which then was not saved.
 func (n *run) isQuiet(rules string) bool {
 	s, last := &n.manifest.Status, n.memory.reported
 	return s.State == v1beta2.StateReady && (last == s.State || last == "") &&

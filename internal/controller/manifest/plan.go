@@ -43,7 +43,8 @@ type history struct {
 	auditInterval time.Duration
 }
 
-// recentComparisonPeriod is how long after a comparison missed events do not need another one. An installation compares, and misses events.
+// recentComparisonPeriod is how long after a comparison missed events do not need another one. An installation
+// compares, and misses events.
 const recentComparisonPeriod = time.Minute
 
 // newPlan returns the plan for a Manifest whose sources were resolved.
@@ -90,9 +91,10 @@ func objectOptions(m *v1beta2.Manifest, pullSecret string) render.Options {
 	return o
 }
 
-// sum returns the digest of everything that decides what the runtime should have, except for what charts ask the runtime, whose changes
-// are found by audits. It needs the digests of the artefacts and not their content, so an unchanged Manifest needs no download, also
-// after a restart. The digest is in the status of all Manifests: changing how it is computed applies all modules again.
+// sum returns the digest of everything that decides what the runtime should have, except for what charts ask the
+// runtime, whose changes are found by audits. It needs the digests of the artefacts and not their content, so an
+// unchanged Manifest needs no download, also after a restart. The digest is in the status of all Manifests: changing
+// how it is computed applies all modules again.
 func (p plan) sum(m *v1beta2.Manifest) string {
 	h := sha256.New()
 	encode := json.NewEncoder(h)
@@ -128,8 +130,8 @@ func stateRules(s *v1beta2.ManifestSpec) apply.StateRules {
 	return rules
 }
 
-// resourceDecides reports whether the state of the module's custom resource decides about readiness: the annotation counts before the
-// flag.
+// resourceDecides reports whether the state of the module's custom resource decides about readiness: the annotation
+// counts before the flag.
 func resourceDecides(m *v1beta2.Manifest, flag bool) bool {
 	if m.Spec.Resource == nil || m.Spec.CustomResourcePolicy == v1beta2.Ignore {
 		return false
@@ -146,7 +148,8 @@ func readinessRules(m *v1beta2.Manifest, flag bool) string {
 	return fmt.Sprint(resourceDecides(m, flag), " ", m.Annotations[v1beta2.AnnotationDrift])
 }
 
-// readinessRefs returns the objects whose readiness counts. If the Manifest names a manager that exists, it is the only workload.
+// readinessRefs returns the objects whose readiness counts. If the Manifest names a manager that exists, it is the only
+// workload.
 func readinessRefs(refs []apply.Ref, manager *v1beta2.Manager) []apply.Ref {
 	if manager == nil {
 		return refs

@@ -187,8 +187,8 @@ func TestNewPlanRefusesBadSources(t *testing.T) {
 	}
 }
 
-// TestSumStaysTheSame: the digest is stored in the status of all Manifests. Another one for the same spec would apply every module of a
-// fleet again after an upgrade of the manager.
+// TestSumStaysTheSame: the digest is stored in the status of all Manifests. Another one for the same spec would apply
+// every module of a fleet again after an upgrade of the manager.
 func TestSumStaysTheSame(t *testing.T) {
 	cases := map[string]struct {
 		edit func(*v1beta2.Manifest)

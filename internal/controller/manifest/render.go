@@ -71,7 +71,8 @@ func (n *run) verify(ctx context.Context, out *rendered) error {
 	return nil
 }
 
-// terminalIfPinned marks errors of rendering that only a change of the Manifest can mend, because its source names the content.
+// terminalIfPinned marks errors of rendering that only a change of the Manifest can mend, because its source names the
+// content.
 func terminalIfPinned(err error, a source.Artefact) error {
 	if _, ok := errors.AsType[*render.Error](err); !ok || !a.Pinned {
 		return err

@@ -13,7 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// reportInventory adds the objects that will be applied to the inventory. The objects in it stay until they are deleted.
+// reportInventory adds the objects that will be applied to the inventory. The objects in it stay until they are
+// deleted.
 func (n *run) reportInventory() {
 	s := &n.manifest.Status
 	if s.State == "" { // a fast installation saves no other status until it is Ready
@@ -61,8 +62,8 @@ func (n *run) signatures() []signature {
 	return n.rendered.signatures
 }
 
-// deferSave reports whether the status need not be saved in this reconcile. The digest of what was applied is then remembered until
-// the status is saved.
+// deferSave reports whether the status need not be saved in this reconcile. The digest of what was applied is then
+// remembered until the status is saved.
 func (n *run) deferSave() bool {
 	s := &n.manifest.Status
 	if !isMinor(s, &n.saved, time.Since(n.notReadySince())) {

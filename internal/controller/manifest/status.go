@@ -67,8 +67,8 @@ func setConditions(m *v1beta2.Manifest, state v1beta2.State, reason, message str
 	set(v1beta2.ConditionReady, reason, state == v1beta2.StateReady, v1beta2.OperationManifestReady, message)
 }
 
-// setSignatureCondition sets the condition about signatures; nil leaves it as it is. The condition is removed if the trust policy
-// requires nothing.
+// setSignatureCondition sets the condition about signatures; nil leaves it as it is. The condition is removed if the
+// trust policy requires nothing.
 func setSignatureCondition(m *v1beta2.Manifest, signatures []signature) {
 	if signatures == nil {
 		return
@@ -95,7 +95,8 @@ func setSignatureCondition(m *v1beta2.Manifest, signatures []signature) {
 	meta.SetStatusCondition(&m.Status.Conditions, c)
 }
 
-// reportSuspended sets the reason why a Manifest is not reconciled. Everything else stays, also the observed generation.
+// reportSuspended sets the reason why a Manifest is not reconciled. Everything else stays, also the observed
+// generation.
 func reportSuspended(m *v1beta2.Manifest, reason, message string) {
 	s := &m.Status
 	if s.State == "" {
@@ -110,12 +111,12 @@ func reportSuspended(m *v1beta2.Manifest, reason, message string) {
 	meta.SetStatusCondition(&s.Conditions, c)
 }
 
-// quietPeriod is how long an installation or a deletion may take before the status has more than that it started. The same period is
-// used for Kymas. Within it, an installation costs two writes of the status and a deletion one.
+// quietPeriod is how long an installation or a deletion may take before the status has more than that it started. The
+// same period is used for Kymas. Within it, an installation costs two writes of the status and a deletion one.
 const quietPeriod = 10 * time.Second
 
-// isMinor reports whether the difference between a status and the saved one need not be saved: a new installation or a deletion that
-// started a short time ago goes on without a problem.
+// isMinor reports whether the difference between a status and the saved one need not be saved: a new installation or a
+// deletion that started a short time ago goes on without a problem.
 func isMinor(s, saved *v1beta2.ManifestStatus, notReadyFor time.Duration) bool {
 	if s.State != saved.State || s.ObservedGeneration != saved.ObservedGeneration || notReadyFor > quietPeriod {
 		return false

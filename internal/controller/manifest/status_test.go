@@ -10,8 +10,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// TestIsMinor: a new installation without problems costs two writes of its status. Everything that users may wait for, or that a restart
-// needs, is saved.
+// TestIsMinor: a new installation without problems costs two writes of its status. Everything that users may wait for,
+// or that a restart needs, is saved.
 func TestIsMinor(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -1,5 +1,5 @@
-// Package orphan searches, slowly, for orphans: Manifests and access Secrets without a Kyma, objects in a runtime whose Manifest does not
-// exist, and entries of the catalog in a runtime without a source.
+// Package orphan searches, slowly, for orphans: Manifests and access Secrets without a Kyma, objects in a runtime whose
+// Manifest does not exist, and entries of the catalog in a runtime without a source.
 //
 // # Use
 //
@@ -8,14 +8,15 @@
 //
 // # How it works
 //
-// Normally there are no orphans, because a Kyma is deleted after its Manifests, and a Manifest after its objects. Orphans come from
-// finalizers that were removed by hand, from control planes that were restored from a backup, and from runtimes that were given up and can
-// be reached again.
+// Normally there are no orphans, because a Kyma is deleted after its Manifests, and a Manifest after its objects.
+// Orphans come from finalizers that were removed by hand, from control planes that were restored from a backup, and
+// from runtimes that were given up and can be reached again.
 //
-// The controller works by the name of the Kyma that an object names, whether or not that Kyma exists. Each Kyma has one slot in each
-// interval. The slot depends on its name only, so slots are spread over the interval and a restart does not move them. In its slot, the
-// runtime is asked for objects with our label, for a fixed list of kinds: about 25 requests, each with a limit. Objects that name a missing
-// Kyma are handled once it has been missing for missingGracePeriod, and then once in each interval.
+// The controller works by the name of the Kyma that an object names, whether or not that Kyma exists. Each Kyma has one
+// slot in each interval. The slot depends on its name only, so slots are spread over the interval and a restart does
+// not move them. In its slot, the runtime is asked for objects with our label, for a fixed list of kinds: about 25
+// requests, each with a limit. Objects that name a missing Kyma are handled once it has been missing for
+// missingGracePeriod, and then once in each interval.
 //
 // Orphans are reported by events and counted in lifecycle_mgr_orphans. They are deleted only if Options.Cleanup is set:
 //
@@ -25,13 +26,14 @@
 //	object without Manifest       the Kyma        yes, except for Namespaces, CRDs, and objects that the module keeps
 //	catalog entry without source  the Kyma        yes
 //
-// A Kyma, Manifest or source counts as missing only if the API server of the control plane returns NotFound, not only the cache.
+// A Kyma, Manifest or source counts as missing only if the API server of the control plane returns NotFound, not only
+// the cache.
 //
 // # What it does not do
 //
-// It does not search for custom resources: they are deleted with their CRD. It does not compare inventories with a runtime: the Manifest
-// controller does. It never touches an object without our label, an object of another control plane (with another namespace), or an entry
-// of the catalog that the field manager of the catalog has not written.
+// It does not search for custom resources: they are deleted with their CRD. It does not compare inventories with a
+// runtime: the Manifest controller does. It never touches an object without our label, an object of another control
+// plane (with another namespace), or an entry of the catalog that the field manager of the catalog has not written.
 package orphan
 
 import (
@@ -70,7 +72,8 @@ type Options struct {
 	Events events.EventRecorder
 	// Namespace has the Kymas, Manifests, templates, releases and access Secrets.
 	Namespace string
-	// InCluster is set if the runtime is the control plane itself, without access Secrets and without a copy of the catalog.
+	// InCluster is set if the runtime is the control plane itself, without access Secrets and without a copy of the
+	// catalog.
 	InCluster bool
 	// Interval is the time between two searches in one runtime. It has to be positive.
 	Interval time.Duration
@@ -97,7 +100,8 @@ type memory struct {
 	counted      map[string]int // its part of the metric, by kind of orphan
 }
 
-// missingGracePeriod is how long a Kyma may be missing before the objects that name it are orphans: people create objects in any order.
+// missingGracePeriod is how long a Kyma may be missing before the objects that name it are orphans: people create
+// objects in any order.
 const missingGracePeriod = 5 * time.Minute
 
 // New checks the options and returns a Reconciler.

@@ -57,7 +57,8 @@ var catalogKinds = []schema.GroupVersionKind{
 	v1beta2.GroupVersion.WithKind(v1beta2.KindModuleReleaseMeta),
 }
 
-// newSource returns an empty object of the kind of the source of a catalog entry; nil for an entry outside of the namespace of the catalog.
+// newSource returns an empty object of the kind of the source of a catalog entry; nil for an entry outside of the
+// namespace of the catalog.
 func newSource(f *apply.ObjectMetadata) client.Object {
 	switch {
 	case f.Namespace != v1beta2.RuntimeNamespace:
@@ -69,8 +70,8 @@ func newSource(f *apply.ObjectMetadata) client.Object {
 	}
 }
 
-// nextSlot returns the next time after now at which the named runtime is searched. It depends on the name only, so a restart neither
-// delays the search nor searches the whole fleet at once.
+// nextSlot returns the next time after now at which the named runtime is searched. It depends on the name only, so a
+// restart neither delays the search nor searches the whole fleet at once.
 func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	const parts = 1 << 16
 	h := fnv.New32a()
@@ -82,14 +83,15 @@ func nextSlot(now time.Time, interval time.Duration, name string) time.Time {
 	return next
 }
 
-// ownerOf returns the Manifest in the owner annotation of an object in a runtime; false without the annotation, or if the Manifest is in
-// another namespace, which belongs to another control plane.
+// ownerOf returns the Manifest in the owner annotation of an object in a runtime; false without the annotation, or if
+// the Manifest is in another namespace, which belongs to another control plane.
 func ownerOf(f *apply.ObjectMetadata, namespace string) (types.NamespacedName, bool) {
 	of, name, ok := strings.Cut(f.Annotation(v1beta2.AnnotationOwnedBy), "/")
 	return types.NamespacedName{Namespace: of, Name: name}, ok && of == namespace && name != ""
 }
 
-// mayDelete reports whether a Manifest without Kyma may be deleted: it has no owner other than Kymas, and is not being deleted.
+// mayDelete reports whether a Manifest without Kyma may be deleted: it has no owner other than Kymas, and is not being
+// deleted.
 func mayDelete(m *v1beta2.Manifest) bool {
 	return m.DeletionTimestamp.IsZero() && !slices.ContainsFunc(m.OwnerReferences, func(o metav1.OwnerReference) bool {
 		gv, _ := schema.ParseGroupVersion(o.APIVersion)
@@ -97,8 +99,8 @@ func mayDelete(m *v1beta2.Manifest) bool {
 	})
 }
 
-// deletable returns the orphaned objects that may be deleted. A Namespace may contain other objects, a CRD is deleted with all custom
-// resources of users, and a kept object is no longer ours.
+// deletable returns the orphaned objects that may be deleted. A Namespace may contain other objects, a CRD is deleted
+// with all custom resources of users, and a kept object is no longer ours.
 func deletable(found []apply.Ref) []apply.Ref {
 	return slices.DeleteFunc(slices.Clone(found), func(r apply.Ref) bool {
 		return r.Keep || r.Group == "" && r.Kind == "Namespace" || r.Kind == "CustomResourceDefinition"

@@ -22,7 +22,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// objectsLimit is the maximum number of objects of one kind that a runtime is asked for. Normally there are fewer with our label.
+// objectsLimit is the maximum number of objects of one kind that a runtime is asked for. Normally there are fewer with
+// our label.
 const objectsLimit = 1000
 
 // reconcileMissing reports the Manifests and access Secrets that name a Kyma which does not exist.
@@ -97,8 +98,8 @@ func (r *Reconciler) handleManifest(ctx context.Context, m *v1beta2.Manifest, ky
 	return nil
 }
 
-// sweep searches the runtime of a Kyma. A runtime that cannot be reached is searched in the next interval; the Kyma controller reports the
-// error.
+// sweep searches the runtime of a Kyma. A runtime that cannot be reached is searched in the next interval; the Kyma
+// controller reports the error.
 func (r *Reconciler) sweep(ctx context.Context, kyma *v1beta2.Kyma, m *memory) error {
 	if !kyma.DeletionTimestamp.IsZero() || kyma.SkipsReconciliation() {
 		return nil
@@ -144,8 +145,9 @@ func ignoreRuntimeErrors(err error) error {
 	return err
 }
 
-// findOrphans returns the objects of these kinds in a runtime that have our label and whose source does not exist. The function source
-// returns name and kind of the source of an object; a nil kind means that the object cannot be an orphan.
+// findOrphans returns the objects of these kinds in a runtime that have our label and whose source does not exist. The
+// function source returns name and kind of the source of an object; a nil kind means that the object cannot be an
+// orphan.
 func (r *Reconciler) findOrphans(
 	ctx context.Context, rt *runtimes.Runtime, kinds []schema.GroupVersionKind,
 	source func(*apply.ObjectMetadata) (types.NamespacedName, client.Object),
@@ -179,7 +181,8 @@ func (r *Reconciler) findOrphans(
 	return orphans, nil
 }
 
-// writtenByCatalog returns the entries that the field manager of the catalog has written. Others only have a copy of our label.
+// writtenByCatalog returns the entries that the field manager of the catalog has written. Others only have a copy of
+// our label.
 func writtenByCatalog(ctx context.Context, rt *runtimes.Runtime, entries []apply.Ref) ([]apply.Ref, error) {
 	var ours []apply.Ref
 	for _, ref := range entries {

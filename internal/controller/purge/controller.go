@@ -1,5 +1,5 @@
-// Package purge completes deletions that do not complete by themselves: it deletes what Lifecycle Manager deployed from the runtime of a
-// Kyma whose deletion takes longer than a grace period.
+// Package purge completes deletions that do not complete by themselves: it deletes what Lifecycle Manager deployed from
+// the runtime of a Kyma whose deletion takes longer than a grace period.
 //
 // # Use
 //
@@ -8,10 +8,11 @@
 //
 // # How it works
 //
-// The Kyma and Manifest controllers delete in an order that loses nothing, and wait: for users to delete their custom resources, and for
-// operators to remove their finalizers. If a Kyma still exists at the end of its grace period, something waits that will not happen. The
-// period starts when the first of its Manifests is deleted. That may be later than the deletion of the Kyma, because only a limited number
-// of Kymas are deleted at the same time. At the end of the period, this controller does for each Manifest that is being deleted:
+// The Kyma and Manifest controllers delete in an order that loses nothing, and wait: for users to delete their custom
+// resources, and for operators to remove their finalizers. If a Kyma still exists at the end of its grace period,
+// something waits that will not happen. The period starts when the first of its Manifests is deleted. That may be later
+// than the deletion of the Kyma, because only a limited number of Kymas are deleted at the same time. At the end of the
+// period, this controller does for each Manifest that is being deleted:
 //
 //	1  read the objects of the inventory, to know which exist
 //	2  delete the custom resources of the CRDs in the inventory, and the module's own custom resource
@@ -19,20 +20,23 @@
 //	4  delete webhook configurations of the inventory whose webhook does not answer and so blocks 2 or 3
 //	5  delete the inventory, once no custom resource is left
 //
-// Before step 4 it does not touch the operator: while there are custom resources, the Manifest controller keeps their operator running,
-// and both controllers would undo each other's changes. In step 4 it annotates the Manifest (v1beta2.AnnotationPurged), and the Manifest
-// controller stops doing that. In step 5 both controllers delete the same objects, which does no harm. An object that is not deleted, for
-// example because of a finalizer of others, does not block the objects after it.
+// Before step 4 it does not touch the operator: while there are custom resources, the Manifest controller keeps their
+// operator running, and both controllers would undo each other's changes. In step 4 it annotates the Manifest
+// (v1beta2.AnnotationPurged), and the Manifest controller stops doing that. In step 5 both controllers delete the same
+// objects, which does no harm. An object that is not deleted, for example because of a finalizer of others, does not
+// block the objects after it.
 //
-// [Tombstones] does the same for Kymas that no longer exist, because their deletion was given up while the runtime was unreachable.
+// [Tombstones] does the same for Kymas that no longer exist, because their deletion was given up while the runtime was
+// unreachable.
 //
 // What was deleted is in events of the Kyma, in the metric lifecycle_mgr_purged_objects_total, and in the log.
 //
 // # What it does not do
 //
-// It touches only objects of inventories, and custom resources whose CRD is in an inventory. It keeps objects that the module marks as
-// kept, with their CRD and all custom resources of that CRD. It leaves kinds of Options.Skip alone, and the kinds of Lifecycle Manager. It
-// never removes an object from an inventory, and no finalizer of a Manifest or Kyma: their controllers do, once everything is deleted.
+// It touches only objects of inventories, and custom resources whose CRD is in an inventory. It keeps objects that the
+// module marks as kept, with their CRD and all custom resources of that CRD. It leaves kinds of Options.Skip alone, and
+// the kinds of Lifecycle Manager. It never removes an object from an inventory, and no finalizer of a Manifest or Kyma:
+// their controllers do, once everything is deleted.
 package purge
 
 import (
@@ -73,10 +77,11 @@ type Options struct {
 	Runtimes *runtimes.Pool
 	// Events records what was deleted.
 	Events events.EventRecorder
-	// Grace is how long a deletion may take before the runtime is purged, from the deletion of the first Manifest. 0 means never.
+	// Grace is how long a deletion may take before the runtime is purged, from the deletion of the first Manifest. 0
+	// means never.
 	Grace time.Duration
-	// Skip are patterns, as of path.Match, for kinds whose custom resources are left alone: plural.group or kind.group, such as
-	// "*.helm.cattle.io" or "certificate.cert-manager.io". Case does not matter.
+	// Skip are patterns, as of path.Match, for kinds whose custom resources are left alone: plural.group or kind.group,
+	// such as "*.helm.cattle.io" or "certificate.cert-manager.io". Case does not matter.
 	Skip []string
 	// Concurrency is the number of Kymas that are reconciled at the same time. Default 4.
 	Concurrency int
@@ -121,7 +126,8 @@ func New(o Options) (*Reconciler, error) {
 	return &Reconciler{Options: o, name: "Purge"}, nil
 }
 
-// manifestIndex finds Manifests that are being deleted by the name of their Kyma. It is empty while nothing is being deleted.
+// manifestIndex finds Manifests that are being deleted by the name of their Kyma. It is empty while nothing is being
+// deleted.
 const manifestIndex = "purge.manifests"
 
 // Register adds the controller and its index to a manager.
@@ -148,7 +154,8 @@ func kymaOfDeletedManifest(o client.Object) []string {
 	return []string{o.GetLabels()[v1beta2.LabelKymaName]}
 }
 
-// deletionChanged accepts updates of a Kyma that is being deleted: the deletion was requested or given up, or a finalizer was removed.
+// deletionChanged accepts updates of a Kyma that is being deleted: the deletion was requested or given up, or a
+// finalizer was removed.
 func deletionChanged(e event.UpdateEvent) bool {
 	before, after := e.ObjectOld, e.ObjectNew
 	return !after.GetDeletionTimestamp().IsZero() &&
@@ -203,8 +210,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		loop.Step{Name: "watch", Do: n.requeue})
 }
 
-// removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma, once the Kyma
-// controller has removed its own. No other controller would.
+// removeFormerFinalizer removes the finalizer that early releases of the reference implementation set on every Kyma,
+// once the Kyma controller has removed its own. No other controller would.
 func (n *run) removeFormerFinalizer(ctx context.Context) error {
 	if controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
 		return nil
@@ -237,12 +244,13 @@ func (n *run) waitForGracePeriod(ctx context.Context) error {
 	return nil
 }
 
-// formerReasonDeletionQueued is the reason that earlier versions wrote for v1beta2.ReasonDeletionQueued. A Kyma may still have it in its
-// status after an upgrade; without it, the Kyma would be purged before its modules are deleted.
+// formerReasonDeletionQueued is the reason that earlier versions wrote for v1beta2.ReasonDeletionQueued. A Kyma may
+// still have it in its status after an upgrade; without it, the Kyma would be purged before its modules are deleted.
 const formerReasonDeletionQueued = "WaitingForTurn"
 
-// findBegin sets when the grace period started: when the Kyma was deleted, but not before the first of its Manifests was. It reports
-// false for a Kyma whose deletion is queued because many are deleted at once: nothing in its runtime is being deleted yet.
+// findBegin sets when the grace period started: when the Kyma was deleted, but not before the first of its Manifests
+// was. It reports false for a Kyma whose deletion is queued because many are deleted at once: nothing in its runtime is
+// being deleted yet.
 func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	n.begin = n.kyma.DeletionTimestamp.Time
 	var manifests v1beta2.ManifestList
@@ -262,8 +270,9 @@ func (n *run) findBegin(ctx context.Context) (begun bool, err error) {
 	return true, nil
 }
 
-// connect gets the connection to the runtime, without a request to it. Without an access Secret there is nothing to do: removing the
-// Secret is the decision to leave the runtime as it is. Any other error waits for a change, which the pool reports.
+// connect gets the connection to the runtime, without a request to it. Without an access Secret there is nothing to do:
+// removing the Secret is the decision to leave the runtime as it is. Any other error waits for a change, which the pool
+// reports.
 func (n *run) connect(ctx context.Context) error {
 	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
 		Key: n.subscriptionKey(n.kyma.Name), Notify: n.notifier(client.ObjectKeyFromObject(n.kyma)),
@@ -292,13 +301,14 @@ func (n *run) requeueAt(at time.Time) {
 	}
 }
 
-// requeue requests the next reconcile while the Kyma exists. There are no events for finalizers in the runtime, nor for the deletion of
-// Manifests.
+// requeue requests the next reconcile while the Kyma exists. There are no events for finalizers in the runtime, nor for
+// the deletion of Manifests.
 func (n *run) requeue(context.Context) error {
 	return n.requeueSince(n.begin.Add(n.Grace))
 }
 
-// requeueSince requests a reconcile when something can be done, or else after a delay that grows with the time since begin.
+// requeueSince requests a reconcile when something can be done, or else after a delay that grows with the time since
+// begin.
 func (n *run) requeueSince(begin time.Time) error {
 	n.reportBlockers()
 	after := loop.PollDelay(n.now, begin)

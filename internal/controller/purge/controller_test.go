@@ -153,7 +153,8 @@ func (s *server) has(path string) bool {
 	return s.objects[path] != nil
 }
 
-// newReconciler returns a Reconciler with a control plane that has these objects, a runtime, and the events that it records.
+// newReconciler returns a Reconciler with a control plane that has these objects, a runtime, and the events that it
+// records.
 func newReconciler(t *testing.T, s *server, o Options, objects ...client.Object) (*Reconciler, *events.FakeRecorder) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -328,7 +329,8 @@ func TestBlockersAreReportedOnce(t *testing.T) {
 	}
 }
 
-// addHook adds a webhook configuration whose webhook does not answer, to the runtime and to the inventory of a Manifest.
+// addHook adds a webhook configuration whose webhook does not answer, to the runtime and to the inventory of a
+// Manifest.
 func (s *server) addHook(m *v1beta2.Manifest, owner string, keep bool) {
 	s.hook = "hook.example.com"
 	s.add(hookPath, nil)

@@ -8,8 +8,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/apply"
 )
 
-// purgeInventories deletes the objects of the modules whose custom resources are all deleted. Objects whose deletion takes long do not
-// block the others.
+// purgeInventories deletes the objects of the modules whose custom resources are all deleted. Objects whose deletion
+// takes long do not block the others.
 func (n *run) purgeInventories(ctx context.Context) error {
 	for _, t := range n.targets {
 		if t.blocked {

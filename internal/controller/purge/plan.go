@@ -99,8 +99,8 @@ func (k *kind) mayPurge(r apply.Ref) bool {
 	return k.protected == "" && (k.only == nil || slices.ContainsFunc(k.only, r.SameObject))
 }
 
-// kindsOf returns the kinds whose custom resources have to be deleted before the targets: those of their CRDs, and those of the modules'
-// own custom resources. For each, the first row that matches decides what may be purged:
+// kindsOf returns the kinds whose custom resources have to be deleted before the targets: those of their CRDs, and
+// those of the modules' own custom resources. For each, the first row that matches decides what may be purged:
 //
 //	1  a kind of Lifecycle Manager          nothing
 //	2  a pattern of skip matches            nothing
@@ -154,7 +154,8 @@ func kindsOf(targets []*target, skip []string) []*kind {
 	return kinds
 }
 
-// isOwn reports whether a kind is one of Lifecycle Manager. In the mode in-cluster the runtime is the control plane, and has them.
+// isOwn reports whether a kind is one of Lifecycle Manager. In the mode in-cluster the runtime is the control plane,
+// and has them.
 func isOwn(gk schema.GroupKind) bool {
 	own := []string{v1beta2.KindKyma, v1beta2.KindManifest, v1beta2.KindModuleTemplate, v1beta2.KindModuleReleaseMeta, v1beta2.KindWatcher}
 	return gk.Group == v1beta2.GroupVersion.Group && slices.Contains(own, gk.Kind)
@@ -179,9 +180,9 @@ func isKept(d crd, targets []*target) bool {
 	})
 }
 
-// finalizerGracePeriod is the maximum time that a custom resource has between its deletion and the removal of its finalizers. Custom
-// resources that were deleted with the module have had the whole grace period; this one is for those that the purge deletes, whose
-// operator may work.
+// finalizerGracePeriod is the maximum time that a custom resource has between its deletion and the removal of its
+// finalizers. Custom resources that were deleted with the module have had the whole grace period; this one is for those
+// that the purge deletes, whose operator may work.
 const finalizerGracePeriod = time.Minute
 
 // action is what is done to one custom resource.
@@ -194,8 +195,8 @@ const (
 	actionRemoveFinalizers               // remove its finalizers
 )
 
-// actionFor returns what to do with a custom resource, and when to check it again, zero if that does not matter. The first row that
-// matches wins:
+// actionFor returns what to do with a custom resource, and when to check it again, zero if that does not matter. The
+// first row that matches wins:
 //
 //	1  must not be purged                               none
 //	2  is not being deleted                             delete
@@ -231,8 +232,8 @@ func builtinFinalizers(finalizers []string) []string {
 	})
 }
 
-// overdue returns the objects that no longer block others: those whose deletion takes longer than finalizerGracePeriod, and those whose
-// deletion was refused.
+// overdue returns the objects that no longer block others: those whose deletion takes longer than finalizerGracePeriod,
+// and those whose deletion was refused.
 func overdue(left []apply.Remaining, now time.Time, grace time.Duration) []apply.Remaining {
 	return slices.DeleteFunc(slices.Clone(left), func(r apply.Remaining) bool {
 		return r.Err == nil && (r.Since.IsZero() || now.Sub(r.Since) < min(grace, finalizerGracePeriod))

@@ -51,7 +51,8 @@ func (n *run) addBlocker(ref apply.Ref, text string) {
 	n.blockers = append(n.blockers, blocker{ref, text})
 }
 
-// blockerEventsLimit is the maximum number of events about blockers of one reconcile. The status of the Manifests has the others.
+// blockerEventsLimit is the maximum number of events about blockers of one reconcile. The status of the Manifests has
+// the others.
 const blockerEventsLimit = 10
 
 // reportBlockers records a warning for each blocker that the last reconcile did not report.
@@ -66,8 +67,8 @@ func (n *run) reportBlockers() {
 	n.memory.reported = reported
 }
 
-// recordEvent records an event of the Kyma about an object. The object is the related one of the event: events that differ only in their
-// text are counted as one, and the text of the later ones would be lost.
+// recordEvent records an event of the Kyma about an object. The object is the related one of the event: events that
+// differ only in their text are counted as one, and the text of the later ones would be lost.
 func (n *run) recordEvent(reason string, about apply.Ref, text string) {
 	n.Events.Eventf(n.kyma, referenceTo(about), corev1.EventTypeNormal, reason, "Purge", "%s", text)
 }

@@ -20,12 +20,12 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// actionsLimit is the maximum number of custom resources that one reconcile deletes or removes finalizers of. The next reconcile follows
-// at once, after the other Kymas in the queue.
+// actionsLimit is the maximum number of custom resources that one reconcile deletes or removes finalizers of. The next
+// reconcile follows at once, after the other Kymas in the queue.
 const actionsLimit = 500
 
-// survey lists the Manifests that are being deleted, and reads once the objects of their inventories. Other Manifests of the Kyma will be
-// deleted by the Kyma controller.
+// survey lists the Manifests that are being deleted, and reads once the objects of their inventories. Other Manifests
+// of the Kyma will be deleted by the Kyma controller.
 func (n *run) survey(ctx context.Context) error {
 	var manifests v1beta2.ManifestList
 	err := n.Client.List(ctx, &manifests, client.InNamespace(n.kyma.Namespace), client.MatchingFields{manifestIndex: n.kyma.Name})
@@ -67,8 +67,8 @@ func (n *run) surveyTargets(ctx context.Context) error {
 	return nil
 }
 
-// surveyTarget reads which objects of an inventory exist, and the CRDs among them. It does so once, so that only objects that existed are
-// reported as purged.
+// surveyTarget reads which objects of an inventory exist, and the CRDs among them. It does so once, so that only
+// objects that existed are reported as purged.
 func (n *run) surveyTarget(ctx context.Context, t *target) error {
 	if t.surveyed {
 		return nil
@@ -165,8 +165,8 @@ type kindPurge struct {
 	untouched []apply.Ref // must not be purged
 }
 
-// act does what actionFor returns for one custom resource, and reports whether that is a request. Its error concerns the runtime as a
-// whole.
+// act does what actionFor returns for one custom resource, and reports whether that is a request. Its error concerns
+// the runtime as a whole.
 func (p *kindPurge) act(ctx context.Context, found *apply.ObjectMetadata) (acted bool, err error) {
 	do, recheck := p.kind.actionFor(found, p.now, p.Grace)
 	if !recheck.IsZero() {

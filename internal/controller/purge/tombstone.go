@@ -36,8 +36,8 @@ import (
 
 // TombstoneOptions configure Tombstones.
 type TombstoneOptions struct {
-	// Options are those of the purge. Grace is how long custom resources have before their finalizers are removed; 0 means that they are
-	// never removed.
+	// Options are those of the purge. Grace is how long custom resources have before their finalizers are removed; 0
+	// means that they are never removed.
 	Options
 	// Held is the cache of the tombstones.
 	Held cache.Cache
@@ -47,10 +47,10 @@ type TombstoneOptions struct {
 	Namespace string
 }
 
-// Tombstones completes deletions that were given up, when their runtimes can be reached again. A tombstone (package tombstone) takes the
-// place of the Kyma and its Manifests, which no longer exist. It does not wait for users to delete their custom resources, and operators
-// have finalizerGracePeriod to remove their finalizers. Otherwise it does the same as a purge, and then deletes what the runtime got apart
-// from modules.
+// Tombstones completes deletions that were given up, when their runtimes can be reached again. A tombstone (package
+// tombstone) takes the place of the Kyma and its Manifests, which no longer exist. It does not wait for users to delete
+// their custom resources, and operators have finalizerGracePeriod to remove their finalizers. Otherwise it does the
+// same as a purge, and then deletes what the runtime got apart from modules.
 //
 // The first row that matches decides:
 //
@@ -174,7 +174,8 @@ func (r *Tombstones) list(ctx context.Context, kyma string) ([]tombstone.Stored,
 	return left, nil
 }
 
-// checkNeeded ends the reconcile while the Kyma of the tombstone exists, and deletes the tombstone if another Kyma of that name exists.
+// checkNeeded ends the reconcile while the Kyma of the tombstone exists, and deletes the tombstone if another Kyma of
+// that name exists.
 func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 	var kyma v1beta2.Kyma
 	err := n.Client.Get(ctx, client.ObjectKeyFromObject(n.kyma), &kyma)
@@ -190,7 +191,8 @@ func (n *tombstoneRun) checkNeeded(ctx context.Context) error {
 	return n.deleteTombstone(ctx, metrics.TombstoneReplaced, "another Kyma of that name exists, which takes over what is left")
 }
 
-// unreachableRetryDelay is the delay after which a runtime that could not be reached is tried again, if the pool reports nothing before.
+// unreachableRetryDelay is the delay after which a runtime that could not be reached is tried again, if the pool
+// reports nothing before.
 const unreachableRetryDelay = 30 * time.Second
 
 // connect gets the connection to the runtime, and reads from it whether it still belongs to the Kyma of the tombstone.

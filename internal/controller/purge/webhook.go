@@ -34,14 +34,15 @@ func (n *run) addRefusal(ref apply.Ref, err error) {
 }
 
 const (
-	// webhookCachePeriod is how long an API server may still call a webhook whose configuration was deleted. It is usually much shorter.
+	// webhookCachePeriod is how long an API server may still call a webhook whose configuration was deleted. It is
+	// usually much shorter.
 	webhookCachePeriod = 10 * time.Second
 	// webhookRetryDelay is the delay before requests are tried again after the configuration of a webhook was deleted.
 	webhookRetryDelay = time.Second
 )
 
-// purgeWebhooks deletes the webhook configurations of the modules whose webhook did not answer in the step before. A configuration that is
-// in no inventory is reported, and left alone.
+// purgeWebhooks deletes the webhook configurations of the modules whose webhook did not answer in the step before. A
+// configuration that is in no inventory is reported, and left alone.
 func (n *run) purgeWebhooks(ctx context.Context) error {
 	for _, webhook := range webhookNames(n.webhooks) {
 		blocked := slices.DeleteFunc(slices.Clone(n.webhooks), func(b webhookBlocker) bool { return b.err.Webhook() != webhook })
@@ -96,8 +97,8 @@ func (n *run) deleteWebhook(ctx context.Context, webhook string, blocked []webho
 	return deleted, nil
 }
 
-// annotateManifest records on a Manifest that the purge deletes its objects. Otherwise the Manifest controller, which keeps the operator
-// running while there are custom resources, would create them again.
+// annotateManifest records on a Manifest that the purge deletes its objects. Otherwise the Manifest controller, which
+// keeps the operator running while there are custom resources, would create them again.
 func (n *run) annotateManifest(ctx context.Context, t *target, deleted apply.Ref) error {
 	annotations := map[string]string{v1beta2.AnnotationPurged: deleted.String()}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
@@ -113,7 +114,8 @@ func (n *run) annotateManifest(ctx context.Context, t *target, deleted apply.Ref
 	return nil
 }
 
-// reportWebhook records an event about a webhook configuration that was deleted, and the custom resources that it blocked.
+// reportWebhook records an event about a webhook configuration that was deleted, and the custom resources that it
+// blocked.
 func (n *run) reportWebhook(ctx context.Context, t *target, ref apply.Ref, webhook string, blocked []webhookBlocker) {
 	refs := make([]apply.Ref, len(blocked))
 	for i, b := range blocked {

@@ -14,20 +14,20 @@
 //	spec.route      Gateway API    an HTTPRoute for the listed Gateways
 //	otherwise                      none: events arrive at the address of the listener itself
 //
-// A route has the name and namespace of its Watcher, which is its owner. It is compared with its desired state whenever the route, the
-// Watcher or a gateway changes, and written only if it differs. A VirtualService or HTTPRoute of that name that belongs to others is left
-// alone.
+// A route has the name and namespace of its Watcher, which is its owner. It is compared with its desired state whenever
+// the route, the Watcher or a gateway changes, and written only if it differs. A VirtualService or HTTPRoute of that
+// name that belongs to others is left alone.
 //
-// Istio and Gateway API may be installed and removed at any time, see [externalKind]: their CRDs are watched by metadata, and their kinds
-// while they are served. Nothing is polled: a Watcher that does not change costs no request.
+// Istio and Gateway API may be installed and removed at any time, see [externalKind]: their CRDs are watched by
+// metadata, and their kinds while they are served. Nothing is polled: a Watcher that does not change costs no request.
 //
 // The status has one condition for each requested route, and Ready, which summarizes them.
 //
 // # What it does not do
 //
-// It does not configure the watches of runtimes, and does not run the listener. It creates no gateway, and no ReferenceGrant if the Service is in
-// another namespace than the HTTPRoute: that is a decision of the owner of the gateway. It handles only Watchers in the namespace of the
-// manager.
+// It does not configure the watches of runtimes, and does not run the listener. It creates no gateway, and no
+// ReferenceGrant if the Service is in another namespace than the HTTPRoute: that is a decision of the owner of the
+// gateway. It handles only Watchers in the namespace of the manager.
 package watcher
 
 import (

@@ -30,11 +30,13 @@ import (
 
 // externalKind is a kind of Istio or Gateway API, whose CRD may be installed and removed at any time.
 //
-// The CRD is watched by metadata and by its name: that is one object, and a permission that can be granted for this name only. Metadata
-// does not show which versions are served, and a kind is served a short time after its CRD exists, so discovery is read when the CRD has
-// changed. While the kind is served, its objects are watched in one namespace, without the fields that are not needed.
+// The CRD is watched by metadata and by its name: that is one object, and a permission that can be granted for this
+// name only. Metadata does not show which versions are served, and a kind is served a short time after its CRD exists,
+// so discovery is read when the CRD has changed. While the kind is served, its objects are watched in one namespace,
+// without the fields that are not needed.
 //
-// These watches are not in the cache of the manager: that cache would wait for a kind that is not served, and block all its users.
+// These watches are not in the cache of the manager: that cache would wait for a kind that is not served, and block all
+// its users.
 type externalKind struct {
 	kind, group, resource string
 	versions              []string // supported, the preferred one first
@@ -73,7 +75,8 @@ func (k *externalKind) snapshot() snapshot {
 // isServed reports whether the API server serves the kind.
 func (s snapshot) isServed() bool { return s.objects != nil }
 
-// syncDelay is the delay after which a Watcher is reconciled that waits for a watch. The end of the wait triggers a reconcile before.
+// syncDelay is the delay after which a Watcher is reconciled that waits for a watch. The end of the wait triggers a
+// reconcile before.
 const syncDelay = 10 * time.Second
 
 // waitForSync returns nil if all objects have been listed, or the kind is not served.
@@ -172,11 +175,12 @@ func (w *watchClients) watch(k *externalKind) manager.RunnableFunc {
 	}
 }
 
-// versionsDelay is how long it may take until all versions of a new CRD are served. They are served one after the other.
+// versionsDelay is how long it may take until all versions of a new CRD are served. They are served one after the
+// other.
 const versionsDelay = 10 * time.Second
 
-// followVersions updates the snapshot whenever the CRD has changed. While the CRD exists and the kind is not served, or not in the
-// preferred version, it polls discovery, because there are no events for that.
+// followVersions updates the snapshot whenever the CRD has changed. While the CRD exists and the kind is not served, or
+// not in the preferred version, it polls discovery, because there are no events for that.
 func (w *watchClients) followVersions(
 	ctx context.Context, k *externalKind, crds cache.SharedIndexInformer, changed <-chan struct{}, notify func(),
 ) {
@@ -228,8 +232,8 @@ func (w *watchClients) servedVersion(ctx context.Context, k *externalKind) (stri
 	return "", nil
 }
 
-// setVersion starts the watch on the objects in a version, and ends that of another version; "" means that the kind is not served. It does
-// nothing if the snapshot has this version.
+// setVersion starts the watch on the objects in a version, and ends that of another version; "" means that the kind is
+// not served. It does nothing if the snapshot has this version.
 func (w *watchClients) setVersion(ctx context.Context, k *externalKind, version string, notify func()) {
 	before := k.snapshot()
 	if before.known && before.gvr.Version == version {
@@ -265,7 +269,8 @@ func (w *watchClients) setVersion(ctx context.Context, k *externalKind, version 
 	k.onServedChange(ctx)
 }
 
-// newInformer returns an informer of the objects of a kind, and a function that reports whether all events of its first list were handled.
+// newInformer returns an informer of the objects of a kind, and a function that reports whether all events of its first
+// list were handled.
 func (w *watchClients) newInformer(
 	ctx context.Context, k *externalKind, gvr schema.GroupVersionResource, notify func(),
 ) (cache.SharedIndexInformer, cache.InformerSynced, error) {
@@ -330,8 +335,9 @@ func equalObjects(before, after any) bool {
 	return equality.Semantic.DeepEqual(a.Object, b.Object)
 }
 
-// watchErrorHandler returns the handler for errors of a watch. A missing permission, which only a person can grant, becomes the error of
-// the snapshot. A kind that does not exist is not an error: its CRD may have been deleted, so the CRD is checked again.
+// watchErrorHandler returns the handler for errors of a watch. A missing permission, which only a person can grant,
+// becomes the error of the snapshot. A kind that does not exist is not an error: its CRD may have been deleted, so the
+// CRD is checked again.
 func (k *externalKind) watchErrorHandler(doing string, notify func()) cache.WatchErrorHandlerWithContext {
 	return func(ctx context.Context, r *cache.Reflector, err error) {
 		if apierrors.IsNotFound(err) {

@@ -84,8 +84,8 @@ func gateways(objects []*unstructured.Unstructured) []gateway {
 // plainPath matches paths that all components read in the same way.
 var plainPath = regexp.MustCompile(`^[A-Za-z0-9._~-]+(/[A-Za-z0-9._~-]+)*$`)
 
-// validate returns why a Watcher is not valid and what to do about it, "" if it is valid. The API server rejects most of this, but earlier
-// versions did not.
+// validate returns why a Watcher is not valid and what to do about it, "" if it is valid. The API server rejects most
+// of this, but earlier versions did not.
 func validate(w *v1beta2.Watcher) string {
 	s, name := w.Spec.ServiceInfo, w.ManagerName()
 	switch {
@@ -200,7 +200,8 @@ func planHTTPRoute(w *v1beta2.Watcher, invalid string, installed bool) plan {
 	return p
 }
 
-// httpRoute returns the spec of an HTTPRoute. It has the defaults of the API server, so that what is read back is equal.
+// httpRoute returns the spec of an HTTPRoute. It has the defaults of the API server, so that what is read back is
+// equal.
 func httpRoute(w *v1beta2.Watcher) map[string]any {
 	var parents, match []any
 	for _, p := range w.Spec.Route.ParentRefs {
@@ -240,8 +241,8 @@ func parentRef(p v1beta2.RouteParent, home string) map[string]any {
 	return ref
 }
 
-// acceptance evaluates the status that Gateways wrote to an HTTPRoute: whether one has rejected it, and why not all have accepted it, "" if
-// all have.
+// acceptance evaluates the status that Gateways wrote to an HTTPRoute: whether one has rejected it, and why not all
+// have accepted it, "" if all have.
 func acceptance(w *v1beta2.Watcher, current *unstructured.Unstructured) (rejected bool, why string) {
 	parents, _, _ := unstructured.NestedSlice(current.Object, "status", "parents")
 	for _, p := range w.Spec.Route.ParentRefs {

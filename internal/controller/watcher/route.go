@@ -66,8 +66,8 @@ func (n *run) removeRoutes(ctx context.Context) error {
 	return firstFailure(waits)
 }
 
-// deletionDelay is the delay after which a Watcher is reconciled that waits for the deletion of a route. The event of the deletion triggers
-// a reconcile before.
+// deletionDelay is the delay after which a Watcher is reconciled that waits for the deletion of a route. The event of
+// the deletion triggers a reconcile before.
 const deletionDelay = 10 * time.Second
 
 // firstFailure returns the first failure, or else the first error that waits.
@@ -174,14 +174,15 @@ func isWatcher(o metav1.OwnerReference) bool {
 	return o.Kind == v1beta2.KindWatcher && o.APIVersion == v1beta2.GroupVersion.String()
 }
 
-// isOurs reports whether a route with the name of the Watcher belongs to it: by our label, or by its owner, which routes of earlier managers
-// have.
+// isOurs reports whether a route with the name of the Watcher belongs to it: by our label, or by its owner, which
+// routes of earlier managers have.
 func isOurs(u *unstructured.Unstructured, w *v1beta2.Watcher) bool {
 	return u.GetLabels()[v1beta2.LabelManagedBy] == v1beta2.ManagedByLifecycleManager ||
 		slices.ContainsFunc(u.GetOwnerReferences(), func(o metav1.OwnerReference) bool { return isWatcher(o) && o.Name == w.Name })
 }
 
-// isInDesiredState reports whether a route needs no write: its spec is the desired one, or what the API server stored for it.
+// isInDesiredState reports whether a route needs no write: its spec is the desired one, or what the API server stored
+// for it.
 func (n *run) isInDesiredState(key string, r *route) bool {
 	refs := slices.DeleteFunc(slices.Clone(r.current.GetOwnerReferences()), func(o metav1.OwnerReference) bool { return !isWatcher(o) })
 	if !equality.Semantic.DeepEqual(refs, []metav1.OwnerReference{ownerReference(n.watcher)}) ||
@@ -196,7 +197,8 @@ func (n *run) isInDesiredState(key string, r *route) bool {
 		w.stored != nil && equality.Semantic.DeepEqual(w.sent, r.spec) && equality.Semantic.DeepEqual(is, any(w.stored))
 }
 
-// withReason adds the reason for the status to an error of the API server. A kind that is not served any more is waited for.
+// withReason adds the reason for the status to an error of the API server. A kind that is not served any more is waited
+// for.
 func (n *run) withReason(r *route, doing string, err error) error {
 	if apierrors.IsConflict(err) {
 		return err

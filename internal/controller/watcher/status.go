@@ -13,8 +13,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 )
 
-// report sets the whole status after the last step. A reconcile that waits for a watch, or has a conflict with another writer, leaves the
-// status as it is.
+// report sets the whole status after the last step. A reconcile that waits for a watch, or has a conflict with another
+// writer, leaves the status as it is.
 func (n *run) report(out loop.Outcome) {
 	s := &n.watcher.Status
 	before := meta.FindStatusCondition(s.Conditions, v1beta2.ConditionReady)

@@ -66,7 +66,8 @@ func (f *Finder) findVersion(
 		func(ctx context.Context) (library.ChartVersion, error) { return from.Find(ctx, chart, wanted) })
 }
 
-// downloadChart downloads and unpacks a chart. The chart is kept for chartCachePeriod, for the reconcile that did not wait for it.
+// downloadChart downloads and unpacks a chart. The chart is kept for chartCachePeriod, for the reconcile that did not
+// wait for it.
 func (f *Finder) downloadChart(
 	ctx context.Context, from *library.Repository, chart library.ChartVersion, key string,
 ) (*render.Artefact, error) {
@@ -117,8 +118,9 @@ func (f *Finder) repository(location string, c credentials) *library.Repository 
 	return r
 }
 
-// await runs a request once for all callers with the same key, independent of their contexts, and waits for the answer for at most
-// answerTimeout; then it returns loop.Later with the text what. A failure is returned to all callers for failureCachePeriod.
+// await runs a request once for all callers with the same key, independent of their contexts, and waits for the answer
+// for at most answerTimeout; then it returns loop.Later with the text what. A failure is returned to all callers for
+// failureCachePeriod.
 func await[T any](ctx context.Context, f *Finder, key, what string, request func(context.Context) (T, error)) (T, error) {
 	var none T
 	f.mu.Lock()

@@ -13,7 +13,8 @@ import (
 	library "github.com/kyma-fleet/lifecycle-manager/manifest"
 )
 
-// TestSlowChart: a caller does not wait for a slow host, several callers share one download, and the next caller gets its result.
+// TestSlowChart: a caller does not wait for a slow host, several callers share one download, and the next caller gets
+// its result.
 func TestSlowChart(t *testing.T) {
 	var packed bytes.Buffer
 	w := tar.NewWriter(&packed)

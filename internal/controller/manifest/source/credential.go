@@ -22,8 +22,8 @@ type credentials struct {
 	expires            time.Time
 }
 
-// credentialsOf reads the Secrets that a selector selects: of type dockerconfigjson for registries, and of type basic-auth for chart
-// repositories.
+// credentialsOf reads the Secrets that a selector selects: of type dockerconfigjson for registries, and of type
+// basic-auth for chart repositories.
 func (f *Finder) credentialsOf(ctx context.Context, namespace string, selector *metav1.LabelSelector) (credentials, error) {
 	labels, err := metav1.LabelSelectorAsSelector(selector)
 	if err != nil {

@@ -36,7 +36,8 @@ func (f *Finder) findKustomization(ctx context.Context, of origin, name string, 
 	return f.findFolder(spec.Path)
 }
 
-// findFolder reads a folder below LocalSources. It is read completely, because only its content shows whether it has changed.
+// findFolder reads a folder below LocalSources. It is read completely, because only its content shows whether it has
+// changed.
 func (f *Finder) findFolder(path string) (Artefact, error) {
 	refuse := func(err error) error {
 		return refusal{fmt.Sprintf("the folder %q below --local-sources cannot be read: %s", path, err)}

@@ -9,20 +9,20 @@
 //
 // # How it works
 //
-// A source is a layer in an OCI registry, a chart in a chart repository, or a Kustomize directory. A source that names its content
-// by a digest is resolved without a request. A tag or a range of versions costs one request, whose answer is shared by all Manifests
-// that ask for the same at the same time.
+// A source is a layer in an OCI registry, a chart in a chart repository, or a Kustomize directory. A source that names
+// its content by a digest is resolved without a request. A tag or a range of versions costs one request, whose answer
+// is shared by all Manifests that ask for the same at the same time.
 //
-// Shared work has a deadline of its own and goes on when the caller that started it is cancelled. A caller waits for an answer for at
-// most two seconds. Then it returns loop.Later, and finds the answer when it asks again.
+// Shared work has a deadline of its own and goes on when the caller that started it is cancelled. A caller waits for an
+// answer for at most two seconds. Then it returns loop.Later, and finds the answer when it asks again.
 //
-// Credentials, registries, chart repositories, failures, downloaded charts and config layers are cached in maps with a limit. A map
-// that is full is emptied, which costs requests and nothing else.
+// Credentials, registries, chart repositories, failures, downloaded charts and config layers are cached in maps with a
+// limit. A map that is full is emptied, which costs requests and nothing else.
 //
 // # What it does not do
 //
-// It does not decide what is installed, and it makes no request to a runtime: the caller passes the function that asks the runtime for
-// its capabilities.
+// It does not decide what is installed, and it makes no request to a runtime: the caller passes the function that asks
+// the runtime for its capabilities.
 package source
 
 import (
@@ -94,7 +94,8 @@ func NewFinder(opts Options) *Finder { return &Finder{opts: opts} }
 type Artefact struct {
 	// Digest is "sha256:…". Equal digests mean equal content.
 	Digest string
-	// Pinned reports whether the source names its content by digest, so that only a change of the Manifest changes the content.
+	// Pinned reports whether the source names its content by digest, so that only a change of the Manifest changes the
+	// content.
 	Pinned bool
 	// Load downloads and unpacks the content.
 	Load func(context.Context) (*render.Artefact, error)
@@ -133,7 +134,8 @@ type Found struct {
 
 // Find resolves all sources of a Manifest. It makes a request only for what is not named by a digest, or is not cached.
 //
-// Errors that only a change of the Manifest can mend are terminal. The error is loop.Later while a source has not answered yet.
+// Errors that only a change of the Manifest can mend are terminal. The error is loop.Later while a source has not
+// answered yet.
 func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	var found Found
 	var configs []render.Config
@@ -167,8 +169,8 @@ func (f *Finder) Find(ctx context.Context, m *v1beta2.Manifest) (Found, error) {
 	return found, nil
 }
 
-// decode returns the source of an install. The source of spec.install without a name is in a registry, and unknown fields in it
-// are allowed.
+// decode returns the source of an install. The source of spec.install without a name is in a registry, and unknown
+// fields in it are allowed.
 func decode(m *v1beta2.Manifest, install v1beta2.InstallInfo) (v1beta2.Source, error) {
 	if len(m.Spec.Install.Source.Raw) == 0 && m.Spec.Install.Name == "" {
 		return install.Decode()

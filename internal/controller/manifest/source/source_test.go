@@ -21,8 +21,8 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// TestCancelledLoad: the caller that started to load an artefact is cancelled. Another caller that waits for the same artefact gets it,
-// and the cancelled one does not wait for it.
+// TestCancelledLoad: the caller that started to load an artefact is cancelled. Another caller that waits for the same
+// artefact gets it, and the cancelled one does not wait for it.
 func TestCancelledLoad(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		release := make(chan struct{})
@@ -58,7 +58,8 @@ func TestCancelledLoad(t *testing.T) {
 	})
 }
 
-// TestLoadTimeout: an artefact that never comes ends with an error for all callers after renderTimeout, also if their own contexts last.
+// TestLoadTimeout: an artefact that never comes ends with an error for all callers after renderTimeout, also if their
+// own contexts last.
 func TestLoadTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var r Renderer
