@@ -1,4 +1,4 @@
-// Command klm is the client of the lifecycle manager, for the operator of a fleet and the admin of a runtime. See --help. Named
+// Command klm is the client of the lifecycle manager, for operators of a fleet and admins of a runtime. See --help. Under the name
 // kubectl-lifecycle it is a plugin of kubectl.
 package main
 

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	_ "time/tzdata" // maintenance policies name time zones, and an image may have no database of them
+	_ "time/tzdata" // maintenance policies have time zones, and an image may have no time zone database
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/pflag"

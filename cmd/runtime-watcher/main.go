@@ -1,4 +1,4 @@
-// Command runtime-watcher is the agent of the lifecycle manager in a runtime: it tells the control plane what changes there. See --help.
+// Command runtime-watcher is the agent of the lifecycle manager in a runtime: it reports changes to the control plane. See --help.
 package main
 
 import (
@@ -43,9 +43,9 @@ func run(c *config.Agent, notes []string) error {
 	log.Info("starting", "version", config.Version, "listener", c.KCPAddr, "notes", notes)
 	if c.MemoryLimitBytes > 0 {
 		debug.SetMemoryLimit(c.MemoryLimitBytes)
-		debug.SetGCPercent(50) // a small heap: twice the work of the collector is nothing, and saves megabytes
+		debug.SetGCPercent(50) // the heap is small: collecting twice as often costs little and saves megabytes
 	}
-	cfg, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig) // without a file, that of the pod
+	cfg, err := clientcmd.BuildConfigFromFlags("", c.Kubeconfig) // without a file, the service account of the pod
 	if err != nil {
 		return fmt.Errorf("finding the cluster to watch (--kubeconfig, $KUBECONFIG, or run in a pod): %w", err)
 	}

@@ -228,8 +228,8 @@ func (r *runner) save(ctx context.Context) error {
 	return nil
 }
 
-// patch returns the change of the status as a merge patch, nil if it is none that a client could see. It carries the status alone: metadata may have
-// moved on through a step's own patch, and to encode all of an object costs more than to compare it.
+// patch returns the change of the status as a merge patch, nil if the encoded status is the same. It has the status only: a step may have patched the
+// metadata meanwhile, and encoding a whole object costs more than comparing its status.
 func (r *runner) patch() ([]byte, error) {
 	patch, err := MergePatch("status", field(r.saved, "Status"), field(r.Object, "Status"))
 	if err != nil {

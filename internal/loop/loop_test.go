@@ -26,7 +26,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// bench is a control plane with one Kyma that counts status patches.
+// bench is a control plane with one Kyma. It counts status patches.
 type bench struct {
 	client.Client
 	kyma    *v1beta2.Kyma
@@ -67,13 +67,13 @@ func TestRun(t *testing.T) {
 		steps  map[string]error // by name; run in the order a, b, c
 		want   want
 	}{
-		"AllDone":      {"steps without error all run", nil, want{Ran: []string{"a", "b", "c"}}},
-		"LaterStops":   {"not yet ends the story and comes back", map[string]error{"b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Minute}},
-		"LookGoesOn":   {"a wish to look again does not end the story", map[string]error{"a": RecheckAfter(time.Hour), "b": RecheckAfter(time.Minute)}, want{Ran: []string{"a", "b", "c"}, After: time.Minute}},
-		"LookAndLater": {"the earlier of both counts", map[string]error{"a": RecheckAfter(time.Second), "b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Second}},
-		"DoneStops":    {"done ends the story well", map[string]error{"b": Done()}, want{Ran: []string{"a", "b"}}},
-		"ErrorStops":   {"an error is returned for back-off", map[string]error{"b": boom}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Err: boom}, Failed: true}},
-		"Terminal":     {"a terminal error is told as such, without its wrapper", map[string]error{"a": reconcile.TerminalError(boom)}, want{Ran: []string{"a"}, Outcome: Outcome{Step: "a", Err: boom, Terminal: true}, Failed: true}},
+		"AllDone":         {"steps without error all run", nil, want{Ran: []string{"a", "b", "c"}}},
+		"LaterStops":      {"not yet stops the steps and requeues", map[string]error{"b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Minute}},
+		"RecheckGoesOn":   {"a recheck does not stop the steps", map[string]error{"a": RecheckAfter(time.Hour), "b": RecheckAfter(time.Minute)}, want{Ran: []string{"a", "b", "c"}, After: time.Minute}},
+		"RecheckAndLater": {"the earlier of both counts", map[string]error{"a": RecheckAfter(time.Second), "b": Later(time.Minute, "rain")}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Waiting: "rain"}, After: time.Second}},
+		"DoneStops":       {"done stops the steps without a failure", map[string]error{"b": Done()}, want{Ran: []string{"a", "b"}}},
+		"ErrorStops":      {"an error is returned for back-off", map[string]error{"b": boom}, want{Ran: []string{"a", "b"}, Outcome: Outcome{Step: "b", Err: boom}, Failed: true}},
+		"Terminal":        {"a terminal error is reported as such, without its wrapper", map[string]error{"a": reconcile.TerminalError(boom)}, want{Ran: []string{"a"}, Outcome: Outcome{Step: "a", Err: boom, Terminal: true}, Failed: true}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestRun(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 			if diff := cmp.Diff(got.Ran, after); diff != "" {
-				t.Errorf("the end of each step is told of (-ran +told):\n%s", diff)
+				t.Errorf("AfterStep is called after each step (-ran +called):\n%s", diff)
 			}
 		})
 	}
@@ -104,14 +104,14 @@ func TestRun(t *testing.T) {
 
 func TestStatusIsWrittenOnlyOnChange(t *testing.T) {
 	b := newBench(t)
-	pass := Options{Client: b, Controller: "test", Object: b.kyma, Report: func(Outcome) { b.kyma.Status.State = v1beta2.StateReady }}
+	options := Options{Client: b, Controller: "test", Object: b.kyma, Report: func(Outcome) { b.kyma.Status.State = v1beta2.StateReady }}
 	for range 3 {
-		if _, err := Run(t.Context(), pass); err != nil {
+		if _, err := Run(t.Context(), options); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if b.patches != 1 {
-		t.Errorf("%d status patches for one change in three passes, want 1", b.patches)
+		t.Errorf("%d status patches for one change in three reconciles, want 1", b.patches)
 	}
 	saved := &v1beta2.Kyma{}
 	if err := b.Get(t.Context(), client.ObjectKeyFromObject(b.kyma), saved); err != nil || saved.Status.State != v1beta2.StateReady {
@@ -138,7 +138,7 @@ func TestSaveComesBeforeTheNextStep(t *testing.T) {
 	}
 }
 
-func TestSpecIsNotToBeTouched(t *testing.T) {
+func TestSpecMustNotChange(t *testing.T) {
 	b := newBench(t)
 	_, err := Run(t.Context(), Options{Client: b, Controller: "test", Object: b.kyma}, Step{Name: "bad", Do: func(context.Context) error {
 		b.kyma.Spec.Channel = "fast"
@@ -156,10 +156,10 @@ func TestPublish(t *testing.T) {
 		step, publish error
 		want          error
 	}{
-		"AfterAFailure":   {"the earlier error is not hidden", boom, other, boom},
-		"ItsOwnFailure":   {"its error counts", nil, other, other},
-		"AfterATrickle":   {"a wait is ended by a failure to publish", nil, nil, nil},
-		"WaitIsNotHidden": {"a conflict is read again soon, not a failure", nil, apierrors.NewConflict(schema.GroupResource{}, "a", boom), nil},
+		"AfterAFailure": {"the earlier error is returned", boom, other, boom},
+		"ItsOwnFailure": {"its error is returned", nil, other, other},
+		"Success":       {"nothing failed", nil, nil, nil},
+		"Conflict":      {"the object is requeued soon, without an error", nil, apierrors.NewConflict(schema.GroupResource{}, "a", boom), nil},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -173,7 +173,7 @@ func TestPublish(t *testing.T) {
 				t.Errorf("%s: published %v, error %v, want %v", c.reason, called, err, c.want)
 			}
 			if apierrors.IsConflict(c.publish) && (result.RequeueAfter < 50*time.Millisecond || result.RequeueAfter > 100*time.Millisecond) {
-				t.Errorf("%s: comes back after %s, want 50 to 100 ms", c.reason, result.RequeueAfter)
+				t.Errorf("%s: requeued after %s, want 50 to 100 ms", c.reason, result.RequeueAfter)
 			}
 		})
 	}
@@ -196,40 +196,40 @@ func TestReason(t *testing.T) {
 func TestPollDelay(t *testing.T) {
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct{ since, want time.Duration }{
-		"JustNow":   {0, 200 * time.Millisecond},
-		"AWhile":    {8 * time.Second, 2 * time.Second},
-		"AnHour":    {time.Hour, 30 * time.Second},
-		"InFuture":  {-time.Hour, 30 * time.Second},
-		"NotSaidAt": {-1, 200 * time.Millisecond},
+		"JustNow":  {0, 200 * time.Millisecond},
+		"AWhile":   {8 * time.Second, 2 * time.Second},
+		"AnHour":   {time.Hour, 30 * time.Second},
+		"InFuture": {-time.Hour, 30 * time.Second},
+		"NoTime":   {-1, 200 * time.Millisecond},
 	} {
 		since := now.Add(-c.since)
 		if c.since == -1 {
 			since = time.Time{}
 		}
 		if got := PollDelay(now, since); got != c.want {
-			t.Errorf("%s: Wait is %s, want %s", name, got, c.want)
+			t.Errorf("%s: the delay is %s, want %s", name, got, c.want)
 		}
 	}
 }
 
-// TestUnreached: that our own control plane was away makes nobody wait for longer than it was.
-func TestUnreached(t *testing.T) {
+// TestUnreachable: an outage of the control plane does not lead to a back-off that is longer than the outage.
+func TestUnreachable(t *testing.T) {
 	away := fmt.Errorf("saving: %w", &url.Error{Op: "Patch", URL: "https://control-plane", Err: errors.New("connection refused")})
 	cases := map[string]struct {
 		reason string
 		err    error
 		soon   bool
 	}{
-		"Refused":  {"nobody listens", away, true},
-		"Starting": {"it is not ready yet", apierrors.NewServiceUnavailable("starting"), true},
-		"Runtime":  {"what has a reason is told, and backs off", because{away}, false},
+		"Refused":  {"the connection is refused", away, true},
+		"Starting": {"the server is starting", apierrors.NewServiceUnavailable("starting"), true},
+		"Runtime":  {"an error with a reason is of a runtime, and backs off", because{away}, false},
 		"Other":    {"an error of another kind backs off", errors.New("no"), false},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			result, err := Run(t.Context(), Options{Object: &v1beta2.Kyma{}, Controller: "test"}, Step{Name: "fail", Do: func(context.Context) error { return c.err }})
 			if soon := err == nil && result.RequeueAfter >= time.Second && result.RequeueAfter <= 2*time.Second; soon != c.soon {
-				t.Errorf("%s: %v, again after %s", c.reason, err, result.RequeueAfter)
+				t.Errorf("%s: %v, requeued after %s", c.reason, err, result.RequeueAfter)
 			}
 		})
 	}
@@ -240,7 +240,7 @@ type because struct{ error }
 
 func (because) Reason() string { return "Because" }
 
-func TestPassesSayWhatTheyAreAbout(t *testing.T) {
+func TestLogLinesNameTheRuntime(t *testing.T) {
 	out := &bytes.Buffer{}
 	ctx := log.IntoContext(t.Context(), logr.FromSlogHandler(slog.NewJSONHandler(out, nil)))
 	m := &v1beta2.Manifest{

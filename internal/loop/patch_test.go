@@ -13,16 +13,16 @@ func TestMergePatch(t *testing.T) {
 		before, after string
 		want          string // "" for nothing
 	}{
-		"Same":      {"there is nothing to change", `{"a":1}`, `{"a":1}`, ``},
-		"Order":     {"an object is no other one because of the order of its keys", `{"o":{"a":1,"b":2}}`, `{"o":{"b":2,"a":1}}`, ``},
-		"Nothing":   {"what was not there gets all", `null`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
-		"Empty":     {"what was empty gets all", `{}`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
+		"Same":      {"no difference", `{"a":1}`, `{"a":1}`, ``},
+		"Order":     {"the order of keys is no difference", `{"o":{"a":1,"b":2}}`, `{"o":{"b":2,"a":1}}`, ``},
+		"Nothing":   {"null becomes an object", `null`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
+		"Empty":     {"an empty object gets all members", `{}`, `{"a":{"b":1}}`, `{"a":{"b":1}}`},
 		"Value":     {"only what differs is sent", `{"a":1,"b":2}`, `{"a":1,"b":3}`, `{"b":3}`},
-		"Nested":    {"the same, further down", `{"s":{"a":1,"b":2}}`, `{"s":{"a":1,"b":3}}`, `{"s":{"b":3}}`},
-		"Gone":      {"null takes it away", `{"s":{"a":1,"b":2}}`, `{"s":{"b":2}}`, `{"s":{"a":null}}`},
-		"List":      {"a list is one value", `{"l":[{"a":1},{"a":2}]}`, `{"l":[{"a":1},{"a":3}]}`, `{"l":[{"a":1},{"a":3}]}`},
-		"OtherKind": {"an object takes the place of a list", `{"x":[1]}`, `{"x":{"a":1}}`, `{"x":{"a":1}}`},
-		"NoObject":  {"and a text that of an object", `{"x":{"a":1}}`, `{"x":"a"}`, `{"x":"a"}`},
+		"Nested":    {"the same in a nested object", `{"s":{"a":1,"b":2}}`, `{"s":{"a":1,"b":3}}`, `{"s":{"b":3}}`},
+		"Removed":   {"null removes a member", `{"s":{"a":1,"b":2}}`, `{"s":{"b":2}}`, `{"s":{"a":null}}`},
+		"List":      {"a list is replaced as a whole", `{"l":[{"a":1},{"a":2}]}`, `{"l":[{"a":1},{"a":3}]}`, `{"l":[{"a":1},{"a":3}]}`},
+		"OtherKind": {"an object replaces a list", `{"x":[1]}`, `{"x":{"a":1}}`, `{"x":{"a":1}}`},
+		"NoObject":  {"a text replaces an object", `{"x":{"a":1}}`, `{"x":"a"}`, `{"x":"a"}`},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestMergePatch(t *testing.T) {
 	}
 }
 
-// FuzzMergePatch: whoever applies a patch gets what the patch of a library gives, which is what was wanted but for nulls.
+// FuzzMergePatch: applying a patch gives the same result as the patch of a library.
 func FuzzMergePatch(f *testing.F) {
 	f.Add(`{"a":{"b":1,"c":[1,{"d":2}]},"e":"f"}`, `{"a":{"b":2,"c":[1,{"d":3}]},"g":null}`)
 	f.Add(`{"a":[1]}`, `{"a":{"b":{"c":1}}}`)

@@ -9,21 +9,22 @@ import (
 	"time"
 )
 
-// mostRuntimes is how many runtimes are counted at the same time before those that say little are forgotten.
-const mostRuntimes = 4096
+// maxRuntimes is the number of runtimes whose log lines are counted; above it, runtimes without recent lines are forgotten.
+const maxRuntimes = 4096
 
-// Attributes returns what is known, as keys and values of a logger.
+// Attributes returns the fields that are set, as keys and values of a logger.
 func (a About) Attributes() []any {
 	var all []any
-	for _, known := range []struct{ name, value string }{{"runtime", a.Runtime}, {"module", a.Module}, {"version", a.Version}} {
-		if known.value != "" {
-			all = append(all, known.name, known.value)
+	for _, a := range []struct{ name, value string }{{"runtime", a.Runtime}, {"module", a.Module}, {"version", a.Version}} {
+		if a.value != "" {
+			all = append(all, a.name, a.value)
 		}
 	}
 	return all
 }
 
-// Explain returns err with what it is about, for [LimitLogs] to tell in a log line. The text stays as it is. nil stays nil.
+// Explain returns err with the runtime, module and version, which [LimitLogs] adds to a log line with the error. The text of the error does not
+// change. nil stays nil.
 func (a About) Explain(err error) error {
 	if err == nil || a.Runtime == "" {
 		return err
@@ -31,32 +32,32 @@ func (a About) Explain(err error) error {
 	return &explained{error: err, about: a}
 }
 
-// explained is an error that knows what it is about.
+// explained is an error with the runtime, module and version that it belongs to.
 type explained struct {
 	error
 	about About
 }
 
-// Unwrap makes the error below visible.
+// Unwrap returns the original error.
 func (e *explained) Unwrap() error { return e.error }
 
-// LimitLogs returns a handler of log records in front of next. It passes on at most perMinute records a minute about the same runtime, as many
-// at once; the next one that passes says in the attribute "suppressed" how many did not. Which runtime that is says the attribute "runtime", or
-// else "name". Errors that know what they are about (see [About.Explain]) have it told beside them. perMinute 0 is no limit.
+// LimitLogs returns a handler that passes on to next at most perMinute log records a minute about the same runtime, which may come in one burst. The
+// next record that is passed on has the number of suppressed ones in the attribute "suppressed". The runtime of a record is in its attribute
+// "runtime", else "name". Records with an error of [About.Explain] get its attributes. perMinute 0 is no limit.
 func LimitLogs(next slog.Handler, perMinute int) slog.Handler {
 	return &limited{Handler: next, limit: &limit{perMinute: float64(perMinute), runtimes: map[string]*allowance{}}}
 }
 
-// limited is a handler with the attributes it has been given.
+// limited is a handler with attributes.
 type limited struct {
-	slog.Handler // the next
+	slog.Handler // the next one
 	limit        *limit
-	runtime      string // what is said of all records: attribute runtime
-	name         string // likewise, name
-	grouped      bool   // attributes are inside of a group by now
+	runtime      string // the attribute runtime of all records
+	name         string // the attribute name of all records
+	grouped      bool   // further attributes belong to a group
 }
 
-// Handle passes a record on, if the runtime that it is about has not said too much.
+// Handle passes a record on unless its runtime is over the limit.
 func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 	runtime := cmp.Or(h.runtime, h.name)
 	if about, found := aboutOf(r); found && h.runtime == "" {
@@ -77,11 +78,11 @@ func (h *limited) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// aboutOf returns what an error of the record is about.
+// aboutOf returns the attributes of the first error in the record that has some.
 func aboutOf(r slog.Record) (about About, found bool) {
 	r.Attrs(func(a slog.Attr) bool {
 		if err, is := a.Value.Any().(error); is {
-			if e, knows := errors.AsType[*explained](err); knows {
+			if e, is := errors.AsType[*explained](err); is {
 				about, found = e.about, true
 			}
 		}
@@ -113,7 +114,7 @@ func (h *limited) WithGroup(name string) slog.Handler {
 	return &with
 }
 
-// limit counts what was said about each runtime.
+// limit counts the records about each runtime.
 type limit struct {
 	perMinute float64
 
@@ -121,20 +122,20 @@ type limit struct {
 	runtimes map[string]*allowance // by name
 }
 
-// allowance is what may still be said about a runtime.
+// allowance is the number of records that may still be passed on about a runtime.
 type allowance struct {
 	left       float64 // records
 	at         time.Time
-	suppressed int // since the last one that passed
+	suppressed int // since the last one that was passed on
 }
 
-// take asks for one record about a runtime.
+// take takes the allowance for one record about a runtime, and reports whether there is any.
 func (l *limit) take(runtime string, now time.Time) (suppressed int, pass bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	a := l.runtimes[runtime]
 	if a == nil {
-		if len(l.runtimes) >= mostRuntimes {
+		if len(l.runtimes) >= maxRuntimes {
 			l.forgetLocked(now)
 		}
 		a = &allowance{left: l.perMinute, at: now}
@@ -156,7 +157,7 @@ func (l *limit) refillLocked(a *allowance, now time.Time) {
 	}
 }
 
-// forgetLocked forgets the runtimes about which as much may be said as about those that were never heard of.
+// forgetLocked forgets the runtimes with a full allowance and no suppressed records, which are in the same state as new ones.
 func (l *limit) forgetLocked(now time.Time) {
 	for name, a := range l.runtimes {
 		if l.refillLocked(a, now); a.left >= l.perMinute && a.suppressed == 0 {

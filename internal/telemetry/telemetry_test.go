@@ -22,13 +22,13 @@ import (
 	"google.golang.org/grpc"
 )
 
-// sink is a collector of traces.
+// sink receives traces.
 type sink struct {
 	collector.UnimplementedTraceServiceServer
 	got chan *spans.Span
 }
 
-// Export takes spans.
+// Export receives spans.
 func (s *sink) Export(_ context.Context, r *collector.ExportTraceServiceRequest) (*collector.ExportTraceServiceResponse, error) {
 	for _, of := range r.ResourceSpans {
 		for _, scope := range of.ScopeSpans {
@@ -96,7 +96,7 @@ func TestTrace(t *testing.T) {
 	}
 	want := map[string]string{"runtime": "runtime-a", "module": "sample", "version": "1.0.0", "pass": "id", "result": "error"}
 	if diff := cmp.Diff(want, attributes); diff != "" || pass.Name != "manifest" {
-		t.Errorf("span %q of the pass (-want +got):\n%s", pass.Name, diff)
+		t.Errorf("span %q of the reconcile (-want +got):\n%s", pass.Name, diff)
 	}
 	if step.Name != "manifest/apply" || !bytes.Equal(step.ParentSpanId, pass.SpanId) || step.Status.GetMessage() != "applying ConfigMap a/b: no" {
 		t.Errorf("span of the step: %v", step)
@@ -121,14 +121,14 @@ func TestTraceOff(t *testing.T) {
 		endStep("done", nil)
 		endReconcile("done", nil)
 	}); n != 0 {
-		t.Errorf("without a tracer a pass and a step cost %v allocations", n)
+		t.Errorf("without a tracer, a reconcile and a step make %v allocations", n)
 	}
 	if got := exemplar(t, h); got != "" {
 		t.Errorf("there is an exemplar without a trace: %q", got)
 	}
 }
 
-func TestTraceIsKeptInPart(t *testing.T) {
+func TestTraceIsSampled(t *testing.T) {
 	s, endpoint := startSink(t)
 	ctx, stop, err := Trace(t.Context(), endpoint, 0, "")
 	if err != nil {
@@ -140,13 +140,13 @@ func TestTraceIsKeptInPart(t *testing.T) {
 	end("done", nil)
 	stop()
 	if got := exemplar(t, h); got != "" || len(s.got) != 0 || trace.SpanContextFromContext(ctx).IsSampled() {
-		t.Errorf("a trace that is not kept has exemplar %q and %d spans", got, len(s.got))
+		t.Errorf("a trace that is not sampled has exemplar %q and %d spans", got, len(s.got))
 	}
 }
 
 func TestTraceWithoutCollector(t *testing.T) {
 	if _, _, err := Trace(t.Context(), "http://127.0.0.1:1", 1, ""); err != nil {
-		t.Errorf("a collector that is away keeps the manager from starting: %v", err)
+		t.Errorf("a collector that does not answer prevents the start: %v", err)
 	}
 }
 
@@ -167,7 +167,7 @@ func lines(t *testing.T, out io.Reader) []map[string]any {
 
 func TestLimitLogs(t *testing.T) {
 	now := time.Date(2026, 8, 1, 0, 0, 0, 0, time.UTC)
-	say := func(h slog.Handler, after time.Duration, n int) {
+	emit := func(h slog.Handler, after time.Duration, n int) {
 		for range n {
 			if err := h.Handle(t.Context(), slog.NewRecord(now.Add(after), slog.LevelInfo, "text", 0)); err != nil {
 				t.Fatal(err)
@@ -182,23 +182,23 @@ func TestLimitLogs(t *testing.T) {
 		lines      int
 		suppressed float64 // as the last line says
 	}{
-		"Few":       {"what is within the limit passes", 10, func(h slog.Handler) { say(h.WithAttrs(of("a")), 0, 10) }, 10, 0},
-		"Many":      {"what is more does not", 10, func(h slog.Handler) { say(h.WithAttrs(of("a")), 0, 100) }, 10, 0},
-		"Told":      {"the next line says how many are missing", 10, func(h slog.Handler) { a := h.WithAttrs(of("a")); say(a, 0, 15); say(a, time.Minute, 1) }, 11, 5},
-		"Others":    {"one runtime does not silence another", 10, func(h slog.Handler) { say(h.WithAttrs(of("a")), 0, 15); say(h.WithAttrs(of("b")), 0, 1) }, 11, 0},
-		"NoRuntime": {"what is about none is not limited", 10, func(h slog.Handler) { say(h, 0, 100) }, 100, 0},
-		"Name":      {"the name of an object does as well", 10, func(h slog.Handler) { say(h.WithAttrs([]slog.Attr{slog.String("name", "a")}), 0, 100) }, 10, 0},
-		"InGroup":   {"a runtime in a group is another matter", 10, func(h slog.Handler) { say(h.WithGroup("g").WithAttrs(of("a")), 0, 100) }, 100, 0},
-		"Off":       {"0 is no limit", 0, func(h slog.Handler) { say(h.WithAttrs(of("a")), 0, 100) }, 100, 0},
-		"ClockBack": {"a clock that was put back gives nothing", 10, func(h slog.Handler) { a := h.WithAttrs(of("a")); say(a, 0, 10); say(a, -time.Hour, 5) }, 10, 0},
-		"ManyOthers": {"a fleet that talks costs no memory for ever", 10, func(h slog.Handler) {
-			for i := range 3 * mostRuntimes {
-				say(h.WithAttrs(of(fmt.Sprint(i))), time.Duration(i)*time.Second, 1)
+		"Few":       {"records within the limit are passed on", 10, func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 10) }, 10, 0},
+		"Many":      {"records over the limit are not", 10, func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 100) }, 10, 0},
+		"Counted":   {"the next line has the number of suppressed ones", 10, func(h slog.Handler) { a := h.WithAttrs(of("a")); emit(a, 0, 15); emit(a, time.Minute, 1) }, 11, 5},
+		"Others":    {"the limit is per runtime", 10, func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 15); emit(h.WithAttrs(of("b")), 0, 1) }, 11, 0},
+		"NoRuntime": {"records without a runtime are not limited", 10, func(h slog.Handler) { emit(h, 0, 100) }, 100, 0},
+		"Name":      {"the attribute name is used without runtime", 10, func(h slog.Handler) { emit(h.WithAttrs([]slog.Attr{slog.String("name", "a")}), 0, 100) }, 10, 0},
+		"InGroup":   {"a runtime in a group does not count", 10, func(h slog.Handler) { emit(h.WithGroup("g").WithAttrs(of("a")), 0, 100) }, 100, 0},
+		"Off":       {"0 is no limit", 0, func(h slog.Handler) { emit(h.WithAttrs(of("a")), 0, 100) }, 100, 0},
+		"ClockBack": {"a clock that was put back adds no allowance", 10, func(h slog.Handler) { a := h.WithAttrs(of("a")); emit(a, 0, 10); emit(a, -time.Hour, 5) }, 10, 0},
+		"ManyOthers": {"the memory does not grow with the fleet", 10, func(h slog.Handler) {
+			for i := range 3 * maxRuntimes {
+				emit(h.WithAttrs(of(fmt.Sprint(i))), time.Duration(i)*time.Second, 1)
 			}
-			if n := len(h.(*limited).limit.runtimes); n > mostRuntimes {
+			if n := len(h.(*limited).limit.runtimes); n > maxRuntimes {
 				t.Errorf("%d runtimes are remembered", n)
 			}
-		}, 3 * mostRuntimes, 0},
+		}, 3 * maxRuntimes, 0},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -213,7 +213,7 @@ func TestLimitLogs(t *testing.T) {
 	}
 }
 
-func TestErrorsSayWhatTheyAreAbout(t *testing.T) {
+func TestErrorsNameTheRuntime(t *testing.T) {
 	boom := errors.New("boom")
 	about := About{Runtime: "runtime-a", Module: "sample", Version: "1.0.0"}
 	out := &bytes.Buffer{}

@@ -1,24 +1,24 @@
-// Package telemetry is what the manager tells about single passes, beside its metrics: traces, exemplars and log lines that say which
-// runtime they are about.
+// Package telemetry adds to the metrics what belongs to single reconciles: traces, exemplars, and log lines with the runtime that they
+// belong to.
 //
 // # Use
 //
 //	log := logr.FromSlogHandler(telemetry.LimitLogs(handler, 60))
 //	ctx, stop, err := telemetry.Trace(ctx, "http://collector:4317", 0.1, version)
 //	defer stop()
-//	mgr, err := manager.New(ctx, c, cfg) // its passes find the tracer in their context
+//	mgr, err := manager.New(ctx, c, cfg) // reconciles find the tracer in their context
 //
-// The runner of steps (internal/loop) calls [Reconcile], [Step] and [Observe]; nobody else has to know of any of this.
+// The runner of steps (internal/loop) calls [Reconcile], [Step] and [Observe]; controllers need not call them.
 //
 // # How it works
 //
-// A tracer travels in the context. Where there is none, [Reconcile] and [Step] return the context that they were given: a look into it, no
-// allocation. Spans are sent in batches over OTLP; when nobody takes them they are dropped, and no pass waits. A sample of the histograms
-// carries the trace of the step it was measured in as an exemplar, if that trace is kept.
+// The tracer is a value of the context. Without one, [Reconcile] and [Step] return the context unchanged and allocate nothing. Spans are sent in
+// batches over OTLP; if the receiver does not accept them they are dropped, and no reconcile waits. An observation of a histogram has the
+// trace of its step as an exemplar, if that trace is sampled.
 //
 // # What it does not do
 //
-// It traces no single request, and it takes no trace over from outside: a pass begins with a wish, not with a call.
+// It does not trace single requests, and it continues no trace of a caller: a reconcile is started by a change of an object, not by a call.
 package telemetry
 
 import (
@@ -36,7 +36,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// About says what a pass is about. Any of it may be empty.
+// About has the runtime, module and version that a reconcile belongs to. Each may be empty.
 type About struct {
 	// Runtime is the name of the Kyma.
 	Runtime string
@@ -46,15 +46,15 @@ type About struct {
 	ReconcileID string
 }
 
-// flushTime is how long the end of the program may wait for the last spans to be taken.
-const flushTime = 3 * time.Second
+// flushTimeout is how long the end of the program waits until the last spans are sent.
+const flushTimeout = 3 * time.Second
 
 type tracerKey struct{}
 
-// Trace returns a context whose passes are traced: the given part of them (0 to 1) is sent to endpoint, http://HOST:PORT or
-// https://HOST:PORT, by OTLP over gRPC. stop sends what is left. An empty endpoint switches tracing off: ctx is returned as it is. Nothing is
-// asked of endpoint now, so that a collector which is away does not keep the manager from starting.
-func Trace(ctx context.Context, endpoint string, part float64, version string) (traced context.Context, stop func(), err error) {
+// Trace returns a context in which reconciles are traced: the given share of them (0 to 1) is sent to endpoint, http://HOST:PORT or
+// https://HOST:PORT, by OTLP over gRPC. stop sends the remaining spans. With an empty endpoint, tracing is off and ctx is returned unchanged. Trace
+// does not connect to endpoint, so that a collector that does not answer does not prevent the start of the manager.
+func Trace(ctx context.Context, endpoint string, share float64, version string) (traced context.Context, stop func(), err error) {
 	if endpoint == "" {
 		return ctx, func() {}, nil
 	}
@@ -64,17 +64,17 @@ func Trace(ctx context.Context, endpoint string, part float64, version string) (
 	}
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
-		sdktrace.WithSampler(sdktrace.TraceIDRatioBased(part)),
+		sdktrace.WithSampler(sdktrace.TraceIDRatioBased(share)),
 		sdktrace.WithResource(resource.NewSchemaless(attribute.String("service.name", "lifecycle-manager"), attribute.String("service.version", version))))
 	stop = func() {
-		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTime)
+		last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
-		_ = provider.Shutdown(last) // nobody is there to take them: they are lost, as they would have been while the manager ran
+		_ = provider.Shutdown(last) // spans that cannot be sent are lost, as while the manager runs
 	}
 	return WithTracer(ctx, provider.Tracer("lifecycle-manager")), stop, nil
 }
 
-// WithTracer returns a context whose passes t traces.
+// WithTracer returns a context in which t traces reconciles.
 func WithTracer(ctx context.Context, t trace.Tracer) context.Context {
 	return context.WithValue(ctx, tracerKey{}, t)
 }
@@ -84,12 +84,12 @@ func tracerOf(ctx context.Context) trace.Tracer {
 	return t
 }
 
-// End ends a span: with the result of what it was about, and with its error if it failed.
+// End ends a span with a result, and with an error if it failed.
 type End func(result string, err error)
 
 func endNothing(string, error) {}
 
-// Reconcile begins the span of a pass of this controller.
+// Reconcile starts the span of a reconcile of this controller.
 func Reconcile(ctx context.Context, controller string, about About) (context.Context, End) {
 	tracer := tracerOf(ctx)
 	if tracer == nil {
@@ -104,7 +104,7 @@ func Reconcile(ctx context.Context, controller string, about About) (context.Con
 	return ctx, ending(span)
 }
 
-// Step begins the span of a step of a pass.
+// Step starts the span of a step of a reconcile.
 func Step(ctx context.Context, controller, step string) (context.Context, End) {
 	tracer := tracerOf(ctx)
 	if tracer == nil {
@@ -124,7 +124,7 @@ func ending(span trace.Span) End {
 	}
 }
 
-// Observe gives the histogram o a value, with the trace in ctx as its exemplar if that is kept.
+// Observe adds a value to the histogram o, with the trace in ctx as its exemplar if the trace is sampled.
 func Observe(ctx context.Context, o prometheus.Observer, value float64) {
 	if in := trace.SpanContextFromContext(ctx); in.IsSampled() {
 		if e, can := o.(prometheus.ExemplarObserver); can {
