@@ -18,7 +18,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
-	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
@@ -165,10 +165,11 @@ func agentImage(c *config.Manager) string {
 }
 
 // forKymas returns what the Kyma controller needs of the agents.
-func (a *agents) forKymas() kyma.Agents {
-	return kyma.Agents{
-		Delivery: a.delivery, Voices: a.listener, Heartbeat: a.heartbeats.interval,
-		Silence: func() time.Duration { return a.heartbeats.timeout() + a.heartbeats.next() }, Release: a.issuer.Release,
+func (a *agents) forKymas() agentdelivery.Options {
+	return agentdelivery.Options{
+		Delivery: a.delivery, AgentStates: a.listener, HeartbeatInterval: a.heartbeats.interval,
+		HeartbeatTimeout:   func() time.Duration { return a.heartbeats.timeout() + a.heartbeats.next() },
+		RevokeCertificates: a.issuer.Release,
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/crds"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/manifest"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/orphan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/purge"
@@ -44,7 +45,7 @@ type controllers struct {
 }
 
 // newControllers makes all controllers and the conversion webhook, and adds them to the manager.
-func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, artefacts *registry.Registry, agents kyma.Agents) (controllers, error) {
+func newControllers(ctx context.Context, f foundation, pool *runtimes.Pool, artefacts *registry.Registry, agents agentdelivery.Options) (controllers, error) {
 	c, mgr := f.config, f.manager
 	var all controllers
 	base, err := Base()
@@ -163,7 +164,7 @@ func poolIndexes(c *config.Manager) []client.Object {
 	return []client.Object{&v1beta2.Manifest{}, runtimes.NewSecretMetadata()}
 }
 
-func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry, agents kyma.Agents, base *render.Bundle, pullSecrets cache.Cache) kyma.Options {
+func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry, agents agentdelivery.Options, base *render.Bundle, pullSecrets cache.Cache) kyma.Options {
 	c := f.config
 	return kyma.Options{
 		Client: f.manager.GetClient(), Certain: f.manager.GetAPIReader(), Live: f.live, Events: newRecorder(f.manager),
@@ -171,10 +172,10 @@ func kymaOptions(f foundation, pool *runtimes.Pool, artefacts *registry.Registry
 		Urgent: f.urgent, Trigger: f.queues.trigger, Reviews: f.queues.reviews,
 		Namespace: c.Namespace, InCluster: c.Mode == config.ModeInCluster, PullSecret: c.SKRImagePullSecret, PullSecrets: pullSecrets,
 		Restricted: c.RestrictedDefaultModules, CatalogSpread: c.CatalogSpread, AuditInterval: c.AuditInterval,
-		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, LeastWindow: c.MinMaintenanceWindowSize,
+		PolicyConfigMap: c.MaintenancePolicyConfigmap, PolicyFile: c.MaintenancePolicyFile, MinMaintenanceWindow: c.MinMaintenanceWindowSize,
 		DeletionDeadline: c.DeletionDeadline, RuntimeMetrics: c.RuntimeMetrics,
 		Concurrency: c.MaxConcurrentKymaReconciles, MaxNewRuntimes: c.MaxNewRuntimes, RateLimiter: newRateLimiter(c),
-		After: exitAfter(c.ExitAfterStep, "kyma"),
+		AfterStep: exitAfter(c.ExitAfterStep, "kyma"),
 	}
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
-	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
 )
 
@@ -69,7 +69,7 @@ func (i *identities) lookup(id protocol.Identity) (backchannel.Runtime, error) {
 	if id.UID != "" && id.UID != string(k.GetUID()) {
 		return backchannel.Runtime{}, fmt.Errorf("the certificate was issued for a former Kyma %s, which was deleted", k.GetName())
 	}
-	notBefore := kyma.NotBefore(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: k.GetAnnotations()}})
+	notBefore := agentdelivery.CertificatesNotBefore(&v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Annotations: k.GetAnnotations()}})
 	return backchannel.Runtime{Kyma: k.GetName(), NotBefore: notBefore}, nil
 }
 

@@ -38,7 +38,7 @@ import (
 	ctrlmetrics "sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
-	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
@@ -107,7 +107,7 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 		return parts{}, err
 	}
 	var back *agents
-	var forKymas kyma.Agents
+	var forKymas agentdelivery.Options
 	if c.WatchMode == config.WatchAgent {
 		if back, err = newAgents(ctx, f, pool); err != nil {
 			return parts{}, err
@@ -119,7 +119,7 @@ func build(ctx context.Context, c *config.Manager, cfg *rest.Config, one process
 		return parts{}, err
 	}
 	if back != nil {
-		if err := mgr.Add(f.keeper.Runnable(back.reissueOnNewRoots(all.kyma.WakeAll))); err != nil {
+		if err := mgr.Add(f.keeper.Runnable(back.reissueOnNewRoots(all.kyma.EnqueueAll))); err != nil {
 			return parts{}, fmt.Errorf("adding the renewal of certificates: %w", err)
 		}
 	}

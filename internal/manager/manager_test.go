@@ -31,7 +31,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
-	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
@@ -185,7 +185,7 @@ func checkShared(t *testing.T, p parts) {
 			t.Errorf("not the right one: %s", what)
 		}
 	}
-	if p.agents != nil && (k.Agents.Delivery != p.agents.delivery || k.Agents.Silence() != p.agents.heartbeats.timeout()) || p.agents == nil && k.Agents.Delivery != nil {
+	if p.agents != nil && (k.Agents.Delivery != p.agents.delivery || k.Agents.HeartbeatTimeout() != p.agents.heartbeats.timeout()) || p.agents == nil && k.Agents.Delivery != nil {
 		t.Errorf("the Kyma controller has the agents %+v", k.Agents)
 	}
 }
@@ -231,7 +231,7 @@ func optionsOf(t *testing.T, c *config.Manager) map[string]string {
 	values := map[string]string{}
 	for part, o := range map[string]any{
 		"manager": options, "config": *cfg, "pool": poolOptions(f, replica{cfg: cfg}),
-		"kyma": kymaOptions(f, nil, nil, kyma.Agents{Heartbeat: beats.interval}, nil, nil), "manifest": manifestOptions(f, nil, nil),
+		"kyma": kymaOptions(f, nil, nil, agentdelivery.Options{HeartbeatInterval: beats.interval}, nil, nil), "manifest": manifestOptions(f, nil, nil),
 		"purge": purgeOptions(f, nil), "watcher": watcherOptions(f), "orphan": orphanOptions(f, nil), "conversion": conversionOptions(f),
 		"listener": listenerOptions(t.Context(), f, nil, issuerStub{}, nil, beats), "delivery": deliveryOptions(c, issuerStub{}),
 	} {

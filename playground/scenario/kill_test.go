@@ -51,8 +51,8 @@ const fragileCR = `{apiVersion: fragile.example.com/v1, kind: Fragile, metadata:
 
 // The steps of the stories, as the controllers have them. That none is missing is checked against the metric of steps.
 var (
-	kymaInstall     = []string{"adopt", "presume", "connect", "mirror", "remember", "resolve", "install", "remove", "catalog", "settle", "listen", "agent", "watch", "publish"}
-	kymaDelete      = []string{"announce", "connect", "turn", "modules", "runtime", "release", "publish"}
+	kymaInstall     = []string{"adopt", "assume", "connect", "sync", "remember", "resolve", "install", "remove", "catalog", "settle", "watchlist", "agent", "requeue", "publish"}
+	kymaDelete      = []string{"announce", "connect", "admission", "modules", "runtime", "release", "publish"}
 	manifestInstall = []string{"adopt", "connect", "decide", "reach", "render", "record", "apply", "resource", "prune", "observe", "audit", "publish"}
 	manifestDelete  = []string{"connect", "blockers", "resource", "teardown", "release"}
 )

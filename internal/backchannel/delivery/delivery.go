@@ -1,21 +1,21 @@
-// Package delivery puts the agent into a runtime, keeps it there as it should be, and gives it its certificate.
+// Package delivery delivers the agent to a runtime, corrects changes of it, and gives it its certificate.
 //
 // # Use
 //
 //	d, err := delivery.New(delivery.Options{…})
-//	kit, err := d.Plan(request, status)                            // what is to be there, recorded before it is
-//	waits, err := d.Deliver(ctx, cluster, kit, &memory, status)
+//	plan, err := d.Plan(request, status)                            // lists the objects in the status, which is saved before the next call
+//	waitsFor, err := d.Deliver(ctx, cluster, plan, &memory, status)
 //
 // # How it works
 //
-// What a runtime gets is the kit: the objects of kit.yaml, with what comes from flags, the watch list, and the rights that the list
-// needs. Runtimes with the same modules share one. The status has a digest of it, so that nothing is sent while it is the same, and the list of its objects, by which they
-// are removed. The certificate is not part of the kit: its key is nowhere but in the runtime, so it is issued anew when it has to be
-// delivered again.
+// A runtime gets the objects of objects.yaml, filled in with values of flags, with the watch list, and with the rights that the watch list needs.
+// Runtimes with the same modules share one bundle of these objects. The status has the digest of the bundle, so that nothing is sent while it is
+// the same, and the list of its objects, so that they can be deleted. The certificate is not in the bundle: its key exists only in the runtime, so a
+// new certificate is issued whenever it has to be delivered again.
 //
 // # What it does not do
 //
-// It does not know whether the agent is heard: that is known where its heartbeats arrive.
+// It does not check whether the agent is connected: the listener, which receives the heartbeats, does.
 package delivery
 
 import (
@@ -45,7 +45,7 @@ import (
 type Options struct {
 	// Issuer issues certificates.
 	Issuer authority.Issuer
-	// Roots are what everybody trusts at this moment.
+	// Roots returns the root certificates that agents and listener trust now.
 	Roots func() []*x509.Certificate
 	// Image is the agent's image.
 	Image string
@@ -57,7 +57,7 @@ type Options struct {
 	DNSNames []string
 	// PullSecret is the Secret in the runtime that the image is pulled with; "" is none.
 	PullSecret string
-	// AuditInterval is how often everything is compared with what it should be.
+	// AuditInterval is the time between two comparisons of all delivered objects with the runtime.
 	AuditInterval time.Duration
 }
 
@@ -65,69 +65,69 @@ type Options struct {
 type Delivery struct {
 	Options
 
-	mu   sync.Mutex
-	kits map[string]*render.Bundle // guarded by mu; by what they are made from
+	mu      sync.Mutex
+	bundles map[string]*render.Bundle // guarded by mu; by bundleKey
 }
 
-// maxKits bounds how many kits are remembered: runtimes differ by their modules, of which there are few combinations.
-const maxKits = 128
+// bundlesLimit is the number of cached bundles. Runtimes differ by their modules, of which there are few combinations.
+const bundlesLimit = 128
 
 // New checks the options.
 func New(o Options) (*Delivery, error) {
 	if o.Issuer == nil || o.Roots == nil || o.Image == "" || o.Address == "" || o.AuditInterval <= 0 {
 		return nil, fmt.Errorf("making the delivery of agents: options need Issuer, Roots, Image, Address and AuditInterval")
 	}
-	return &Delivery{Options: o, kits: map[string]*render.Bundle{}}, nil
+	return &Delivery{Options: o, bundles: map[string]*render.Bundle{}}, nil
 }
 
-// Request is what one runtime is to have.
+// Request describes the agent of one runtime.
 type Request struct {
 	// Kyma stands for the runtime.
 	Kyma *v1beta2.Kyma
 	// Server is the address of the runtime's API server.
 	Server string
-	// Watchlist is what the agent watches.
+	// Watchlist is the watch list of the agent.
 	Watchlist protocol.Watchlist
-	// Webhooks are what the API server asks the agent about.
+	// Webhooks are the webhooks of the agent.
 	Webhooks []Webhook
-	// NotBefore revokes certificates that were issued earlier; zero is none.
+	// NotBefore revokes certificates that were issued earlier; zero revokes none.
 	NotBefore time.Time
 }
 
-// Memory is what is known of one runtime between passes. Losing it costs patches that change nothing. The zero value is ready to use.
+// Memory is what is known of one runtime between reconciles. Losing it costs patches that change nothing. The zero value is ready for use.
 type Memory struct {
-	kit      apply.Progress
+	applied  apply.Progress
 	deletion apply.DeletionProgress
 	audited  time.Time
 }
 
-// Kit is what one runtime is to have.
-type Kit struct {
+// Plan is what is to be delivered to one runtime.
+type Plan struct {
 	request Request
 	bundle  *render.Bundle // shared
 }
 
-// Digest identifies what the runtime is to have, but for the certificate.
-func (k Kit) Digest() string { return k.bundle.Digest }
+// Digest identifies the objects of the plan, without the certificate.
+func (p Plan) Digest() string { return p.bundle.Digest }
 
-// Doubt says that something may not be as it was delivered, so that the next Deliver compares it, if that was not done for so long.
-func (m *Memory) Doubt(after time.Duration) {
-	if time.Since(m.audited) >= after {
+// CompareUnlessDoneWithin makes the next Deliver compare the delivered objects with the runtime, unless that was done within the period.
+func (m *Memory) CompareUnlessDoneWithin(period time.Duration) {
+	if time.Since(m.audited) >= period {
 		m.audited = time.Time{}
 	}
 }
 
-// Trust says that what was delivered is taken to be as it was. It is compared when that was not done for Options.AuditInterval, or on a Doubt.
-func (m *Memory) Trust() { m.audited = time.Now() }
+// AssumeCompared assumes that the delivered objects are unchanged, as if they had been compared now.
+func (m *Memory) AssumeCompared() { m.audited = time.Now() }
 
-// owner is the field manager of the kit: what we deliver is ours.
+// owner is the field manager of the delivered objects.
 const owner = v1beta2.FieldOwner
 
-// Plan works out what is to be delivered, and records its objects in s. Save s before Deliver is called.
-func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Kit, error) {
-	bundle, err := d.kit(r)
+// Plan computes what is to be delivered and lists its objects in s. Save s before Deliver is called.
+func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Plan, error) {
+	bundle, err := d.bundleFor(r)
 	if err != nil {
-		return Kit{}, err
+		return Plan{}, err
 	}
 	if s.Digest != bundle.Digest {
 		for _, ref := range append(refsOf(bundle), secretRef()) {
@@ -136,42 +136,42 @@ func (d *Delivery) Plan(r Request, s *v1beta2.AgentStatus) (Kit, error) {
 			}
 		}
 	}
-	return Kit{request: r, bundle: bundle}, nil
+	return Plan{request: r, bundle: bundle}, nil
 }
 
-// IsDelivered tells whether what is to be delivered for a request is what s says the runtime has.
+// IsDelivered reports whether, according to s, the runtime has what is to be delivered for a request.
 func (d *Delivery) IsDelivered(r Request, s *v1beta2.AgentStatus) (bool, error) {
-	bundle, err := d.kit(r)
+	bundle, err := d.bundleFor(r)
 	if err != nil {
 		return false, err
 	}
 	return s.Digest == bundle.Digest, nil
 }
 
-// kit returns the kit for a request, made if nobody has had the same yet.
-func (d *Delivery) kit(r Request) (*render.Bundle, error) {
-	key := d.keyOf(r)
+// bundleFor returns the bundle for a request, from the cache if possible.
+func (d *Delivery) bundleFor(r Request) (*render.Bundle, error) {
+	key := d.bundleKey(r)
 	d.mu.Lock()
-	bundle := d.kits[key]
+	bundle := d.bundles[key]
 	d.mu.Unlock()
 	if bundle != nil {
 		return bundle, nil
 	}
-	bundle, err := d.compose(r, d.roots())
+	bundle, err := d.build(r, d.roots())
 	if err != nil {
 		return nil, err
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if len(d.kits) >= maxKits {
-		clear(d.kits)
+	if len(d.bundles) >= bundlesLimit {
+		clear(d.bundles)
 	}
-	d.kits[key] = bundle
+	d.bundles[key] = bundle
 	return bundle, nil
 }
 
-// keyOf says what a kit is made from.
-func (d *Delivery) keyOf(r Request) string {
+// bundleKey returns a text that is the same for requests with the same bundle.
+func (d *Delivery) bundleKey(r Request) string {
 	key := r.Watchlist.Digest() + " " + portOf(r.Server)
 	if len(r.Webhooks) > 0 {
 		key += fmt.Sprintf(" %+v %s", r.Webhooks, authority.Digest(d.roots()))
@@ -179,25 +179,25 @@ func (d *Delivery) keyOf(r Request) string {
 	return key
 }
 
-// Deliver brings the runtime to what was planned. What is there costs nothing, but for a comparison now and then. If it is not done yet it says
-// what it waits for.
-func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, k Kit, m *Memory, s *v1beta2.AgentStatus) (waits string, err error) {
+// Deliver applies the plan to the runtime and issues a certificate if needed. Without changes it makes no request, but for a comparison once in
+// AuditInterval. It returns what it waits for, "" if everything is delivered.
+func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, p Plan, m *Memory, s *v1beta2.AgentStatus) (waitsFor string, err error) {
 	audit := time.Since(m.audited) >= d.AuditInterval*7/8
-	if waits, err := d.certify(ctx, c, k.request, audit, s); err != nil || waits != "" {
-		return waits, err
+	if waitsFor, err := d.ensureCertificate(ctx, c, p.request, audit, s); err != nil || waitsFor != "" {
+		return waitsFor, err
 	}
-	set := apply.Set{Bundle: k.bundle, Owner: owner}
+	set := apply.Set{Bundle: p.bundle, Owner: owner}
 	drifted := false
-	if audit && s.Digest == k.bundle.Digest {
-		found, err := c.FindDrift(ctx, set, &m.kit)
+	if audit && s.Digest == p.bundle.Digest {
+		found, err := c.FindDrift(ctx, set, &m.applied)
 		if err != nil {
 			return "", fmt.Errorf("comparing the agent: %w", err)
 		}
 		drifted = len(found) > 0
 	}
-	if s.Digest != k.bundle.Digest || drifted {
-		if waits, err := d.send(ctx, c, set, m, s); err != nil || waits != "" {
-			return waits, err
+	if s.Digest != p.bundle.Digest || drifted {
+		if waitsFor, err := d.send(ctx, c, set, m, s); err != nil || waitsFor != "" {
+			return waitsFor, err
 		}
 	}
 	if audit {
@@ -206,9 +206,9 @@ func (d *Delivery) Deliver(ctx context.Context, c *apply.Cluster, k Kit, m *Memo
 	return "", nil
 }
 
-// send applies the kit and removes what is no longer of it.
-func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m *Memory, s *v1beta2.AgentStatus) (waits string, err error) {
-	result, err := c.Apply(ctx, set, &m.kit)
+// send applies the objects and deletes those that no longer belong to the agent.
+func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m *Memory, s *v1beta2.AgentStatus) (waitsFor string, err error) {
+	result, err := c.Apply(ctx, set, &m.applied)
 	switch {
 	case err != nil:
 		return "", fmt.Errorf("delivering the agent: %w", err)
@@ -218,10 +218,10 @@ func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m 
 		return result.Waiting[0].Message, nil
 	}
 	refs := append(refsOf(set.Bundle), secretRef())
-	if gone := slices.DeleteFunc(slices.Clone(s.Synced), func(r v1beta2.Resource) bool { return slices.Contains(refs, r) }); len(gone) > 0 {
-		left, err := c.Delete(ctx, Refs(gone), &m.deletion)
+	if extra := slices.DeleteFunc(slices.Clone(s.Synced), func(r v1beta2.Resource) bool { return slices.Contains(refs, r) }); len(extra) > 0 {
+		left, err := c.Delete(ctx, Refs(extra), &m.deletion)
 		if err != nil {
-			return "", fmt.Errorf("removing what the agent no longer has: %w", err)
+			return "", fmt.Errorf("removing former objects of the agent: %w", err)
 		}
 		if len(left.Remaining) > 0 {
 			return left.WaitMessage(), nil
@@ -232,15 +232,15 @@ func (d *Delivery) send(ctx context.Context, c *apply.Cluster, set apply.Set, m 
 	return "", nil
 }
 
-// certify delivers a certificate if there is none that will do.
-func (d *Delivery) certify(ctx context.Context, c *apply.Cluster, r Request, audit bool, s *v1beta2.AgentStatus) (waits string, err error) {
+// ensureCertificate issues and delivers a certificate if the runtime has none, or one that has to be replaced.
+func (d *Delivery) ensureCertificate(ctx context.Context, c *apply.Cluster, r Request, audit bool, s *v1beta2.AgentStatus) (waitsFor string, err error) {
 	stale, why := d.Issuer.Stale(held(s), r.NotBefore)
 	if !stale && audit && s.Certificate != nil {
-		there, err := d.hasCertificate(ctx, c, s.Certificate.Serial)
+		exists, err := d.hasCertificate(ctx, c, s.Certificate.Serial)
 		if err != nil {
 			return "", err
 		}
-		stale, why = !there, "it is not in the runtime"
+		stale, why = !exists, "it does not exist in the runtime"
 	}
 	if !stale {
 		return "", nil
@@ -266,18 +266,18 @@ func (d *Delivery) certify(ctx context.Context, c *apply.Cluster, r Request, aud
 		return result.Waiting[0].Message, nil
 	}
 	log.FromContext(ctx).Info("certificate delivered", "serial", cert.Serial, "because", why, "until", cert.NotAfter)
-	seen := ""
+	rootInUse := ""
 	if s.Certificate != nil {
-		seen = s.Certificate.RootInUse
+		rootInUse = s.Certificate.RootInUse
 	}
 	h := cert.Held()
 	s.Certificate = &v1beta2.AgentCertificate{
-		Serial: h.Serial, Issued: metav1.NewTime(h.Issued), NotAfter: metav1.NewTime(h.NotAfter), Root: h.Root, Bundle: h.Bundle, RootInUse: seen,
+		Serial: h.Serial, Issued: metav1.NewTime(h.Issued), NotAfter: metav1.NewTime(h.NotAfter), Root: h.Root, Bundle: h.Bundle, RootInUse: rootInUse,
 	}
 	return "", nil
 }
 
-// held is what is recorded of the certificate that was delivered last.
+// held returns the certificate that was delivered last, as the status describes it.
 func held(s *v1beta2.AgentStatus) authority.Held {
 	c := s.Certificate
 	if c == nil {
@@ -286,15 +286,15 @@ func held(s *v1beta2.AgentStatus) authority.Held {
 	return authority.Held{Serial: c.Serial, Root: c.Root, Bundle: c.Bundle, Issued: c.Issued.Time, NotAfter: c.NotAfter.Time}
 }
 
-// Due returns when the certificate is to be renewed; zero if there is none.
-func (d *Delivery) Due(s *v1beta2.AgentStatus) time.Time {
+// RenewalTime returns when the certificate has to be renewed; zero if there is none.
+func (d *Delivery) RenewalTime(s *v1beta2.AgentStatus) time.Time {
 	if s.Certificate == nil {
 		return time.Time{}
 	}
 	return d.Issuer.Due(held(s))
 }
 
-// roots returns what everybody trusts as PEM.
+// roots returns the trusted root certificates as PEM.
 func (d *Delivery) roots() []byte {
 	var all []byte
 	for _, root := range d.Roots() {
@@ -303,7 +303,7 @@ func (d *Delivery) roots() []byte {
 	return all
 }
 
-// dnsNames are the names that the certificate of a runtime is for, beside those of its Service.
+// dnsNames returns the DNS names in the certificate of a runtime, beside those of its Service.
 func (d *Delivery) dnsNames(k *v1beta2.Kyma) []string {
 	names := slices.Clone(d.DNSNames)
 	if domain := k.Annotations[v1beta2.AnnotationSKRDomain]; domain != "" {
@@ -312,7 +312,7 @@ func (d *Delivery) dnsNames(k *v1beta2.Kyma) []string {
 	return names
 }
 
-// CommonName is by which name a runtime is known: its runtime ID, else the name of its Kyma.
+// CommonName returns the common name in the certificate of a runtime: its runtime ID, or else the name of its Kyma.
 func CommonName(k *v1beta2.Kyma) string {
 	if id := k.Labels[v1beta2.LabelRuntimeID]; id != "" {
 		return id
@@ -320,22 +320,23 @@ func CommonName(k *v1beta2.Kyma) string {
 	return k.Name
 }
 
-// serialAnnotation tells which certificate a Secret holds, without reading it.
+// serialAnnotation has the serial number of the certificate in a Secret.
 const serialAnnotation = "operator.kyma-project.io/certificate-serial"
 
-// hasCertificate tells whether the certificate that was delivered is there.
+// hasCertificate reports whether the certificate that was delivered last exists in the runtime.
 func (d *Delivery) hasCertificate(ctx context.Context, c *apply.Cluster, serial string) (bool, error) {
 	u, err := c.Get(ctx, Refs([]v1beta2.Resource{secretRef()})[0])
 	if loop.Reason(err) == apply.ObjectNotFound {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("looking for the certificate of the agent: %w", err)
+		return false, fmt.Errorf("reading the certificate of the agent: %w", err)
 	}
 	data, _, _ := unstructured.NestedString(u.Object, "data", "tls.crt")
 	return u.GetAnnotations()[serialAnnotation] == serial && data != "", nil
 }
 
+// secretOf returns the Secret with a certificate.
 func secretOf(cert *authority.Certificate) *unstructured.Unstructured {
 	encode := func(b []byte) string { return base64.StdEncoding.EncodeToString(b) }
 	return &unstructured.Unstructured{Object: map[string]any{
@@ -349,10 +350,12 @@ func secretOf(cert *authority.Certificate) *unstructured.Unstructured {
 	}}
 }
 
+// secretRef identifies the Secret with the certificate.
 func secretRef() v1beta2.Resource {
 	return v1beta2.Resource{Name: secretName, Namespace: v1beta2.RuntimeNamespace, Version: "v1", Kind: "Secret"}
 }
 
+// refsOf lists the objects of a bundle.
 func refsOf(b *render.Bundle) []v1beta2.Resource {
 	refs := make([]v1beta2.Resource, len(b.Objects))
 	for i, o := range b.Objects {
@@ -361,7 +364,7 @@ func refsOf(b *render.Bundle) []v1beta2.Resource {
 	return refs
 }
 
-// Refs are what a runtime got, for those who remove it.
+// Refs returns references to the objects in a list of the status.
 func Refs(synced []v1beta2.Resource) []apply.Ref {
 	refs := make([]apply.Ref, len(synced))
 	for i, r := range synced {

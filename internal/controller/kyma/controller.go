@@ -1,36 +1,35 @@
-// Package kyma is the life of a Kyma: what one runtime wants, and what it has.
+// Package kyma reconciles Kymas: the desired modules of one runtime, and their state.
 //
 // # Use
 //
 //	r, err := kyma.New(kyma.Options{…})
-//	err = r.Register(mgr)
+//	err = r.Register(ctx, mgr)
 //
 // # How it works
 //
-// One pass reads the wish from the Kyma in the runtime, resolves each module to a version, writes one Manifest per module, removes
-// Manifests that nobody wants any more, and reports one state to both copies of the Kyma. The two stories, install and delete,
-// are the two lists in [Reconciler.Reconcile]. A pass is started by a change of the Kyma here or in the runtime, of one of its
-// Manifests, of a release or template it uses, of its access Secret, or by the connection to the runtime breaking or mending. What
-// its runtime may see of the catalog is copied there; a change of that starts a pass too, spread over the fleet: see wake.go.
+// A reconcile reads the requested modules from the Kyma in the runtime, resolves each module to a version, creates or updates one Manifest per
+// module, deletes the Manifests of modules that are no longer requested, and writes one status to both copies of the Kyma. The steps of
+// installation and deletion are the two lists in [Reconciler.Reconcile]. A reconcile is triggered by a change of the Kyma here or in the
+// runtime, of one of its Manifests, of a release or template that it uses, of its access Secret, or of the connection to the runtime; see
+// triggers.go.
+//
+// Three parts have packages of their own: package catalog keeps the copy of the catalog in the runtime, package agentdelivery keeps its agent
+// delivered, and package maintenance holds the maintenance policy.
 //
 // # What it does not do
 //
-// It applies nothing of a module: that is what the Manifest is for. It never writes the spec of a Kyma after it was created.
+// It applies no object of a module: the controller of Manifests does. It never changes the spec of a Kyma after it was created.
 package kyma
 
 import (
 	"context"
 	"fmt"
-	"hash/fnv"
-	"maps"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -38,17 +37,15 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
-	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
-	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/apply"
-	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/catalog"
 	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/maintenance"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
 	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
@@ -57,100 +54,81 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Options are what the controller works with.
+// Options are the dependencies and settings of the controller.
 type Options struct {
 	// Client reads from the cache and sees its own writes.
 	Client client.Client
 	// Runtimes connects to runtimes.
 	Runtimes *runtimes.Pool
+	// Urgent is the set of runtimes that a person waits for, the same for all controllers. Needed.
+	Urgent *queueing.Urgent
+	// Trigger adds Kymas to the queue of the controller, for parts of the manager that are made before it. Default one of its own.
+	Trigger *queueing.Trigger
+	// Reviews has the names of Kymas whose agent is reviewed, see package agentdelivery. Parts of the manager that are made before the controller add
+	// to it. Default one of its own.
+	Reviews workqueue.TypedDelayingInterface[string]
 	// Registry reads component descriptors.
 	Registry *registry.Registry
 	// Namespace holds Kymas, Manifests, templates and releases.
 	Namespace string
-	// InCluster says that the runtime is the control plane itself: the Kyma's own spec is the wish, and there is no second copy.
+	// InCluster says that the runtime is the control plane itself: the spec of the Kyma has the requested modules, and there is no second copy.
 	InCluster bool
-	// Base is what every runtime gets first: its namespace and the CRDs of what its admin sees. Not needed with InCluster.
+	// Base are the base objects of every runtime: its namespace and the CRDs of what its admin sees. Not needed with InCluster.
 	Base *render.Bundle
 	// PullSecret names a Secret in Namespace that every runtime gets a copy of. "" means none.
 	PullSecret string
 	// PullSecrets holds that Secret. Needed with PullSecret, but not with InCluster.
 	PullSecrets cache.Cache
-	// Events tells people what has happened; nil tells nobody.
+	// Events records events on Kymas; nil: no events.
 	Events events.EventRecorder
 	// Restricted are the modules that are only for Kymas that their ModuleReleaseMeta selects.
 	Restricted []string
-	// PolicyConfigMap names a ConfigMap in Namespace with the maintenance policy. Client has to know it. "": the policy is in PolicyFile.
+	// PolicyConfigMap names a ConfigMap in Namespace with the maintenance policy. Client has to cache it. "": the policy is in PolicyFile.
 	PolicyConfigMap string
-	// PolicyFile has the maintenance policy; it need not be there. "": there is none.
+	// PolicyFile is the path of the file with the maintenance policy; it need not exist. "": there is no policy.
 	PolicyFile string
-	// LeastWindow is how much of a maintenance window has to be left for an update to start.
-	LeastWindow time.Duration
-	// CatalogSpread is the time over which a change that concerns many runtimes is spread, at least: only a few have their turn at a time.
+	// MinMaintenanceWindow is how much of a maintenance window has to be left for an update to start.
+	MinMaintenanceWindow time.Duration
+	// CatalogSpread is the period over which the reconciles after a change that concerns many runtimes are spread.
 	CatalogSpread time.Duration
-	// AuditInterval is how often the catalog of a runtime that is not watched is compared with what it should be.
+	// AuditInterval is the time between two comparisons of the catalog copy in a runtime that is not watched.
 	AuditInterval time.Duration
-	// DeletionDeadline is how long the runtime of a Kyma that is being deleted may be out of reach, before the deletion is given up with a
-	// tombstone. 0 is for ever, as it is with InCluster.
+	// DeletionDeadline is how long the runtime of a Kyma that is being deleted may be unavailable before the deletion is given up with a
+	// tombstone. 0 means that it is waited for without a limit, as with InCluster.
 	DeletionDeadline time.Duration
-	// Live writes tombstones; Client would keep a copy of them. Needed with DeletionDeadline.
+	// Live writes tombstones; Client would cache them. Needed with DeletionDeadline.
 	Live client.Writer
-	// Urgent is the set of runtimes that a person waits for, the same for all controllers. Needed.
-	Urgent *queueing.Urgent
-	// Trigger adds Kymas to the queue of the controller, for parts of the manager that are made before it. Default one of its own.
-	Trigger *queueing.Trigger
-	// Reviews has the names of Kymas whose agent is reviewed, see Review. Parts of the manager that are made before the controller add to it. Default
-	// one of its own.
-	Reviews workqueue.TypedDelayingInterface[string]
-	// Concurrency is the number of Kymas worked on at the same time.
+	// Concurrency is the number of Kymas that are reconciled at the same time.
 	Concurrency int
-	// RateLimiter spaces the tries after an error.
+	// RateLimiter delays retries after an error.
 	RateLimiter workqueue.TypedRateLimiter[reconcile.Request]
-	// Agents say how runtimes get the agents that tell what happens there. The zero value is for runtimes without.
-	Agents Agents
-	// MaxNewRuntimes is the number of runtimes that get their modules for the first time at the same time, and of those that lose all of them; 0 is no limit.
+	// Agents say how runtimes get their agents. The zero value is for runtimes without agents.
+	Agents agentdelivery.Options
+	// MaxNewRuntimes is the number of runtimes that get their first modules at the same time, and of those that lose all of them; 0 is no limit.
 	MaxNewRuntimes int
-	// Shards say which runtimes are worked on here. nil: all.
+	// Shards say which runtimes this replica reconciles. nil: all.
 	Shards *shard.Keeper
 	// Certain reads from the API server. Needed with Shards.
 	Certain client.Reader
 	// RuntimeMetrics adds the metrics with one series per runtime and module.
 	RuntimeMetrics bool
-	// After is told of each step, see loop.Options; nil in production.
-	After func(step string)
+	// AfterStep is called after each step, see loop.Options; nil in production.
+	AfterStep func(step string)
 }
 
 // Reconciler reconciles Kymas.
 type Reconciler struct {
 	Options
-	queue    atomic.Pointer[queue]                    // set when the controller starts
-	reviews  workqueue.TypedDelayingInterface[string] // of agents, by name of the Kyma
-	views    views
-	echoes   echoes
-	policies *maintenance.Policies
-	begin    turns // of runtimes that get their modules for the first time
-	end      turns // of runtimes that lose all of them
-	rollout  turns // of Kymas that are looked at because something has changed for many
+	catalog   *catalog.Copies
+	agents    *agentdelivery.Agents
+	policies  *maintenance.Policies
+	ownWrites ownWrites           // to Manifests
+	starting  *queueing.Admission // of runtimes that get their first modules
+	ending    *queueing.Admission // of runtimes that lose all modules
+	rollout   *queueing.Admission // of Kymas that are reconciled because of a change for many
 
-	mu         sync.Mutex
-	known      map[string]*memory // guarded by mu; by name of the Kyma
-	withSecret base               // guarded by mu
-}
-
-// memory is what is known of one Kyma between passes. Losing it costs a read or a patch that changes nothing.
-type memory struct {
-	runtime     *runtimes.Runtime      // the connection that base and deletion belong to
-	base        apply.Progress         // what was sent of the base
-	deletion    apply.DeletionProgress // what was asked to go
-	fingerprint uint64                 // of the Kyma in the runtime, as far as it is not ours to change
-	released    types.UID              // of the Kyma that was let go; the cache may still show it for a moment
-	catalog     sighting               // what is known of the catalog in the runtime
-	agent       delivery.Memory        // what is known of the delivery of its agent; used by passes, of which there is one at a time, as is the next
-	behind      time.Time              // since when its agent has said that it watches something else than it should; zero if it does not
-	born        time.Time              // when the Kyma was first met
-	presumed    bool                   // guarded by Reconciler.mu: its runtime was not looked at yet, see presume.go
-	manifests   []string               // guarded by Reconciler.mu, as what follows: the followers that the watch list depends on
-	awaited     time.Time              // since when some of them are waited for; zero if none is
-	patience    time.Duration          // how long they are
+	mu    sync.Mutex
+	known map[string]*record // guarded by mu; by name of the Kyma
 }
 
 // New checks the options and returns a Reconciler.
@@ -170,57 +148,67 @@ func New(o Options) (*Reconciler, error) {
 	if o.Base != nil {
 		o.Runtimes.RegisterKinds(o.Base)
 	}
+	return newReconciler(o), nil
+}
+
+// newReconciler is New without the checks.
+func newReconciler(o Options) *Reconciler {
 	if o.Trigger == nil {
 		o.Trigger = &queueing.Trigger{}
 	}
 	if o.Reviews == nil {
 		o.Reviews = workqueue.NewTypedDelayingQueue[string]()
 	}
-	r := &Reconciler{
-		Options: o, policies: maintenance.New(maintenance.Options{
-			Client: o.Client, Namespace: o.Namespace, ConfigMap: o.PolicyConfigMap, File: o.PolicyFile, MinWindow: o.LeastWindow, Events: o.Events,
-		}),
-		known: map[string]*memory{}, views: views{changed: make(chan struct{}, 1)},
-		reviews: o.Reviews,
-	}
-	r.begin = turns{most: o.MaxNewRuntimes, next: r.Wake}
-	r.end = turns{most: o.MaxNewRuntimes, next: r.Wake}
-	r.rollout = turns{most: o.Concurrency / 2, next: r.rollOut}
-	return r, nil
+	r := &Reconciler{Options: o, known: map[string]*record{}}
+	r.catalog = catalog.New(catalog.Options{
+		Client: o.Client, Runtimes: o.Runtimes, Namespace: o.Namespace, Restricted: o.Restricted,
+		Base: o.Base, PullSecret: o.PullSecret, PullSecrets: o.PullSecrets, AuditInterval: o.AuditInterval, Enqueue: r.enqueueNow,
+	})
+	r.agents = agentdelivery.New(o.Agents, agentdelivery.Controller{
+		Client: o.Client, Runtimes: o.Runtimes, Namespace: o.Namespace, Enqueue: r.Enqueue, Reviews: o.Reviews,
+	})
+	r.policies = maintenance.New(maintenance.Options{
+		Client: o.Client, Namespace: o.Namespace, ConfigMap: o.PolicyConfigMap, File: o.PolicyFile,
+		MinWindow: o.MinMaintenanceWindow, Events: o.Events,
+	})
+	r.starting = queueing.NewAdmission(o.MaxNewRuntimes, r.Enqueue)
+	r.ending = queueing.NewAdmission(o.MaxNewRuntimes, r.Enqueue)
+	r.rollout = queueing.NewAdmission(queueing.RolloutLimit(o.Concurrency), r.enqueueRollout)
+	return r
 }
 
-// Register adds the controller and its indexes to a manager.
+// Register adds the controller, its indexes and its background tasks to a manager.
 func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
-	for _, i := range indexes {
-		if err := mgr.GetFieldIndexer().IndexField(ctx, i.object, i.name, i.keys); err != nil {
-			return fmt.Errorf("making index %s: %w", i.name, err)
+	for _, i := range indexes() {
+		if err := mgr.GetFieldIndexer().IndexField(ctx, i.Object, i.Name, i.Keys); err != nil {
+			return fmt.Errorf("making index %s: %w", i.Name, err)
 		}
 	}
-	if err := r.addBackground(ctx, mgr); err != nil {
-		return err
+	if r.policies.UsesFile() {
+		r.policies.RefreshFile(ctx) // before the first reconcile
 	}
-	secrets := &metav1.PartialObjectMetadata{}
-	secrets.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Secret"))
+	for _, task := range []func(context.Context) error{r.rollOutCatalog, r.followMaintenance, r.agents.Run} {
+		if err := mgr.Add(r.Shards.Runnable(task)); err != nil {
+			return fmt.Errorf("adding a background task: %w", err)
+		}
+	}
+	specChanged := builder.WithPredicates(loop.SpecChanged(recordAnnotations...))
 	b := ctrl.NewControllerManagedBy(mgr).
-		For(&v1beta2.Kyma{}, onUpdate(wishChanged)).
+		For(&v1beta2.Kyma{}, specChanged).
 		Watches(&v1beta2.Manifest{}, r.onManifest()).
-		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(), onUpdate(wishChanged)).
-		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), onUpdate(wishChanged)).
-		WatchesRawSource(source.Func(func(_ context.Context, q queue) error {
-			r.queue.Store(&q)
-			return nil
-		})).
+		Watches(&v1beta2.ModuleReleaseMeta{}, r.onCatalog(), specChanged).
+		Watches(&v1beta2.ModuleTemplate{}, r.onCatalog(), specChanged).
 		WatchesRawSource(r.Trigger.Source()).
 		Named("kyma").
 		WithOptions(controller.Options{MaxConcurrentReconciles: r.Concurrency, RateLimiter: r.RateLimiter})
 	if !r.InCluster {
-		b = b.WatchesMetadata(secrets, handler.EnqueueRequestsFromMapFunc(kymaOfLabel))
+		b = b.WatchesMetadata(runtimes.NewSecretMetadata(), handler.EnqueueRequestsFromMapFunc(loop.RequestForKyma))
 		if r.PullSecret != "" {
 			b = b.WatchesRawSource(source.Kind(r.PullSecrets, client.Object(&corev1.Secret{}), r.onPullSecret()))
 		}
 	}
 	if r.Agents.Delivery != nil {
-		b = b.Watches(&v1beta2.Watcher{}, r.onWatcher(), onUpdate(wishChanged))
+		b = b.Watches(&v1beta2.Watcher{}, r.onWatcher(), specChanged)
 	}
 	if r.PolicyConfigMap != "" {
 		b = b.Watches(&corev1.ConfigMap{}, r.onPolicy())
@@ -228,160 +216,116 @@ func (r *Reconciler) Register(ctx context.Context, mgr ctrl.Manager) error {
 	return b.Complete(r)
 }
 
-// addBackground adds what runs next to the passes: the catalog that is handed out, the clock that may be set, and the file that is looked at.
-func (r *Reconciler) addBackground(ctx context.Context, mgr ctrl.Manager) error {
-	tasks := []func(context.Context) error{r.handOutCatalog, r.followMaintenance, r.reviewAgents}
-	if r.policies.UsesFile() {
-		r.policies.RefreshFile(ctx) // before the first reconcile
-	}
-	for _, task := range tasks {
-		if err := mgr.Add(r.Shards.Runnable(task)); err != nil {
-			return fmt.Errorf("adding a background task: %w", err)
-		}
-	}
-	return nil
-}
-
-// followMaintenance enqueues the Kymas that wait for a maintenance window whenever the file with the policy changes or the wall clock is set, until ctx
-// ends.
-func (r *Reconciler) followMaintenance(ctx context.Context) error {
-	enqueue := func() { r.enqueueWaiting(ctx) }
-	var tasks sync.WaitGroup
-	tasks.Go(func() { maintenance.FollowClock(ctx, enqueue) })
-	if r.policies.UsesFile() {
-		tasks.Go(func() { r.policies.FollowFile(ctx, enqueue) })
-	}
-	tasks.Wait()
-	return nil
-}
-
-// run is one pass over one Kyma.
+// run is one reconcile of one Kyma: its inputs, and what its steps have found and done.
 type run struct {
 	*Reconciler
-	kyma *v1beta2.Kyma // as read; steps change its status only through status.go
-	now  time.Time     // of the whole pass
-	new  bool          // nothing was ever reported of it
+	kyma *v1beta2.Kyma // as read; its status is changed through status.go only
+	now  time.Time     // of the whole reconcile
 
-	runtime       *runtimes.Runtime            // set by connect; nil while there is none
-	base          *render.Bundle               // set by mirror: what the runtime gets first
-	paused        bool                         // set by mirror: nothing is done to the runtime but what a person deletes
-	abandoned     bool                         // set by connect: no access Secret, so a deletion leaves the runtime as it is
-	givenUp       bool                         // set by connect, modules or runtime: the deletion does not wait for the runtime any more
-	silent        error                        // set by the same: why the runtime cannot be worked on, while that is waited for
-	remote        *v1beta2.Kyma                // set by mirror: the Kyma in the runtime; in-cluster the Kyma itself
-	resent        bool                         // set by mirror: something of base was sent in this pass
-	unserved      bool                         // set by mirror: it waits for a kind that is about to be served
-	mirrored      bool                         // set by mirror: the runtime has its namespace, CRDs and Kyma
-	manifests     map[string]*v1beta2.Manifest // set by resolve: by name, all of this Kyma
-	modules       []module                     // set by resolve, completed by install: wanted ones in the order of spec, then leaving ones
-	known         bool                         // set by resolve: modules are all there are
-	policyProblem error                        // set by resolve: why the maintenance policy cannot be used, nil if it can
-	catalogued    bool                         // set by catalog: the runtime has its catalog
-	kit           delivery.Kit                 // set by listen: what the runtime gets for its agent
-	watchlist     string                       // set by listen: digest of what the agent is to watch
-	undecided     bool                         // set by listen: it is not known yet what that is
-	first         bool                         // set by announce: the first pass of a deletion
-	queued        bool                         // set by turn: others have to be gone before the modules are removed
-	stuck         bool                         // set by modules: a module waits for somebody else before it can be gone
+	runtime   *runtimes.Runtime            // set by connect; nil without a connection
+	remote    *v1beta2.Kyma                // set by sync: the Kyma in the runtime; in-cluster the Kyma itself
+	manifests map[string]*v1beta2.Manifest // set by resolve: all Manifests of this Kyma, by name
+	modules   []plan.Module                // set by resolve, completed by install: requested ones in the order of spec, then those to be removed
+	agentPlan agentdelivery.Plan           // set by watchlist
+	found     findings                     // for the status
+	deletion  deletion                     // set by the steps of a deletion
 }
 
-// Reconcile is the whole life of a Kyma.
+// findings are what the steps of a reconcile have found, for the status.
+type findings struct {
+	paused        bool  // set by sync: the runtime is left as it is
+	baseSynced    bool  // set by sync: the runtime has its base objects and its Kyma
+	resolved      bool  // set by resolve: run.modules has all modules
+	catalogSynced bool  // set by catalog: the runtime has its catalog copy
+	isTransient   bool  // set by sync: the status of a new Kyma will change within a moment, so that it need not be saved
+	policyProblem error // why the maintenance policy that was read last is not in force; nil if it is
+}
+
+// Reconcile brings one Kyma to its desired state.
 func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (result reconcile.Result, err error) {
-	defer func() { result.Priority = r.Runtimes.Again(req.Name) }()
-	defer r.rollout.done(req.Name)
+	defer func() { result.Priority = r.Urgent.RequeuePriority(req.Name) }()
+	defer r.rollout.Release(req.Name)
 	ctx, leave, ours := r.Shards.BeginReconcile(ctx, req.Name)
 	if !ours {
 		r.Runtimes.Close(req.Name)
 		r.forget(req.Name)
-		r.leaveTurns(req.Name)
 		return reconcile.Result{}, nil
 	}
 	defer leave()
-	ctx = r.Runtimes.Hurried(ctx, req.Name)
+	ctx = r.Urgent.Context(ctx, req.Name)
 	kyma := &v1beta2.Kyma{}
 	if err := r.Client.Get(ctx, req.NamespacedName, kyma); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Runtimes.Unsubscribe(req.Name, followKey(req.Name))
-			r.Runtimes.Unsubscribe(req.Name, catalogKey(req.Name))
+			r.Runtimes.Unsubscribe(req.Name, subscriberKey(req.Name))
+			r.catalog.Unsubscribe(req.Name)
 			r.forget(req.Name)
-			r.leaveTurns(req.Name)
 		}
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	if r.isReleased(kyma) {
-		return reconcile.Result{}, nil // it is gone; the cache will say so and wake us
+		return reconcile.Result{}, nil // it is deleted; the event of the cache triggers the next reconcile
 	}
-	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), new: kyma.Status.State == "", policyProblem: r.policies.Problem()}
-	defer func() {
-		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {
-			r.begin.leave(req.Name)
-		}
-	}()
-	pass := loop.Options{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.report, DeferSave: n.isMinor, Publish: n.publish, AfterStep: r.After}
-	if !kyma.DeletionTimestamp.IsZero() {
+	n := &run{Reconciler: r, kyma: kyma, now: time.Now(), found: findings{policyProblem: r.policies.Problem()}}
+	options := loop.Options{
+		Client: r.Client, Controller: "kyma", Object: kyma, AfterStep: r.AfterStep,
+		Report:    func(out loop.Outcome) { n.report(out); n.recordMetrics() },
+		DeferSave: func() bool { return n.found.isTransient },
+		Publish:   n.publish,
+	}
+	switch {
+	case !kyma.DeletionTimestamp.IsZero():
 		defer func() {
-			if err != nil || n.silent != nil || n.stuck {
-				r.end.done(req.Name)
+			if err != nil || n.isDeletionStuck() {
+				r.ending.Release(req.Name)
 			}
 		}()
-		return loop.Run(ctx, pass,
+		return loop.Run(ctx, options,
 			loop.Step{Name: "announce", Do: n.announce},
 			loop.Step{Name: "connect", Do: n.connectToDelete},
-			loop.Step{Name: "turn", Do: n.awaitTurn, Save: true},
+			loop.Step{Name: "admission", Do: n.awaitAdmission, Save: true},
 			loop.Step{Name: "modules", Do: n.deleteModules},
 			loop.Step{Name: "runtime", Do: n.deleteFromRuntime},
 			loop.Step{Name: "release", Do: n.release})
-	}
-	if kyma.SkipsReconciliation() {
+	case kyma.SkipsReconciliation():
 		return loop.Run(ctx, loop.Options{Client: r.Client, Controller: "kyma", Object: kyma, Report: n.reportSkipped})
+	case kyma.Status.State == "" && !r.starting.Admit(req.Name):
+		return reconcile.Result{}, nil // its admission enqueues it
 	}
-	if n.new && !r.begin.may(req.Name) {
-		return reconcile.Result{}, nil // its turn wakes us
-	}
-	return loop.Run(ctx, pass,
+	defer func() {
+		if state := kyma.Status.State; state != "" && state != v1beta2.StateProcessing {
+			r.starting.Withdraw(req.Name)
+		}
+	}()
+	return loop.Run(ctx, options,
 		loop.Step{Name: "adopt", Do: n.adopt},
-		loop.Step{Name: "presume", Do: n.presume},
+		loop.Step{Name: "assume", Do: n.assume},
 		loop.Step{Name: "connect", Do: n.connect},
-		loop.Step{Name: "mirror", Do: n.mirror},
-		loop.Step{Name: "remember", Do: n.rememberWish},
+		loop.Step{Name: "sync", Do: n.sync},
+		loop.Step{Name: "remember", Do: n.rememberRequest},
 		loop.Step{Name: "resolve", Do: n.resolve},
 		loop.Step{Name: "install", Do: n.install},
 		loop.Step{Name: "remove", Do: n.remove},
 		loop.Step{Name: "catalog", Do: n.syncCatalog},
 		loop.Step{Name: "settle", Do: n.settle},
-		loop.Step{Name: "listen", Do: n.planAgent, Save: true},
+		loop.Step{Name: "watchlist", Do: n.planAgent, Save: true},
 		loop.Step{Name: "agent", Do: n.deliverAgent},
-		loop.Step{Name: "watch", Do: n.requeue})
+		loop.Step{Name: "requeue", Do: n.requeue})
 }
 
-// adopt marks the Kyma as ours, so that it cannot vanish before its runtime was cleaned.
+// adopt adds our finalizer and label to the Kyma, so that it is not deleted before its runtime is cleaned up.
 func (n *run) adopt(ctx context.Context) error {
-	n.inheritAgent()
-	_, labelled := n.kyma.Labels[v1beta2.LabelManagedBy]
-	if labelled && controllerutil.ContainsFinalizer(n.kyma, v1beta2.FinalizerKyma) {
-		return nil
-	}
-	old := n.kyma.DeepCopy()
-	controllerutil.AddFinalizer(n.kyma, v1beta2.FinalizerKyma)
-	if !labelled {
-		metav1.SetMetaDataLabel(&n.kyma.ObjectMeta, v1beta2.LabelManagedBy, v1beta2.ManagedByLifecycleManager)
-	}
-	return n.patchMetadata(ctx, old)
+	agentdelivery.TakeOver(n.kyma, n.now)
+	return loop.PatchMetadata(ctx, n.Client, n.kyma, func(m *metav1.ObjectMeta) {
+		loop.AppendFinalizers(m, v1beta2.FinalizerKyma)
+		if _, labelled := m.Labels[v1beta2.LabelManagedBy]; !labelled {
+			metav1.SetMetaDataLabel(m, v1beta2.LabelManagedBy, v1beta2.ManagedByLifecycleManager)
+		}
+	})
 }
 
-// patchMetadata sends what changed in the Kyma's metadata since old.
-func (n *run) patchMetadata(ctx context.Context, old *v1beta2.Kyma, opts ...client.PatchOption) error {
-	copied := n.kyma.DeepCopy()
-	if err := n.Client.Patch(ctx, copied, client.MergeFrom(old), append(opts, client.FieldOwner(v1beta2.FieldOwner))...); err != nil {
-		return fmt.Errorf("marking Kyma %s: %w", n.kyma.Name, err)
-	}
-	n.kyma.ObjectMeta = copied.ObjectMeta
-	return nil
-}
-
-// connect finds the way to the runtime. It makes no request to it. Every failure waits for a change, of which the pool tells us.
+// connect gets the connection to the runtime. It makes no request. After a failure nothing is retried: the pool reports when that may help.
 func (n *run) connect(ctx context.Context) error {
-	n.follow(false)
+	n.subscribe(false)
 	rt, err := n.Runtimes.Get(ctx, n.kyma.Name)
 	if err != nil {
 		if loop.Reason(err) != "" {
@@ -390,149 +334,52 @@ func (n *run) connect(ctx context.Context) error {
 		return err
 	}
 	n.runtime = rt
+	n.edit(func(*record) {}) // from now on the runtime is known
 	return nil
 }
 
-// follow asks to hear of the connection and of the Kyma in the runtime; behind says that the runtime is not looked at now, so that what was heard already
-// counts.
-func (n *run) follow(behind bool) {
-	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
-		Key: followKey(n.kyma.Name), Interests: n.interests(), ReplayMissed: behind, Notify: n.wakeOn(client.ObjectKeyFromObject(n.kyma)),
-	})
+// planAgent computes what is delivered for the agent. The status, with the list of its objects, is saved after this step.
+func (n *run) planAgent(ctx context.Context) (err error) {
+	if n.InCluster || n.found.paused {
+		return nil
+	}
+	n.agentPlan, err = n.agents.Plan(ctx, n.agentTarget())
+	return err
 }
 
-// requeue asks for the next look at a runtime of which nobody tells us anything, sooner if a module will then have to say why it is slow.
+// deliverAgent delivers the agent, or removes it if agents are disabled.
+func (n *run) deliverAgent(ctx context.Context) error {
+	if n.InCluster || n.found.paused {
+		return nil
+	}
+	recheckAfter, err := n.agents.Deliver(ctx, n.agentTarget(), n.agentPlan)
+	if err != nil || recheckAfter == 0 {
+		return err
+	}
+	return loop.RecheckAfter(recheckAfter)
+}
+
+func (n *run) agentTarget() agentdelivery.Target {
+	t := agentdelivery.Target{Kyma: n.kyma, Runtime: n.runtime, Now: n.now, Warn: func(reason, message string) {
+		n.event(corev1.EventTypeWarning, reason, message)
+	}}
+	for i := range n.modules {
+		t.Manifests = append(t.Manifests, n.modules[i].Manifest)
+	}
+	return t
+}
+
+// requeue requests the next reconcile: after the poll interval of the runtime, or earlier, when a slow module has to be explained in the
+// status or a maintenance window opens.
 func (n *run) requeue(context.Context) error {
-	after := spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name)
+	after := loop.Spread(n.Runtimes.PollInterval(n.kyma.Name), n.kyma.Name)
 	for _, m := range n.modules {
-		if m.manifest != nil && m.manifest.Status.State == v1beta2.StateProcessing && !n.isSlow(m.manifest) {
-			after = min(after, busySince(m.manifest).Add(patience).Sub(n.now)+time.Second)
+		if m.Manifest != nil && m.Manifest.Status.State == v1beta2.StateProcessing && !plan.IsSlow(m.Manifest, n.now) {
+			after = min(after, plan.ProcessingSince(m.Manifest).Add(plan.SlowModuleDelay).Sub(n.now)+time.Second)
 		}
-		if b := m.decision.Blocker; b != nil && !b.Until.IsZero() { // when the window opens
+		if b := m.Decision.Blocker; b != nil && !b.Until.IsZero() {
 			after = min(after, max(time.Until(b.Until), time.Millisecond))
 		}
 	}
 	return loop.RecheckAfter(after)
-}
-
-// memory returns what is known of a Kyma; of another connection than before, nothing is.
-func (r *Reconciler) memory(kyma string, rt *runtimes.Runtime) *memory {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.known[kyma]
-	switch {
-	case m == nil:
-		m = &memory{runtime: rt, catalog: sighting{audited: time.Now()}, born: time.Now()}
-		m.agent.Trust() // as all else that was there before
-		r.known[kyma] = m
-	case m.runtime != rt:
-		presumed := m.presumed
-		m = &memory{runtime: rt, catalog: sighting{audited: time.Now()}, born: m.born}
-		if presumed {
-			m.agent.Trust()
-		}
-		r.known[kyma] = m
-	}
-	return m
-}
-
-// forget drops what is known of a Kyma that is gone.
-func (r *Reconciler) forget(kyma string) {
-	r.mu.Lock()
-	delete(r.known, kyma)
-	r.mu.Unlock()
-	r.forgetMetrics(kyma)
-}
-
-// leaveTurns says that a Kyma has nothing to wait for: it is gone, or not ours.
-func (r *Reconciler) leaveTurns(kyma string) {
-	r.begin.leave(kyma)
-	r.end.leave(kyma)
-}
-
-// isReleased tells whether a Kyma was let go already.
-func (r *Reconciler) isReleased(k *v1beta2.Kyma) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.known[k.Name]
-	return m != nil && m.released == k.UID
-}
-
-// newsFromRuntime tells whether the Kyma in the runtime differs from how it was last read in more than what we write ourselves.
-func (r *Reconciler) newsFromRuntime(kyma string, remote metav1.Object) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	m := r.known[kyma]
-	return m == nil || m.fingerprint != fingerprint(remote)
-}
-
-// noteRemote remembers how the Kyma in the runtime was read.
-func (n *run) noteRemote() {
-	m := n.memory(n.kyma.Name, n.runtime)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	m.fingerprint = fingerprint(n.remote)
-}
-
-// spread returns an interval that is a little different for every name, so that the looks of a fleet do not march in step.
-func spread(interval time.Duration, name string) time.Duration {
-	h := fnv.New32a()
-	_, _ = h.Write([]byte(name))
-	return interval - interval/8 + interval/4*time.Duration(h.Sum32()%1024)/1024
-}
-
-// wakeOn returns what the pool calls when something happened in the runtime: it puts the Kyma into the queue. Status-only changes of
-// the runtime's Kyma are our own.
-func (r *Reconciler) wakeOn(key types.NamespacedName) func(runtimes.Event) {
-	return func(s runtimes.Event) {
-		priority := 0
-		if o := s.Object; o != nil {
-			if !s.Deleted && !r.newsFromRuntime(key.Name, o) {
-				return
-			}
-			priority = runtimes.PriorityPerson
-			r.Runtimes.Hurry(key.Name) // a pass that is under way for the fleet has to end first
-		}
-		if q := r.queue.Load(); q != nil {
-			runtimes.Enqueue(*q, priority, 0, reconcile.Request{NamespacedName: key})
-		}
-	}
-}
-
-// followKey tells the Kyma apart from other followers of its runtime.
-func followKey(kyma string) string { return "Kyma/" + kyma }
-
-// kymaOfLabel maps an object to the Kyma that its label names.
-func kymaOfLabel(_ context.Context, o client.Object) []reconcile.Request {
-	name := o.GetLabels()[v1beta2.LabelKymaName]
-	if name == "" {
-		return nil
-	}
-	return []reconcile.Request{{NamespacedName: types.NamespacedName{Namespace: o.GetNamespace(), Name: name}}}
-}
-
-// onUpdate lets creations and deletions pass, and of updates what the function accepts.
-func onUpdate(accept func(event.UpdateEvent) bool) builder.Predicates {
-	return builder.WithPredicates(predicate.Funcs{UpdateFunc: accept})
-}
-
-// wishChanged accepts what is not our own status: spec, labels, annotations, deletion.
-func wishChanged(e event.UpdateEvent) bool {
-	before, after := e.ObjectOld, e.ObjectNew
-	return before.GetGeneration() != after.GetGeneration() ||
-		before.GetDeletionTimestamp().IsZero() != after.GetDeletionTimestamp().IsZero() ||
-		!maps.Equal(before.GetLabels(), after.GetLabels()) || !maps.Equal(said(before), said(after))
-}
-
-// said returns the annotations but those that tell nobody here anything new: what this controller remembers on a Kyma, and what that of
-// Manifests tells others.
-func said(o client.Object) map[string]string {
-	annotations := o.GetAnnotations()
-	for _, key := range []string{v1beta2.AnnotationLastRequest, v1beta2.AnnotationSyncOCIRef} {
-		if _, there := annotations[key]; there {
-			annotations = maps.Clone(annotations)
-			delete(annotations, key)
-		}
-	}
-	return annotations
 }

@@ -4,111 +4,139 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
 	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/agentdelivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// announce lets both copies of the Kyma say that it is being deleted, before anything happens to its modules.
+// deletion is what the steps of a deletion have found.
+type deletion struct {
+	isFirst     bool       // set by announce: this is the first reconcile of the deletion
+	isQueued    bool       // set by admission: the modules of other runtimes are removed first
+	runtimeLeft leftReason // why the runtime is left as it is; "" if it is cleaned up
+	unavailable error      // why the runtime is unavailable, while that is waited for
+}
+
+// leftReason is why the runtime of a deleted Kyma is left as it is.
+type leftReason string
+
+const (
+	leftWithoutAccess leftReason = "no access Secret"
+	leftAfterDeadline leftReason = "deletion deadline" // the deletion was given up
+)
+
+// announce prepares that both copies of the Kyma report its deletion, before anything happens to its modules.
 func (n *run) announce(context.Context) error {
-	n.inheritAgent()
-	n.first = n.kyma.Status.State != v1beta2.StateDeleting
+	agentdelivery.TakeOver(n.kyma, n.now)
+	n.deletion.isFirst = n.kyma.Status.State != v1beta2.StateDeleting
 	n.kyma.Status.State = v1beta2.StateDeleting
 	return nil
 }
 
-// connectToDelete finds the way to the runtime. No access Secret is the decision of whoever removed it: the runtime is left as it is.
-// Any other failure waits: the runtime may come back. If it takes too long, see giveup.go.
+// connectToDelete gets the connection to the runtime. Without an access Secret the runtime is left as it is: whoever deleted the Secret has decided
+// that the cluster no longer exists. After any other failure the runtime is waited for, within the limit of giveup.go.
 func (n *run) connectToDelete(ctx context.Context) error {
-	n.Runtimes.Unsubscribe(n.kyma.Name, catalogKey(n.kyma.Name))
+	n.catalog.Unsubscribe(n.kyma.Name)
 	if n.kyma.Annotations[v1beta2.AnnotationDeletionGivenUp] != "" {
-		n.givenUp, n.abandoned = true, true
+		n.deletion.runtimeLeft = leftAfterDeadline
 		return nil
 	}
 	err := n.connect(ctx)
 	if e, ok := errors.AsType[*runtimes.Error](err); ok && e.Code == v1beta2.ReasonAccessSecretNotFound {
-		n.abandoned = true
+		n.deletion.runtimeLeft = leftWithoutAccess
 		return nil
 	}
-	if err == nil && (n.first || n.wasSilent()) && !n.InCluster {
-		// So that the runtime's admin sees it too, and to find out whether it answers again; what follows does not depend on it.
+	if err == nil && (n.deletion.isFirst || n.wasUnavailable()) && !n.InCluster {
+		// The status is written to this Kyma, and the request shows whether the runtime is available again. The next steps do not need it.
 		n.remote, err = n.readRemote(ctx)
 	}
 	if err != nil {
-		return n.outwait(ctx, err)
+		return n.waitOrGiveUp(ctx, err)
 	}
 	return nil
 }
 
-// turnMissed is how long a Kyma waits for its turn before it asks again. Its turn wakes it; this is for one that was missed.
-const turnMissed = 10 * time.Minute
-
-// awaitTurn waits while many others are deleted: see turns.go. Who has begun goes on. The status is
-// saved after this step.
-func (n *run) awaitTurn(ctx context.Context) error {
-	if err := n.listManifests(ctx); err != nil {
+// awaitAdmission waits until the modules of this runtime may be removed: only those of some runtimes are at the same time. A deletion that has begun
+// continues. The status is saved after this step.
+func (n *run) awaitAdmission(ctx context.Context) (err error) {
+	const recheckInterval = 10 * time.Minute // the admission enqueues the Kyma; this is for the case that it does not
+	if n.manifests, err = n.listManifests(ctx); err != nil {
 		return err
 	}
-	begun := n.givenUp || len(n.manifests) == 0
+	begun := n.deletion.runtimeLeft == leftAfterDeadline || len(n.manifests) == 0
 	for _, m := range n.manifests {
 		begun = begun || !m.DeletionTimestamp.IsZero()
 	}
-	if begun || n.end.may(n.kyma.Name) {
+	if begun || n.ending.Admit(n.kyma.Name) {
 		return nil
 	}
-	n.queued = true
-	return loop.Later(turnMissed, "its turn: the modules of other runtimes are removed first (--max-new-runtimes)")
+	n.deletion.isQueued = true
+	return loop.Later(recheckInterval, "admission: the modules of other runtimes are removed first (--max-new-runtimes)")
 }
 
-// deleteModules deletes every Manifest of this Kyma, mandatory ones too, and waits until they are gone.
+// deleteModules deletes all Manifests of this Kyma, also those of mandatory modules, and waits until they no longer exist.
 func (n *run) deleteModules(ctx context.Context) error {
-	n.known = true
+	n.found.resolved = true
 	var left []string
-	for _, name := range slices.Sorted(mapKeys(n.manifests)) {
-		m := n.manifests[name]
-		n.modules = append(n.modules, module{wish: v1beta2.Module{Name: m.ModuleName()}, mandatory: m.IsMandatory(), manifest: m, former: formerEntry(n.kyma, m.ModuleName())})
+	for _, m := range n.sortedManifests() {
+		n.modules = append(n.modules, plan.ToRemove(n.kyma, m))
 		left = append(left, m.Labels[v1beta2.LabelModuleName])
-		if n.givenUp {
+		if n.deletion.runtimeLeft == leftAfterDeadline {
 			if err := n.markGivenUp(ctx, m); err != nil {
 				return err
 			}
 		}
-		if !m.DeletionTimestamp.IsZero() {
-			n.stuck = n.stuck || waitsForOthers(m)
-			continue
-		}
-		if err := client.IgnoreNotFound(n.Client.Delete(ctx, m)); err != nil {
-			return fmt.Errorf("deleting Manifest %s: %w", m.Name, err)
+		if m.DeletionTimestamp.IsZero() {
+			if err := n.deleteManifest(ctx, m); err != nil {
+				return err
+			}
 		}
 	}
-	if why := forbidden(n.manifests); why != nil && n.DeletionDeadline > 0 && !n.abandoned {
-		if err := n.outwait(ctx, why); err != nil {
+	if why := forbidden(n.manifests); why != nil && n.DeletionDeadline > 0 && n.deletion.runtimeLeft == "" {
+		if err := n.waitOrGiveUp(ctx, why); err != nil {
 			return err
 		}
-		return loop.Later(time.Millisecond, "the modules to be let go")
+		return loop.Later(time.Millisecond, "the finalizers of the modules to be removed")
 	}
 	if len(left) > 0 {
-		return loop.Later(time.Minute, "the modules to be gone: "+strings.Join(left, ", ")) // the end of a Manifest wakes us
+		return loop.Later(time.Minute, "the modules to be deleted: "+strings.Join(left, ", ")) // the event of each deletion triggers a reconcile
 	}
-	return n.ascertain(ctx)
+	return n.verifyNoManifests(ctx)
 }
 
-// waitsForOthers tells whether a Manifest that is being deleted waits for more than that its objects go: for a person, or for the runtime.
+// sortedManifests returns the Manifests of this Kyma, sorted by name.
+func (n *run) sortedManifests() []*v1beta2.Manifest {
+	var all []*v1beta2.Manifest
+	for _, name := range slices.Sorted(maps.Keys(n.manifests)) {
+		all = append(all, n.manifests[name])
+	}
+	return all
+}
+
+// isDeletionStuck reports whether the deletion waits for the runtime or a person, so that other runtimes may be admitted meanwhile.
+func (n *run) isDeletionStuck() bool {
+	return n.deletion.unavailable != nil || slices.ContainsFunc(n.sortedManifests(), waitsForOthers)
+}
+
+// waitsForOthers reports whether the deletion of a Manifest waits for a person or the runtime, and not only for its objects to be deleted.
 func waitsForOthers(m *v1beta2.Manifest) bool {
-	return m.Status.State == v1beta2.StateDeleting && reasonOf(m) != v1beta2.ReasonObjectsRemaining
+	return !m.DeletionTimestamp.IsZero() && m.Status.State == v1beta2.StateDeleting && plan.ReasonOf(m) != v1beta2.ReasonObjectsRemaining
 }
 
-// ascertain makes sure that there is no Manifest whose label of its shard somebody has removed: the cache would not show it.
-func (n *run) ascertain(ctx context.Context) error {
+// verifyNoManifests reads from the API server whether there is a Manifest whose shard label was removed: the cache does not have it.
+func (n *run) verifyNoManifests(ctx context.Context) error {
 	if n.Shards == nil {
 		return nil
 	}
@@ -116,7 +144,7 @@ func (n *run) ascertain(ctx context.Context) error {
 	manifests.SetGroupVersionKind(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest + "List"))
 	err := n.Certain.List(ctx, manifests, client.InNamespace(n.kyma.Namespace), client.MatchingLabels{v1beta2.LabelKymaName: n.kyma.Name}, client.Limit(1))
 	if err != nil {
-		return fmt.Errorf("making sure that Kyma %s has no Manifests: %w", n.kyma.Name, err)
+		return fmt.Errorf("verifying that Kyma %s has no Manifests: %w", n.kyma.Name, err)
 	}
 	if len(manifests.Items) > 0 {
 		return loop.Later(time.Second, "the cache to show Manifest "+manifests.Items[0].Name)
@@ -124,17 +152,19 @@ func (n *run) ascertain(ctx context.Context) error {
 	return nil
 }
 
-// deleteFromRuntime removes what was put into the runtime for its admin: the Kyma, then the CRDs. The namespace stays: others live in it.
+// deleteFromRuntime deletes what the runtime got beside modules: its Kyma, the agent, the pull Secret and the CRDs.
 func (n *run) deleteFromRuntime(ctx context.Context) error {
-	if n.InCluster || n.abandoned {
+	if n.InCluster || n.deletion.runtimeLeft != "" {
 		return nil
 	}
-	left, err := n.runtime.Delete(ctx, delivery.Refs(n.bestowed()), &n.memory(n.kyma.Name, n.runtime).deletion)
+	var progress *apply.DeletionProgress
+	n.edit(func(m *record) { progress = m.deletion })
+	left, err := n.runtime.Delete(ctx, delivery.Refs(n.deliveredResources()), progress)
 	if err != nil {
-		return n.outwait(ctx, fmt.Errorf("deleting what runtime %s got from us: %w", n.kyma.Name, err))
+		return n.waitOrGiveUp(ctx, fmt.Errorf("deleting the delivered objects from runtime %s: %w", n.kyma.Name, err))
 	}
-	if why := refusedOf(left); why != nil && n.DeletionDeadline > 0 {
-		return n.outwait(ctx, why)
+	if why := firstForbidden(left); why != nil && n.DeletionDeadline > 0 {
+		return n.waitOrGiveUp(ctx, why)
 	}
 	if len(left.Remaining) > 0 {
 		return loop.Later(500*time.Millisecond, left.WaitMessage())
@@ -142,31 +172,36 @@ func (n *run) deleteFromRuntime(ctx context.Context) error {
 	return nil
 }
 
-// release lets the Kyma go, and before that its certificates.
+// deliveredResources lists what the runtime got beside modules: its Kyma, the agent and the base objects. The Namespace is not in the list, because
+// there are objects of others in it.
+func (n *run) deliveredResources() []v1beta2.Resource {
+	all := []v1beta2.Resource{{
+		Group: remoteRef.Group, Version: remoteRef.Version, Kind: remoteRef.Kind, Namespace: remoteRef.Namespace, Name: remoteRef.Name,
+	}}
+	if s := n.kyma.Status.Agent; s != nil {
+		all = append(all, s.Synced...)
+	}
+	return append(all, n.catalog.BaseResources()...)
+}
+
+// release revokes the certificates of the runtime and removes our finalizer from the Kyma.
 func (n *run) release(ctx context.Context) error {
-	if n.Agents.Release != nil {
-		if err := n.Agents.Release(ctx, n.kyma.Name); err != nil {
-			return fmt.Errorf("ending the certificates of runtime %s: %w", n.kyma.Name, err)
-		}
-	}
-	if n.givenUp {
-		n.Runtimes.Close(n.kyma.Name) // before the end of the Kyma lets somebody else wait for the runtime
-	}
-	old := n.kyma.DeepCopy()
-	if !controllerutil.RemoveFinalizer(n.kyma, v1beta2.FinalizerKyma) {
-		return nil
-	}
-	if err := client.IgnoreNotFound(n.patchMetadata(ctx, old, client.DisableReadYourWritesConsistency)); err != nil { // memory.released knows
+	if err := n.agents.Revoke(ctx, n.kyma.Name); err != nil {
 		return err
 	}
-	if !n.givenUp {
+	closesFirst := n.deletion.runtimeLeft == leftAfterDeadline
+	if closesFirst {
+		n.Runtimes.Close(n.kyma.Name) // before the purge controller, which acts on the deletion of the Kyma, waits for the runtime
+	}
+	// The cache need not wait for this write: noteReleased records it.
+	err := loop.RemoveFinalizers(ctx, n.Client, n.kyma, []string{v1beta2.FinalizerKyma}, client.DisableReadYourWritesConsistency)
+	if err != nil {
+		return err
+	}
+	if !closesFirst {
 		n.Runtimes.Close(n.kyma.Name)
 	}
-	if n.Agents.Voices != nil {
-		n.Agents.Voices.Forget(n.kyma.Name)
-	}
-	n.mu.Lock()
-	n.Reconciler.known[n.kyma.Name] = &memory{released: n.kyma.UID}
-	n.mu.Unlock()
+	n.agents.ForgetHeartbeats(n.kyma.Name)
+	n.noteReleased()
 	return loop.Done()
 }

@@ -4,47 +4,121 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
-	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
-	"github.com/kyma-fleet/lifecycle-manager/internal/registry"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
 )
 
-// install brings the Manifest of every resolved module up to date. A module that cannot be helped holds up neither the others nor what
-// comes next: settle tells of it.
+// resolve finds the desired version and the Manifest of every module.
+func (n *run) resolve(ctx context.Context) (err error) {
+	if n.manifests, err = n.listManifests(ctx); err != nil {
+		return err
+	}
+	n.policies.Refresh(ctx)
+	n.found.policyProblem = n.policies.Problem()
+	if n.modules, err = n.decide(ctx, n.remote, n.manifests); err != nil {
+		return err
+	}
+	n.found.resolved = true
+	return nil
+}
+
+// decide returns all modules with their decisions; remote is the Kyma with the requested modules. After a failed read of the catalog it
+// returns no modules: a decision with an incomplete catalog may be wrong.
+func (n *run) decide(ctx context.Context, remote *v1beta2.Kyma, manifests map[string]*v1beta2.Manifest) ([]plan.Module, error) {
+	catalog, failed := n.catalog.Lookup(ctx)
+	catalog.Policy = n.policies.InForce()
+	modules := plan.Resolve(plan.Inputs{Kyma: n.kyma, Remote: remote, Manifests: manifests, Catalog: catalog, Now: n.now})
+	if err := failed(); err != nil {
+		return nil, err
+	}
+	return modules, nil
+}
+
+// listManifests returns all Manifests of this Kyma by name. They are read one by one, because the list of the cache may lack recent writes.
+func (n *run) listManifests(ctx context.Context) (map[string]*v1beta2.Manifest, error) {
+	list := &v1beta2.ManifestList{}
+	err := n.Client.List(ctx, list, client.InNamespace(n.kyma.Namespace), client.MatchingFields{runtimes.KymaNameIndex: n.kyma.Name},
+		client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("listing the Manifests of Kyma %s: %w", n.kyma.Name, err)
+	}
+	var names []string
+	for i := range list.Items {
+		names = append(names, list.Items[i].Name)
+	}
+	for _, m := range n.kyma.Status.Modules { // Manifests that were created a moment ago
+		if m.Manifest != nil {
+			names = append(names, m.Manifest.Metadata.Name)
+		}
+	}
+	all := make(map[string]*v1beta2.Manifest, len(names))
+	for _, name := range names {
+		if all[name] != nil {
+			continue
+		}
+		m, err := n.readManifest(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		if m != nil {
+			all[name] = m
+		}
+	}
+	return all, nil
+}
+
+// readManifest reads one Manifest of this Kyma, nil if it does not exist.
+func (n *run) readManifest(ctx context.Context, name string) (*v1beta2.Manifest, error) {
+	m := &v1beta2.Manifest{}
+	if err := n.Client.Get(ctx, types.NamespacedName{Namespace: n.kyma.Namespace, Name: name}, m); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading Manifest %s: %w", name, err)
+	}
+	if m.Labels[v1beta2.LabelKymaName] != n.kyma.Name {
+		return nil, nil
+	}
+	return m, nil
+}
+
+// install creates or updates the Manifest of every requested module. A module that fails holds up neither the others nor the next steps: settle
+// returns its error.
 func (n *run) install(ctx context.Context) error {
 	for i := range n.modules {
 		m := &n.modules[i]
 		switch {
-		case !m.wanted:
-		case m.pause() != nil:
-			m.err = n.mark(ctx, m, v1beta2.AnnotationPaused, m.pause().Message)
-		case !m.wish.IsManaged():
-			m.err = n.mark(ctx, m, v1beta2.AnnotationIsUnmanaged, v1beta2.ValueTrue)
-		case m.decision.Blocker != nil:
-			m.err = n.mark(ctx, m, v1beta2.AnnotationPaused, "")
+		case !m.IsRequested:
+		case m.Pause() != nil:
+			m.Err = n.annotate(ctx, m, v1beta2.AnnotationPaused, m.Pause().Message)
+		case !m.Spec.IsManaged():
+			m.Err = n.annotate(ctx, m, v1beta2.AnnotationIsUnmanaged, v1beta2.ValueTrue)
+		case m.Decision.Blocker != nil:
+			m.Err = n.annotate(ctx, m, v1beta2.AnnotationPaused, "")
 		default:
-			m.err = n.installModule(ctx, m)
+			m.Err = n.installModule(ctx, m)
 		}
 	}
 	return nil
 }
 
-// mark puts an annotation on the Manifest of a module, or with "" takes it off, unless there is no Manifest any more.
-func (n *run) mark(ctx context.Context, m *module, key, value string) error {
-	if m.manifest == nil || !m.manifest.DeletionTimestamp.IsZero() || m.manifest.Annotations[key] == value {
+// annotate sets an annotation of a module's Manifest, or removes it if value is "". It does nothing if the Manifest does not exist or is being deleted.
+func (n *run) annotate(ctx context.Context, m *plan.Module, key, value string) error {
+	if m.Manifest == nil || !m.Manifest.DeletionTimestamp.IsZero() || m.Manifest.Annotations[key] == value {
 		return nil
 	}
-	updated := m.manifest.DeepCopy()
+	updated := m.Manifest.DeepCopy()
 	metav1.SetMetaDataAnnotation(&updated.ObjectMeta, key, value)
 	if value == "" {
 		delete(updated.Annotations, key)
@@ -55,172 +129,130 @@ func (n *run) mark(ctx context.Context, m *module, key, value string) error {
 	return n.patchManifest(ctx, m, updated)
 }
 
-// patchManifest sends how the Manifest of a module differs from what it was.
-func (n *run) patchManifest(ctx context.Context, m *module, updated *v1beta2.Manifest) error {
-	n.echoes.expect(updated) // before it is sent: it may be heard of before the answer
-	if err := n.Client.Patch(ctx, updated, client.MergeFrom(m.manifest), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
-		n.echoes.forget(client.ObjectKeyFromObject(m.manifest))
-		return fmt.Errorf("updating Manifest %s: %w", m.manifest.Name, err)
+// patchManifest sends the changes of a module's Manifest.
+func (n *run) patchManifest(ctx context.Context, m *plan.Module, updated *v1beta2.Manifest) error {
+	n.ownWrites.expect(updated) // before it is sent: its event may arrive before the answer
+	if err := n.Client.Patch(ctx, updated, client.MergeFrom(m.Manifest), client.FieldOwner(v1beta2.FieldOwner)); err != nil {
+		n.ownWrites.forget(client.ObjectKeyFromObject(m.Manifest))
+		return fmt.Errorf("updating Manifest %s: %w", m.Manifest.Name, err)
 	}
-	m.manifest = updated
+	m.Manifest = updated
 	return nil
 }
 
-// settle ends with the errors of modules that could not be helped, so that they are tried again, and tells people once of what keeps the
-// others. Mandatory modules are nobody's business in the runtime: they are tried again without the Kyma being in Error.
-func (n *run) settle(context.Context) error {
-	var errs []error
-	again := time.Duration(0)
-	for i := range n.modules {
-		m := &n.modules[i]
-		switch {
-		case m.err != nil && m.mandatory:
-			again = loop.PollDelay(n.now, n.mandatorySince())
-		case m.err != nil:
-			errs = append(errs, m.err)
-		case m.decision.Blocker != nil && !m.mandatory:
-			n.tellBlocker(m)
-		}
-	}
-	if err := errors.Join(errs...); err != nil || again == 0 {
-		return err
-	}
-	return loop.RecheckAfter(again)
-}
-
-// tellBlocker reports what began to keep a module from its wish.
-func (n *run) tellBlocker(m *module) {
-	b := m.decision.Blocker
-	if m.former != nil && m.former.Reason == b.Code {
-		return
-	}
-	metrics.ModuleBlocked.WithLabelValues(metricName(m), b.Code).Inc()
-	kind := corev1.EventTypeWarning
-	if b.Code == v1beta2.ReasonWaitingForWindow || m.pause() != nil {
-		kind = corev1.EventTypeNormal // somebody wants it so
-	}
-	n.event(kind, b.Code, b.Message)
-}
-
-// metricName is the name of a module in a metric that has no runtime: a name that no module has would be one that anybody may make up.
-func metricName(m *module) string {
-	if m.decision.Blocker.Code == v1beta2.ReasonModuleNotFound {
-		return ""
-	}
-	return m.wish.Name
-}
-
-// event tells people of what has happened to the Kyma.
-func (n *run) event(kind, reason, note string) {
-	if n.Events != nil {
-		n.Events.Eventf(n.kyma, nil, kind, reason, "Reconcile", "%s", note)
-	}
-}
-
-// installModule creates or patches one Manifest, or does nothing if it says what it should.
-func (n *run) installModule(ctx context.Context, m *module) error {
-	if m.manifest != nil && (!m.manifest.DeletionTimestamp.IsZero() || m.manifest.IsUnmanaged()) {
-		return nil // it has to be gone before the module can be installed anew; its end wakes us
+// installModule creates or updates the Manifest of one module, or does nothing if it is as desired.
+func (n *run) installModule(ctx context.Context, m *plan.Module) error {
+	if m.Manifest != nil && (!m.Manifest.DeletionTimestamp.IsZero() || m.Manifest.IsUnmanaged()) {
+		return nil // the event of its deletion triggers the reconcile that creates the next one
 	}
 	artefact, err := n.artefactOf(ctx, m)
 	if err != nil {
-		return fmt.Errorf("module %s, version %s: %w", m.wish.Name, m.decision.Version, err)
+		return fmt.Errorf("module %s, version %s: %w", m.Spec.Name, m.Decision.Version, err)
 	}
-	want := desiredManifest(n.kyma, m, artefact)
+	want := plan.DesiredManifest(n.kyma, m, artefact)
 	n.Shards.SetLabel(want, n.kyma.Name)
-	if m.manifest == nil {
-		if m.manifest, err = n.readManifest(ctx, want.Name); err != nil || m.manifest != nil && !m.manifest.DeletionTimestamp.IsZero() {
+	if m.Manifest == nil {
+		if m.Manifest, err = n.readManifest(ctx, want.Name); err != nil || m.Manifest != nil && !m.Manifest.DeletionTimestamp.IsZero() {
 			return err
 		}
 	}
-	if m.manifest == nil || m.manifest.Name != want.Name {
+	if m.Manifest == nil || m.Manifest.Name != want.Name {
 		if source, err := v1beta2.DecodeImageSpec(want.Spec.Install.Source); err == nil && n.Registry.HasCached(source.Ref) {
-			want.Annotations[v1beta2.AnnotationSyncOCIRef] = source.Ref // its controller would write it, but for a first installation that says little
+			want.Annotations[v1beta2.AnnotationSyncOCIRef] = source.Ref // saves its controller one write
 		}
 		if err := n.Client.Create(ctx, want, client.FieldOwner(v1beta2.FieldOwner)); err != nil {
 			return fmt.Errorf("creating Manifest %s: %w", want.Name, err)
 		}
-		m.manifest = want
+		m.Manifest = want
 		return nil
 	}
-	updated := withDesired(m.manifest, want)
+	updated := plan.WithDesired(m.Manifest, want)
 	if updated == nil {
 		return nil
 	}
 	return n.patchManifest(ctx, m, updated)
 }
 
-// artefact is where a module version lies in the registry.
-type artefact struct {
-	install  v1beta2.InstallInfo // raw-manifest; zero if the module has none
-	installs []v1beta2.InstallInfo
-	config   *v1beta2.ManifestConfig
-	crds     *v1beta2.ManifestConfig
-	images   []string
-}
-
-// artefactOf finds the artefact of the decided version. What an existing Manifest of the same version already says needs no registry.
-func (n *run) artefactOf(ctx context.Context, m *module) (artefact, error) {
-	if is := m.manifest; is != nil && is.Spec.Version == m.decision.Version && is.Annotations[v1beta2.AnnotationOCMComponentName] == m.decision.Component {
-		if source, err := v1beta2.DecodeImageSpec(is.Spec.Install.Source); err == nil && source.Repo == n.Registry.Base() {
-			return artefact{install: is.Spec.Install, config: is.Spec.Config, crds: is.Spec.CRDs, images: is.Spec.LocalizedImages}, nil
-		}
-	}
-	component, err := n.Registry.Component(ctx, m.decision.Component, m.decision.Version)
-	if err != nil {
-		return artefact{}, err
-	}
-	return artefactIn(component)
-}
-
-// artefactIn reads the resources of a component by their names: raw-manifest is what is installed, config and crds go with it. Early
-// modules have no raw-manifest; there every other resource is installed, in the order of names, but for default-cr, which people read.
-func artefactIn(c *registry.Component) (artefact, error) {
-	a := artefact{images: c.Images}
-	for _, name := range slices.Sorted(maps.Keys(c.Layers)) {
-		layer := c.Layers[name]
-		switch name {
-		case v1beta2.LayerConfig:
-			a.config = configOf(layer)
-		case v1beta2.LayerCRDs:
-			a.crds = configOf(layer)
-		case v1beta2.LayerDefaultCR:
-		default:
-			source, err := v1beta2.ImageSpec{Repo: layer.Repo, Name: layer.Component, Ref: layer.Ref, Type: v1beta2.SourceType(layer.Type)}.Encode()
-			if err != nil {
-				return artefact{}, fmt.Errorf("encoding the source of the Manifest: %w", err)
-			}
-			a.installs = append(a.installs, v1beta2.InstallInfo{Name: name, Source: source})
-		}
-	}
-	for _, install := range a.installs {
-		if install.Name == v1beta2.RawManifest {
-			a.install, a.installs = install, nil
-		}
-	}
-	if a.install.Name == "" && len(a.installs) == 0 {
-		return artefact{}, &channel.Blocker{Code: v1beta2.ReasonInvalidDescriptor, Message: fmt.Sprintf(
-			"the component descriptor of %s:%s has no resource %s: build the module anew", c.Name, c.Version, v1beta2.RawManifest)}
-	}
-	return a, nil
-}
-
-func configOf(l registry.Layer) *v1beta2.ManifestConfig {
-	return &v1beta2.ManifestConfig{Repo: l.Repo, Name: l.Component, Ref: l.Ref, Type: registry.OCIRef}
-}
-
-// remove deletes the Manifests of modules that nobody wants any more, or that this runtime may not have.
+// remove deletes the Manifests of modules that are no longer requested, or that this runtime must not have.
 func (n *run) remove(ctx context.Context) error {
 	var errs []error
 	for i := range n.modules {
 		m := &n.modules[i]
-		refused := m.decision.Blocker != nil && !m.decision.Blocker.KeepInstalled
-		if m.manifest == nil || (m.wanted && !refused) || !m.manifest.DeletionTimestamp.IsZero() {
+		isForbidden := m.Decision.Blocker != nil && !m.Decision.Blocker.KeepInstalled
+		if m.Manifest == nil || m.IsRequested && !isForbidden || !m.Manifest.DeletionTimestamp.IsZero() {
 			continue
 		}
-		if err := client.IgnoreNotFound(n.Client.Delete(ctx, m.manifest)); err != nil {
-			errs = append(errs, fmt.Errorf("deleting Manifest %s: %w", m.manifest.Name, err))
-		}
+		errs = append(errs, n.deleteManifest(ctx, m.Manifest))
 	}
 	return errors.Join(errs...)
+}
+
+// deleteManifest deletes a Manifest, but not another one that was created with the same name since this one was read: that is a conflict.
+func (n *run) deleteManifest(ctx context.Context, m *v1beta2.Manifest) error {
+	err := n.Client.Delete(ctx, m, client.Preconditions{UID: &m.UID})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting Manifest %s: %w", m.Name, err)
+	}
+	return nil
+}
+
+// settle returns the errors of modules, so that these are retried, and records an event once for each module that is blocked. A mandatory module is
+// retried without an error of the Kyma, because the admin of the runtime has not requested it.
+func (n *run) settle(context.Context) error {
+	var errs []error
+	recheckAfter := time.Duration(0)
+	for i := range n.modules {
+		m := &n.modules[i]
+		switch {
+		case m.Err != nil && m.IsMandatory:
+			recheckAfter = loop.PollDelay(n.now, n.mandatoryNotReadySince())
+		case m.Err != nil:
+			errs = append(errs, m.Err)
+		case m.Decision.Blocker != nil && !m.IsMandatory:
+			n.recordBlocker(m)
+		}
+	}
+	if err := errors.Join(errs...); err != nil || recheckAfter == 0 {
+		return err
+	}
+	return loop.RecheckAfter(recheckAfter)
+}
+
+// recordBlocker counts a new blocker of a module and records an event.
+func (n *run) recordBlocker(m *plan.Module) {
+	b := m.Decision.Blocker
+	if m.Former != nil && m.Former.Reason == b.Code {
+		return
+	}
+	name := m.Spec.Name
+	if b.Code == v1beta2.ReasonModuleNotFound {
+		name = "" // users can request any name, and each would be another series
+	}
+	metrics.ModuleBlocked.WithLabelValues(name, b.Code).Inc()
+	kind := corev1.EventTypeWarning
+	if b.Code == v1beta2.ReasonWaitingForWindow || m.Pause() != nil {
+		kind = corev1.EventTypeNormal // it is intended
+	}
+	n.event(kind, b.Code, b.Message)
+}
+
+// event records an event on the Kyma.
+func (n *run) event(kind, reason, note string) {
+	if n.Events != nil {
+		n.Events.Eventf(n.kyma, nil, kind, reason, "Reconcile", "%s", note)
+	}
+}
+
+// artefactOf returns the artefact of the decided version. If the Manifest has the same version already, it is read from there instead of the registry.
+func (n *run) artefactOf(ctx context.Context, m *plan.Module) (plan.Artefact, error) {
+	if is := m.Manifest; is != nil && is.Spec.Version == m.Decision.Version && is.Annotations[v1beta2.AnnotationOCMComponentName] == m.Decision.Component {
+		if source, err := v1beta2.DecodeImageSpec(is.Spec.Install.Source); err == nil && source.Repo == n.Registry.Base() {
+			return plan.Artefact{Install: is.Spec.Install, Config: is.Spec.Config, CRDs: is.Spec.CRDs, Images: is.Spec.LocalizedImages}, nil
+		}
+	}
+	component, err := n.Registry.Component(ctx, m.Decision.Component, m.Decision.Version)
+	if err != nil {
+		return plan.Artefact{}, err
+	}
+	return plan.ArtefactIn(component)
 }

@@ -2,13 +2,18 @@ package kyma
 
 import (
 	"strings"
+	"time"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// reportMetrics sets the gauges of this Kyma and its modules, and drops those that hold no longer.
-func (n *run) reportMetrics() {
+// renewalGracePeriod is how long a certificate may be due for renewal before a metric reports it.
+const renewalGracePeriod = 24 * time.Hour
+
+// recordMetrics sets the gauges of this Kyma and its modules after its status was reported, and deletes those that no longer apply.
+func (n *run) recordMetrics() {
 	if !n.RuntimeMetrics {
 		return
 	}
@@ -19,21 +24,21 @@ func (n *run) reportMetrics() {
 		modules[i] = []string{m.Name, n.kyma.Name, string(m.State), shoot, instance}
 	}
 	metrics.ModuleState.Set(n.kyma.Name, modules...)
+	if n.found.resolved && n.kyma.DeletionTimestamp.IsZero() {
+		var mandatory [][]string
+		for _, m := range plan.MandatoryEntries(n.modules, n.now) {
+			mandatory = append(mandatory, []string{m.Name, n.kyma.Name, string(m.State)})
+		}
+		metrics.MandatoryModuleState.Set(n.kyma.Name, mandatory...)
+	}
+	if n.agents.CertificateOverdue(n.kyma.Status.Agent, n.now) > renewalGracePeriod {
+		metrics.CertificateOverdue.WithLabelValues(n.kyma.Name).Set(1)
+	} else {
+		metrics.CertificateOverdue.DeleteLabelValues(n.kyma.Name)
+	}
 }
 
-// reportMandatoryMetrics sets the gauges of the mandatory modules of this Kyma, and drops those that hold no longer.
-func (n *run) reportMandatoryMetrics(modules []v1beta2.ModuleStatus) {
-	if !n.RuntimeMetrics {
-		return
-	}
-	series := make([][]string, len(modules))
-	for i, m := range modules {
-		series[i] = []string{m.Name, n.kyma.Name, string(m.State)}
-	}
-	metrics.MandatoryModuleState.Set(n.kyma.Name, series...)
-}
-
-// forgetMetrics drops the gauges of a Kyma that is gone.
+// forgetMetrics deletes the gauges of a deleted Kyma.
 func (r *Reconciler) forgetMetrics(kyma string) {
 	metrics.CertificateOverdue.DeleteLabelValues(kyma)
 	metrics.KymaState.Set(kyma)
@@ -41,7 +46,7 @@ func (r *Reconciler) forgetMetrics(kyma string) {
 	metrics.MandatoryModuleState.Set(kyma)
 }
 
-// shootOf is the first label of the runtime's domain, if it has at least three.
+// shootOf returns the first label of the runtime's domain if the domain has at least three, else "".
 func shootOf(k *v1beta2.Kyma) string {
 	parts := strings.Split(k.Annotations[v1beta2.AnnotationSKRDomain], ".")
 	if len(parts) < 3 {

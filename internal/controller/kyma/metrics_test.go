@@ -7,12 +7,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
 	"github.com/kyma-fleet/lifecycle-manager/internal/metrics"
 )
 
-// TestSeries: a runtime has a line for its state and one for each module, whatever has been before.
+// TestSeries: a runtime has one series for its state and one for each module, whatever it had before.
 func TestSeries(t *testing.T) {
-	r := &Reconciler{Options: Options{RuntimeMetrics: true}}
+	r := testReconciler(t, Options{RuntimeMetrics: true})
 	count := func() int {
 		all := make(chan prometheus.Metric, 100)
 		for _, c := range []prometheus.Collector{metrics.KymaState, metrics.ModuleState, metrics.MandatoryModuleState} {
@@ -26,8 +27,9 @@ func TestSeries(t *testing.T) {
 		for _, m := range modules {
 			n.kyma.Status.Modules = append(n.kyma.Status.Modules, v1beta2.ModuleStatus{Name: m, State: state})
 		}
-		n.reportMetrics()
-		n.reportMandatoryMetrics(n.kyma.Status.Modules[:min(1, len(modules))])
+		n.modules = []plan.Module{{Spec: v1beta2.Module{Name: "mandatory"}, IsMandatory: true}}
+		n.found.resolved = true
+		n.recordMetrics()
 	}
 	report("a", v1beta2.StateProcessing, "x", "y")
 	report("b", v1beta2.StateReady, "x")
@@ -44,6 +46,6 @@ func TestSeries(t *testing.T) {
 	r.forgetMetrics("b")
 	r.forgetMetrics("c")
 	if n := count(); n != 0 {
-		t.Errorf("%d series are left of what is gone", n)
+		t.Errorf("%d series are left of deleted Kymas", n)
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-func TestResolveSorts(t *testing.T) {
+func TestResolveModules(t *testing.T) {
 	in := metav1.ObjectMeta{Namespace: "kcp-system"}
 	named := func(name string) metav1.ObjectMeta {
 		m := in
@@ -34,39 +34,39 @@ func TestResolveSorts(t *testing.T) {
 	asMandatory := map[string]string{v1beta2.LabelMandatoryModule: "true"}
 	keda := []v1beta2.Module{{Name: "keda"}}
 	type got struct {
-		Manifest, Blocker string
-		Wanted, Mandatory bool
+		Manifest, Blocker    string
+		Requested, Mandatory bool
 	}
 	cases := map[string]struct {
 		reason   string
 		release  *v1beta2.ModuleReleaseMeta
-		wish     []v1beta2.Module
+		modules  []v1beta2.Module
 		manifest *v1beta2.Manifest
 		want     []got
 	}{
-		"Wished":          {"as it is", channels, keda, manifest("m", nil), []got{{"m", "", true, false}}},
-		"Leaving":         {"nobody wants it", channels, nil, manifest("m", nil), []got{{"m", "", false, false}}},
-		"Somebodys":       {"a Manifest that a person wrote is that person's", channels, nil, manifest("m", map[string]string{v1beta2.LabelManagedBy: "me"}), nil},
-		"Mandatory":       {"the control plane wants it", mandatory, nil, manifest("m", asMandatory), []got{{"m", "", true, true}}},
-		"BecameMandatory": {"it keeps its Manifest", mandatory, nil, manifest("m", nil), []got{{"m", "", true, true}}},
-		"WishedToo":       {"the admin's wish is refused, and has no part in it", mandatory, keda, manifest("m", asMandatory), []got{{"", "ModuleNotAllowed", true, false}, {"m", "", true, true}}},
-		"NoLonger":        {"it goes", channels, nil, manifest("m", asMandatory), []got{{"m", "", false, true}}},
-		"NoLongerButWish": {"it keeps its Manifest", channels, keda, manifest("m", asMandatory), []got{{"m", "", true, false}}},
+		"Requested":            {"it is requested", channels, keda, manifest("m", nil), []got{{"m", "", true, false}}},
+		"Leaving":              {"it is not requested", channels, nil, manifest("m", nil), []got{{"m", "", false, false}}},
+		"OfUser":               {"a Manifest that a user has created stays", channels, nil, manifest("m", map[string]string{v1beta2.LabelManagedBy: "me"}), nil},
+		"Mandatory":            {"the control plane requests it", mandatory, nil, manifest("m", asMandatory), []got{{"m", "", true, true}}},
+		"BecameMandatory":      {"it keeps its Manifest", mandatory, nil, manifest("m", nil), []got{{"m", "", true, true}}},
+		"RequestedToo":         {"the request of the admin is refused", mandatory, keda, manifest("m", asMandatory), []got{{"", "ModuleNotAllowed", true, false}, {"m", "", true, true}}},
+		"NoLonger":             {"it is removed", channels, nil, manifest("m", asMandatory), []got{{"m", "", false, true}}},
+		"NoLongerButRequested": {"it keeps its Manifest", channels, keda, manifest("m", asMandatory), []got{{"m", "", true, false}}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
-			k := &v1beta2.Kyma{ObjectMeta: named("a"), Spec: v1beta2.KymaSpec{Channel: "regular", Modules: c.wish}}
+			k := &v1beta2.Kyma{ObjectMeta: named("a"), Spec: v1beta2.KymaSpec{Channel: "regular", Modules: c.modules}}
 			n := &run{Reconciler: fleet(t, 0, c.release.DeepCopy(), template.DeepCopy(), c.manifest), kyma: k, remote: k, now: time.Now()}
 			if err := n.resolve(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			var all []got
 			for _, m := range n.modules {
-				g := got{Wanted: m.wanted, Mandatory: m.mandatory}
-				if m.manifest != nil {
-					g.Manifest = m.manifest.Name
+				g := got{Requested: m.IsRequested, Mandatory: m.IsMandatory}
+				if m.Manifest != nil {
+					g.Manifest = m.Manifest.Name
 				}
-				if b := m.decision.Blocker; b != nil {
+				if b := m.Decision.Blocker; b != nil {
 					g.Blocker = b.Code
 				}
 				all = append(all, g)
@@ -75,30 +75,5 @@ func TestResolveSorts(t *testing.T) {
 				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
 			}
 		})
-	}
-}
-
-func TestWithDesiredTakesOursOff(t *testing.T) {
-	k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a", Namespace: "kcp-system", UID: "u"}}
-	m := &module{wish: v1beta2.Module{Name: "keda"}, decision: decided(), mandatory: true}
-	mandatory := desiredManifest(k, m, artefact{})
-	mandatory.Annotations[v1beta2.AnnotationPaused] = "because"
-	mandatory.Annotations["example.com/mine"] = "yes"
-	m.mandatory, m.decision.Channel = false, ""
-	pinned := desiredManifest(k, m, artefact{})
-	updated := withDesired(mandatory, pinned)
-	if updated == nil {
-		t.Fatal("nothing is changed")
-	}
-	for _, key := range []string{v1beta2.LabelMandatoryModule, v1beta2.LabelChannel} {
-		if value, there := updated.Labels[key]; there {
-			t.Errorf("label %s=%s is still there", key, value)
-		}
-	}
-	if updated.Annotations[v1beta2.AnnotationPaused] != "" || updated.Annotations["example.com/mine"] != "yes" {
-		t.Errorf("annotations are %v, want those of others alone", updated.Annotations)
-	}
-	if withDesired(updated, pinned) != nil {
-		t.Error("a Manifest that says what it should is patched")
 	}
 }

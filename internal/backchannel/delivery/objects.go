@@ -17,24 +17,24 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// Names of what a runtime gets. They are those of the Kyma project, and so are its dashboards and alerts.
+// Names of the delivered objects. They are the names of the Kyma project, which its dashboards and alerts use.
 const (
 	name          = "skr-webhook"
-	roleName      = "kyma-skr-webhook" // cluster roles have no namespace to tell whose they are
+	roleName      = "kyma-skr-webhook" // the prefix shows the owner, because cluster roles have no namespace
 	configName    = "skr-webhook-watches"
 	secretName    = "skr-webhook-tls"
 	caKey         = "ca.crt"
 	apiServerPort = "kyma-project.io--watcher-to-apiserver"
 )
 
-//go:embed kit.yaml
-var kitYAML []byte
+//go:embed objects.yaml
+var objectsYAML []byte
 
-// compose returns what a runtime gets, but for the certificate.
-func (d *Delivery) compose(r Request, ca []byte) (*render.Bundle, error) {
-	objects, err := render.Parse(kitYAML)
+// build returns the objects that a runtime gets, without the certificate.
+func (d *Delivery) build(r Request, ca []byte) (*render.Bundle, error) {
+	objects, err := render.Parse(objectsYAML)
 	if err != nil {
-		return nil, fmt.Errorf("reading the kit of the agent: %w", err)
+		return nil, fmt.Errorf("parsing the objects of the agent: %w", err)
 	}
 	list, err := json.Marshal(r.Watchlist)
 	if err != nil {
@@ -66,11 +66,12 @@ func (d *Delivery) compose(r Request, ca []byte) (*render.Bundle, error) {
 	}
 	bundle, err := render.Build(objects, render.Options{Labels: map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma}})
 	if err != nil {
-		return nil, fmt.Errorf("building the kit of the agent: %w", err)
+		return nil, fmt.Errorf("building the objects of the agent: %w", err)
 	}
 	return bundle, nil
 }
 
+// set sets a nested field of an object.
 func set(o map[string]any, value any, path ...string) error {
 	if err := unstructured.SetNestedField(o, value, path...); err != nil {
 		return fmt.Errorf("setting %s: %w", strings.Join(path, "."), err)
@@ -108,7 +109,7 @@ func (d *Delivery) fillDeployment(o map[string]any) error {
 	return set(o, containers, "spec", "template", "spec", "containers")
 }
 
-// fillPolicy lets the agent reach the API server and the listener, by their ports: the addresses are not known here.
+// fillPolicy fills in the ports of the API server and the listener, so that the agent can reach them. Their addresses are not known here.
 func (d *Delivery) fillPolicy(o map[string]any, server string) error {
 	if o["metadata"].(map[string]any)["name"] != apiServerPort {
 		return nil
@@ -139,7 +140,7 @@ func portOf(server string) string {
 	return u.Port()
 }
 
-// rulesFor allows to watch what is on a list, and nothing else.
+// rulesFor returns rules of a role that allow to list and watch what is on the watch list, and nothing else.
 func rulesFor(list protocol.Watchlist) []any {
 	byGroup := map[string][]string{}
 	for _, w := range list.Watches {
@@ -156,21 +157,21 @@ func rulesFor(list protocol.Watchlist) []any {
 	return rules
 }
 
-// Webhook is something that the API server of the runtime shall ask the agent about, instead of the agent watching it.
+// Webhook is a resource for which the API server of the runtime calls the agent, instead of the agent watching it.
 type Webhook struct {
 	// Name is unique among webhooks and has at least two dots.
 	Name string
-	// Manager is who is told.
+	// Manager receives the events.
 	Manager string
-	// Group, Version and Resource say what it is about; Version * is any.
+	// Group, Version and Resource are the resource; Version * is any.
 	Group, Version, Resource string
-	// Status says that changes of the status count, and no others.
+	// Status says that only changes of the status are reported.
 	Status bool
-	// Labels are what objects must have. Empty is all objects.
+	// Labels are the labels that objects must have. Empty is all objects.
 	Labels map[string]string
 }
 
-// webhooksFor returns the webhooks of the runtime's API server. None of them ever refuses anything, nor holds it up if the agent is away.
+// webhooksFor returns the webhook configurations for the API server of the runtime. No webhook refuses a request, also when the agent is not available.
 func webhooksFor(hooks []Webhook, ca []byte) []any {
 	var all []any
 	for _, h := range hooks {

@@ -13,7 +13,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/channel"
 )
 
-// indexed answers what wakeIndexed asks from an index, as the cache of a manager does.
+// indexed lists Kymas by an index, as the cache of a manager does.
 type indexed struct {
 	client.Client // of which nothing else is used
 
@@ -55,16 +55,16 @@ func BenchmarkRelease(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	r := &Reconciler{Options: Options{Client: indexed{kymas: kymas}, Namespace: "kcp-system"}}
+	r := testReconciler(b, Options{Client: indexed{kymas: kymas}, Namespace: "kcp-system", Concurrency: 2 * 10000})
 	for name, users := range map[string]int{"module-7": 500, "rare": 5} {
 		b.Run(fmt.Sprintf("users=%d", users), func(b *testing.B) {
 			b.ReportAllocs()
 			release := &v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: name}}
 			for b.Loop() {
-				q := &counting{}
-				r.catalogChanged(b.Context(), q, release)
+				q := queueOf(b, r)
+				r.enqueueUsers(b.Context(), release)
 				if got := len(q.all()); got != users {
-					b.Fatalf("%d Kymas are woken, want %d", got, users)
+					b.Fatalf("%d Kymas are enqueued, want %d", got, users)
 				}
 			}
 		})

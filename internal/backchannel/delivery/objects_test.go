@@ -19,20 +19,20 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/render"
 )
 
-// nobody issues no certificates.
-type nobody struct{}
+// noIssuer issues no certificates.
+type noIssuer struct{}
 
-func (nobody) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {
+func (noIssuer) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {
 	return nil, errors.New("no")
 }
-func (nobody) Stale(authority.Held, time.Time) (bool, string) { return false, "" }
-func (nobody) Due(authority.Held) time.Time                   { return time.Time{} }
-func (nobody) Release(context.Context, string) error          { return nil }
+func (noIssuer) Stale(authority.Held, time.Time) (bool, string) { return false, "" }
+func (noIssuer) Due(authority.Held) time.Time                   { return time.Time{} }
+func (noIssuer) Release(context.Context, string) error          { return nil }
 
 func newDelivery(t *testing.T) *Delivery {
 	t.Helper()
 	d, err := New(Options{
-		Issuer: nobody{}, Roots: func() []*x509.Certificate { return nil }, Image: "registry.example.com/runtime-watcher:1.2.3",
+		Issuer: noIssuer{}, Roots: func() []*x509.Certificate { return nil }, Image: "registry.example.com/runtime-watcher:1.2.3",
 		Address: "events.example.com:444", MemoryLimit: "200Mi", CPULimit: "100m", AuditInterval: time.Hour,
 	})
 	if err != nil {
@@ -61,7 +61,7 @@ func content(t *testing.T, b *render.Bundle, kind, name string) map[string]any {
 
 func TestCompose(t *testing.T) {
 	d := newDelivery(t)
-	b, err := d.compose(request(
+	b, err := d.build(request(
 		protocol.Watch{Group: "apps", Version: "v1", Resource: "deployments"},
 		protocol.Watch{Group: "apps", Version: "v1", Resource: "deployments", Selector: "a=b"},
 		protocol.Watch{Version: "v1", Resource: "configmaps"},
@@ -107,24 +107,24 @@ func TestCompose(t *testing.T) {
 func TestPlanRecordsBeforeItIsThere(t *testing.T) {
 	d := newDelivery(t)
 	s := &v1beta2.AgentStatus{Synced: []v1beta2.Resource{{Version: "v1", Kind: "ConfigMap", Namespace: "kyma-system", Name: "of-a-former-version"}}}
-	kit, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), s)
+	plan, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(s.Synced) != len(kit.bundle.Objects)+2 {
-		t.Errorf("%d objects are recorded, want those of the kit, the Secret, and what was there before", len(s.Synced))
+	if len(s.Synced) != len(plan.bundle.Objects)+2 {
+		t.Errorf("%d objects are recorded, want those of the plan, the Secret, and former ones", len(s.Synced))
 	}
-	s.Digest = kit.bundle.Digest
+	s.Digest = plan.bundle.Digest
 	before := slices.Clone(s.Synced)
 	again, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "configmaps"}), s)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(before, s.Synced); diff != "" || again.bundle != kit.bundle {
+	if diff := cmp.Diff(before, s.Synced); diff != "" || again.bundle != plan.bundle {
 		t.Errorf("the same plan changes nothing, and is shared: -want +got:\n%s", diff)
 	}
 	if other, err := d.Plan(request(protocol.Watch{Version: "v1", Resource: "services"}), s); err != nil || other.bundle.Digest == s.Digest {
-		t.Errorf("another watch list is another kit: %v", err)
+		t.Errorf("another watch list needs another bundle: %v", err)
 	}
 }
 

@@ -2,9 +2,9 @@ package delivery
 
 import "github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 
-// Inherited returns what the Kyma project's lifecycle-manager has put into a runtime for its watcher, under the names that ours have too: as an
-// inventory, so that it becomes ours or goes, as with something that we have delivered before.
-func Inherited() []v1beta2.Resource {
+// KymaProjectObjects returns the objects that the Kyma project's lifecycle-manager creates in a runtime for its watcher. Ours have the same names. With
+// this list in the status, they are updated or deleted like objects that we have delivered before.
+func KymaProjectObjects() []v1beta2.Resource {
 	all := []v1beta2.Resource{
 		secretRef(),
 		{Group: "admissionregistration.k8s.io", Version: "v1", Kind: "ValidatingWebhookConfiguration", Name: name},

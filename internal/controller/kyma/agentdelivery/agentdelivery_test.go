@@ -1,0 +1,360 @@
+package agentdelivery
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/authority"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// agentState is the state of the agent of every runtime.
+type agentState struct {
+	state     backchannel.State
+	connected bool
+}
+
+func (v agentState) State(string) (backchannel.State, bool) { return v.state, v.connected }
+func (agentState) Forget(string)                            {}
+
+// ageless issues certificates that never end.
+type ageless struct{}
+
+func (ageless) Issue(context.Context, authority.Subject) (*authority.Certificate, error) {
+	return nil, errors.New("no")
+}
+func (ageless) Stale(authority.Held, time.Time) (bool, string) { return false, "" }
+func (ageless) Due(authority.Held) time.Time                   { return time.Now().Add(59 * time.Minute) }
+func (ageless) Release(context.Context, string) error          { return nil }
+
+// newAgents returns Agents with an agent state, for tests that make no request to a runtime.
+func newAgents(t *testing.T, states AgentStates, c Controller) *Agents {
+	t.Helper()
+	d, err := delivery.New(delivery.Options{
+		Issuer: ageless{}, Roots: func() []*x509.Certificate { return nil }, Image: "i", Address: "a:1", AuditInterval: time.Hour,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Reviews = workqueue.NewTypedDelayingQueue[string]()
+	a := New(Options{
+		Delivery: d, AgentStates: states, HeartbeatInterval: 10 * time.Second, HeartbeatTimeout: func() time.Duration { return time.Hour },
+	}, c)
+	t.Cleanup(a.Reviews.ShutDown)
+	return a
+}
+
+func TestUpdateStatus(t *testing.T) {
+	list := protocol.Watchlist{Watches: []protocol.Watch{{Version: "v1", Resource: "configmaps"}}}
+	beat := func(edit func(*protocol.Heartbeat)) agentState {
+		v := agentState{connected: true, state: backchannel.State{Last: time.Now(), Heartbeat: protocol.Heartbeat{BootID: "b", Version: "1.2.3", Sequence: 7, Watchlist: list.Digest()}}}
+		v.state.Identity.Root = "root"
+		if edit != nil {
+			edit(&v.state.Heartbeat)
+		}
+		return v
+	}
+	silent := agentState{state: backchannel.State{Last: time.Now().Add(-time.Hour), Heartbeat: protocol.Heartbeat{Sequence: 7}}}
+	late := beat(func(h *protocol.Heartbeat) { h.Watchlist = "older" })
+	cases := map[string]struct {
+		reason    string
+		agent     agentState
+		before    v1beta2.AgentStatus
+		behind    time.Duration // how long it has reported another watch list
+		waitsFor  string
+		err       error
+		connected bool
+		want      string        // reason
+		most      time.Duration // until the recheck
+	}{
+		"Connected": {"nothing to do until the certificate has to be renewed", beat(nil), v1beta2.AgentStatus{}, 0, "", nil, true, "", time.Hour},
+		"Never":     {"it has just been delivered", agentState{}, v1beta2.AgentStatus{}, 0, "", nil, false, "AgentSilent", time.Hour},
+		"Restart":   {"the process has just started, so the first heartbeat is not due", agentState{}, v1beta2.AgentStatus{Connected: true}, 0, "", nil, true, "", time.Hour},
+		"Silent":    {"this process has received heartbeats, but none recently", silent, v1beta2.AgentStatus{Connected: true}, 0, "", nil, false, "AgentSilent", time.Second},
+		"Still":     {"and still has not", silent, v1beta2.AgentStatus{Reason: "AgentSilent"}, 0, "", nil, false, "AgentSilent", time.Hour},
+		"Problem":   {"it cannot watch something", beat(func(h *protocol.Heartbeat) { h.Problem = "forbidden" }), v1beta2.AgentStatus{Connected: true}, 0, "", nil, false, "AgentImpaired", time.Second},
+		"Late":      {"it has not taken over its new watch list yet", late, v1beta2.AgentStatus{Connected: true}, 0, "", nil, true, "", time.Hour},
+		"Behind":    {"it has not taken it over in time", late, v1beta2.AgentStatus{Connected: true}, 2 * time.Minute, "", nil, false, "AgentImpaired", time.Second},
+		"Waits":     {"it is being delivered", agentState{}, v1beta2.AgentStatus{}, 0, "something", nil, false, "", time.Second},
+		"Error":     {"it cannot be delivered", agentState{}, v1beta2.AgentStatus{Connected: true}, 0, "", errors.New("no such thing"), false, "AgentNotDelivered", time.Minute},
+		"Reasoned":  {"for a reason that is known", agentState{}, v1beta2.AgentStatus{}, 0, "", &authority.Error{Code: "AuthorityBroken"}, false, "AuthorityBroken", time.Minute},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := newAgents(t, c.agent, Controller{})
+			status := c.before
+			status.Certificate = &v1beta2.AgentCertificate{}
+			target := Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, Now: time.Now()}
+			target.Kyma.Status.Agent = &status
+			plan := Plan{watchlist: list.Digest()}
+			if c.behind > 0 {
+				a.edit(target, func(r *record) { r.behindSince = target.Now.Add(-c.behind) })
+			}
+			recheckAfter := a.updateStatus(target, plan, c.waitsFor, c.err)
+			if status.Connected != c.connected || status.Reason != c.want || recheckAfter > c.most || recheckAfter <= 0 {
+				t.Errorf("%s: connected %v, reason %q, recheck after %s; want %v, %q, at most %s", c.reason, status.Connected, status.Reason, recheckAfter, c.connected, c.want, c.most)
+			}
+			if (status.Message == "") != (c.want == "") {
+				t.Errorf("%s: message %q for reason %q", c.reason, status.Message, c.want)
+			}
+			same := status
+			target.Now = target.Now.Add(time.Second)
+			a.updateStatus(target, plan, c.waitsFor, c.err)
+			if diff := cmp.Diff(same, status); diff != "" {
+				t.Errorf("the status changes though nothing has changed: -first +second:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestAddWatcher(t *testing.T) {
+	watcher := func(edit func(*v1beta2.WatcherSpec)) *v1beta2.Watcher {
+		w := &v1beta2.Watcher{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "w"}, Spec: v1beta2.WatcherSpec{
+			Manager: "cron", Field: v1beta2.StatusField, LabelsToWatch: map[string]string{"b": "2", "a": "1"},
+			ResourceToWatch: v1beta2.WatchableGVR{Group: "batch", Version: "*", Resource: "cronjobs"},
+		}}
+		if edit != nil {
+			edit(&w.Spec)
+		}
+		return w
+	}
+	cases := map[string]struct {
+		reason string
+		w      *v1beta2.Watcher
+		watch  []protocol.Watch
+		hooks  []delivery.Webhook
+	}{
+		"Watch": {"by default the agent watches", watcher(nil),
+			[]protocol.Watch{{Manager: "cron", Group: "batch", Version: "*", Resource: "cronjobs", Selector: "a=1,b=2", Field: protocol.FieldStatus}}, nil},
+		"Webhook": {"in webhook mode the API server calls it", watcher(func(s *v1beta2.WatcherSpec) { s.Mode = v1beta2.WatcherModeWebhook }), nil,
+			[]delivery.Webhook{{Name: "kcp-system.w.operator.kyma-project.io", Manager: "cron", Group: "batch", Version: "*", Resource: "cronjobs", Status: true, Labels: map[string]string{"a": "1", "b": "2"}}}},
+		"BadLabel": {"an invalid selector is reported by the Watcher only", watcher(func(s *v1beta2.WatcherSpec) { s.LabelsToWatch = map[string]string{"a b": ""} }), nil, nil},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := delivery.Request{}
+			addWatcher(&r, c.w)
+			addWatcher(&r, c.w)
+			if c.hooks == nil {
+				r.Webhooks = nil
+			} else {
+				r.Webhooks = r.Webhooks[:1]
+			}
+			if diff := cmp.Diff(c.watch, r.Watchlist.Watches) + cmp.Diff(c.hooks, r.Webhooks); diff != "" {
+				t.Errorf("%s: -want +got:\n%s", c.reason, diff)
+			}
+		})
+	}
+}
+
+// TestNeedsReconcile: after a start of the process, a status that is right needs no reconcile.
+func TestNeedsReconcile(t *testing.T) {
+	const name = "a"
+	key := runtimes.ManifestSubscriberKey("kcp-system", "m")
+	maps := []runtimes.Interest{{Resource: schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}, Kind: "ConfigMap"}}
+	jobs := []runtimes.Interest{{Resource: schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}, Kind: "Job"}}
+	none := func(v *agentState, _ *v1beta2.AgentStatus, _ *record) { *v = agentState{} }
+	cases := map[string]struct {
+		reason    string
+		edit      func(v *agentState, s *v1beta2.AgentStatus, r *record)
+		interests []runtimes.Interest // of the Manifest; nil if it has not declared them
+		want      bool
+		recheck   time.Duration // at the latest, 0 for never
+	}{
+		"Confirmed": {reason: "it is connected and has its watch list", interests: maps},
+		"Young": {
+			reason: "its first heartbeat is not due", edit: none, interests: maps, recheck: time.Hour,
+		},
+		"Silent": {
+			reason: "it was connected, and there was no heartbeat within the timeout", interests: maps, want: true,
+			edit: func(v *agentState, _ *v1beta2.AgentStatus, r *record) {
+				*v, r.firstSeenAt = agentState{}, time.Now().Add(-2*time.Hour)
+			},
+		},
+		"Lost": {
+			reason: "this process has received heartbeats, but none recently", interests: maps, want: true,
+			edit: func(v *agentState, _ *v1beta2.AgentStatus, _ *record) { v.connected = false },
+		},
+		"Back": {
+			reason: "it is connected and was not", interests: maps, want: true,
+			edit: func(_ *agentState, s *v1beta2.AgentStatus, _ *record) { s.Connected = false },
+		},
+		"Upgraded": {
+			reason: "it has another version", interests: maps, want: true,
+			edit: func(v *agentState, _ *v1beta2.AgentStatus, _ *record) { v.state.Heartbeat.Version = "2" },
+		},
+		"Problem": {
+			reason: "it cannot watch something", interests: maps, want: true,
+			edit: func(v *agentState, _ *v1beta2.AgentStatus, _ *record) { v.state.Heartbeat.Problem = "no" },
+		},
+		"Root": {
+			reason: "its certificate is of another root", interests: maps, want: true,
+			edit: func(v *agentState, _ *v1beta2.AgentStatus, _ *record) { v.state.Identity.Root = "new" },
+		},
+		"Behind": {
+			reason: "it reports another watch list", interests: maps, want: true,
+			edit: func(v *agentState, _ *v1beta2.AgentStatus, _ *record) { v.state.Heartbeat.Watchlist = "old" },
+		},
+		"More":  {reason: "a module has other interests", interests: jobs, want: true},
+		"Waits": {reason: "a module has not declared its interests", recheck: restartInterestsTimeout},
+		"TimedOut": {
+			reason: "nor did it in time", want: true,
+			edit: func(_ *agentState, _ *v1beta2.AgentStatus, r *record) { r.waitingSince = time.Now().Add(-time.Hour) },
+		},
+		"Undelivered": {reason: "its first heartbeat is not due, but its watch list is outdated", edit: none, interests: jobs, want: true, recheck: time.Hour},
+		"Unknown": {
+			reason: "its first reconcile is still to come", interests: jobs,
+			edit: func(_ *agentState, _ *v1beta2.AgentStatus, r *record) { r.runtime = nil },
+		},
+	}
+	for test, c := range cases {
+		t.Run(test, func(t *testing.T) {
+			pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{Host: "https://a.example.com"}, Agents: true})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rt, err := pool.Get(t.Context(), name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := runtime.NewScheme()
+			if err := v1beta2.AddToScheme(s); err != nil {
+				t.Fatal(err)
+			}
+			a := newAgents(t, nil, Controller{Namespace: "kcp-system", Runtimes: pool, Client: fake.NewClientBuilder().WithScheme(s).Build()})
+			k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}}
+
+			// The runtime got an agent for a Manifest with ConfigMaps.
+			pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: maps, Notify: func(runtimes.Event) {}})
+			request, err := a.request(t.Context(), k, rt.Server)
+			if err != nil {
+				t.Fatal(err)
+			}
+			plan, err := a.Delivery.Plan(request, &v1beta2.AgentStatus{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			k.Status.Agent = &v1beta2.AgentStatus{Connected: true, Version: "1", Digest: plan.Digest(), Certificate: &v1beta2.AgentCertificate{RootInUse: "root"}}
+			v := agentState{connected: true, state: backchannel.State{Last: time.Now(), Heartbeat: protocol.Heartbeat{Version: "1", Watchlist: request.Watchlist.Digest()}}}
+			v.state.Identity.Root = "root"
+			r := &record{runtime: rt, firstSeenAt: time.Now(), manifests: []string{key}, waitingSince: time.Now(), waitTimeout: restartInterestsTimeout}
+			if c.edit != nil {
+				c.edit(&v, k.Status.Agent, r)
+			}
+			a.records[name], a.AgentStates = r, v
+			a.Client = fake.NewClientBuilder().WithScheme(s).WithObjects(k).Build()
+			pool.Subscribe(name, runtimes.Subscriber{Key: key, Interests: c.interests, Notify: func(runtimes.Event) {}})
+			got, recheckAfter := a.needsReconcile(t.Context(), name)
+			if got != c.want {
+				t.Errorf("%s: got %v, want %v", c.reason, got, c.want)
+			}
+			if !got && (recheckAfter > 0) != (c.recheck > 0) || recheckAfter > c.recheck {
+				t.Errorf("%s: recheck after %v, want %v at most", c.reason, recheckAfter, c.recheck)
+			}
+		})
+	}
+}
+
+// TestAssumedIsReconciled: the first heartbeat triggers a reconcile, and so does its absence.
+func TestAssumedIsReconciled(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		agent  agentState
+		age    time.Duration
+		want   bool
+	}{
+		"Waiting":   {"its first heartbeat is not due", agentState{}, time.Minute, false},
+		"Connected": {"there was a heartbeat", agentState{connected: true, state: backchannel.State{Last: time.Now()}}, time.Minute, true},
+		"Lost":      {"there was one, but none recently", agentState{state: backchannel.State{Last: time.Now()}}, time.Minute, true},
+		"Silent":    {"there was none within the timeout", agentState{}, 2 * time.Hour, true},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			a := newAgents(t, c.agent, Controller{})
+			a.records["a"] = &record{assumed: true, firstSeenAt: time.Now().Add(-c.age)}
+			got, recheckAfter := a.needsReconcile(t.Context(), "a")
+			if got != c.want || !got && (recheckAfter <= 0 || recheckAfter > time.Hour) {
+				t.Errorf("%s: got %v and %v, want %v", c.reason, got, recheckAfter, c.want)
+			}
+		})
+	}
+}
+
+// TestWaitsForInterests: an incomplete watch list is not delivered, unless a Manifest takes too long.
+func TestWaitsForInterests(t *testing.T) {
+	pool, err := runtimes.New(t.Context(), runtimes.Options{Self: &rest.Config{}, Agents: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := newAgents(t, nil, Controller{Runtimes: pool})
+	manifest := func(name, applied string) *v1beta2.Manifest {
+		m := &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name}}
+		m.Status.AppliedDigest = applied
+		return m
+	}
+	target := Target{Kyma: &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, Now: time.Now()}
+	if a.waitsForInterests(target) {
+		t.Error("without Manifests, there is nothing to wait for")
+	}
+	target.Manifests = []*v1beta2.Manifest{manifest("new", ""), nil}
+	if !a.waitsForInterests(target) {
+		t.Error("a Manifest that is being installed is not waited for")
+	}
+	target.Now = target.Now.Add(installInterestsTimeout)
+	if a.waitsForInterests(target) {
+		t.Error("a Manifest that is never installed is waited for without a limit")
+	}
+	target.Manifests = append(target.Manifests, manifest("old", "sha256:x"))
+	if !a.waitsForInterests(target) {
+		t.Error("a Manifest that was installed before the process has started is not waited for longer")
+	}
+	for _, name := range []string{"new", "old"} {
+		pool.Subscribe("a", runtimes.Subscriber{Key: runtimes.ManifestSubscriberKey("kcp-system", name), Notify: func(runtimes.Event) {}, Interests: []runtimes.Interest{{Kind: "Job"}}})
+	}
+	if a.waitsForInterests(target) {
+		t.Error("all Manifests have declared their interests, and are waited for")
+	}
+}
+
+func TestTakeOver(t *testing.T) {
+	watched := []metav1.Condition{{Type: v1beta2.ConditionSKRWebhook, Status: metav1.ConditionTrue, Reason: "Ready"}}
+	ours := &v1beta2.AgentStatus{Digest: "d"}
+	cases := map[string]struct {
+		reason string
+		status v1beta2.KymaStatus
+		want   int // objects that are taken over
+	}{
+		"New":   {"a new Kyma has nothing", v1beta2.KymaStatus{}, 0},
+		"Other": {"other conditions do not matter", v1beta2.KymaStatus{Conditions: []metav1.Condition{{Type: v1beta2.ConditionModules}}}, 0},
+		"Left":  {"the Kyma project has left a watcher", v1beta2.KymaStatus{Conditions: watched}, len(delivery.KymaProjectObjects())},
+		"Ours":  {"our objects are listed already", v1beta2.KymaStatus{Conditions: watched, Agent: ours}, 0},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			k := &v1beta2.Kyma{Status: c.status}
+			TakeOver(k, time.Now())
+			got := 0
+			if s := k.Status.Agent; s != nil {
+				got = len(s.Synced)
+			}
+			if got != c.want {
+				t.Errorf("%s: %d objects are taken over, want %d", c.reason, got, c.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,130 @@
+package agentdelivery
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/backchannel/delivery"
+	"github.com/kyma-fleet/lifecycle-manager/internal/protocol"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// request returns what the agent of a runtime has to watch: the interests of subscribers, and what Watchers ask for.
+func (a *Agents) request(ctx context.Context, k *v1beta2.Kyma, server string) (delivery.Request, error) {
+	request := delivery.Request{Kyma: k, Server: server, NotBefore: CertificatesNotBefore(k)}
+	request.Watchlist.HeartbeatInterval = metav1.Duration{Duration: a.HeartbeatInterval}
+	for _, i := range a.Runtimes.Interests(k.Name) {
+		if i.Resource.Group == "" && i.Resource.Resource == "secrets" {
+			continue // whoever may watch Secrets may read them; changes of Secrets are found by audits
+		}
+		request.Watchlist.Watches = append(request.Watchlist.Watches, watchFor(i))
+	}
+	var watchers v1beta2.WatcherList
+	if err := a.Client.List(ctx, &watchers, client.InNamespace(a.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return request, fmt.Errorf("listing Watchers: %w", err)
+	}
+	slices.SortFunc(watchers.Items, func(x, y v1beta2.Watcher) int { return strings.Compare(x.Name, y.Name) })
+	for i := range watchers.Items {
+		w := &watchers.Items[i]
+		if w.ManagerName() == "" || !w.DeletionTimestamp.IsZero() {
+			continue // the status of the Watcher shows the problem
+		}
+		addWatcher(&request, w)
+	}
+	return request, nil
+}
+
+// addWatcher adds the watch or the webhook of a Watcher to a request.
+func addWatcher(r *delivery.Request, w *v1beta2.Watcher) {
+	of := w.Spec.ResourceToWatch
+	if w.Mode() == v1beta2.WatcherModeWebhook {
+		r.Webhooks = append(r.Webhooks, delivery.Webhook{
+			Name: w.WebhookName(), Manager: w.ManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource,
+			Status: w.Spec.Field == v1beta2.StatusField, Labels: w.Spec.LabelsToWatch,
+		})
+		return
+	}
+	selector, err := w.LabelSelector()
+	if err != nil {
+		return // the status of the Watcher shows the problem
+	}
+	watch := protocol.Watch{
+		Manager: w.ManagerName(), Group: of.Group, Version: of.Version, Resource: of.Resource, Selector: selector, Field: protocol.Field(w.Spec.Field),
+	}
+	if !slices.Contains(r.Watchlist.Watches, watch) {
+		r.Watchlist.Watches = append(r.Watchlist.Watches, watch)
+	}
+}
+
+// watchFor returns the watch of the agent for an interest of a subscriber.
+func watchFor(i runtimes.Interest) protocol.Watch {
+	w := protocol.Watch{
+		Group: i.Resource.Group, Version: i.Resource.Version, Resource: i.Resource.Resource, Kind: i.Kind,
+		Namespace: i.Namespace, Name: i.Name, Selector: i.Labels,
+	}
+	if i.Resource.Group == v1beta2.GroupVersion.Group { // the status of these kinds is written by the manager
+		w.Field = protocol.FieldSpec
+	}
+	return w
+}
+
+// CertificatesNotBefore returns the time before which certificates of a runtime are revoked; zero if there is none.
+func CertificatesNotBefore(k *v1beta2.Kyma) time.Time {
+	t, err := time.Parse(time.RFC3339, k.Annotations[v1beta2.AnnotationCertificatesNotBefore])
+	if err != nil {
+		return time.Time{}
+	}
+	return t
+}
+
+// The Manifests of a runtime declare their interests one after the other, also after a restart of the manager. Until all have, the watch list
+// would be incomplete, so the agent keeps its current one, at most for these timeouts.
+const (
+	installInterestsTimeout = 5 * time.Second // for a Manifest that is being installed
+	restartInterestsTimeout = 2 * time.Minute // for one that was installed before this process has started
+)
+
+// waitsForInterests returns whether a Manifest has not declared its interests yet and is waited for.
+func (a *Agents) waitsForInterests(t Target) (waits bool) {
+	var keys []string
+	timeout := installInterestsTimeout
+	for _, m := range t.Manifests {
+		if m == nil || !m.DeletionTimestamp.IsZero() || m.IsUnmanaged() {
+			continue
+		}
+		key := runtimes.ManifestSubscriberKey(m.Namespace, m.Name)
+		if keys = append(keys, key); m.Status.AppliedDigest != "" && !a.Runtimes.HasInterests(t.Kyma.Name, key) {
+			timeout = restartInterestsTimeout
+		}
+	}
+	complete := a.haveInterests(t.Kyma.Name, keys)
+	var left time.Duration
+	a.edit(t, func(r *record) {
+		if r.manifests = keys; complete {
+			r.waitingSince = time.Time{}
+			return
+		}
+		if r.waitingSince.IsZero() {
+			r.waitingSince = t.Now
+		}
+		if left = r.waitingSince.Add(timeout).Sub(t.Now); left > 0 {
+			waits, r.waitTimeout = true, timeout
+		}
+	})
+	if waits {
+		a.Reviews.AddAfter(t.Kyma.Name, left+time.Millisecond)
+	}
+	return waits
+}
+
+// haveInterests reports whether all these subscribers have declared their interests.
+func (a *Agents) haveInterests(kyma string, subscribers []string) bool {
+	return !slices.ContainsFunc(subscribers, func(key string) bool { return !a.Runtimes.HasInterests(kyma, key) })
+}

@@ -1,0 +1,89 @@
+package kyma
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+// After a start of the manager, the status of a Kyma that is Ready and has a connected agent is assumed to be right: the agent reports what has
+// changed meanwhile. The first heartbeat triggers a full reconcile, so the reconciles of a fleet are spread like its heartbeats. An assumption
+// only confirms a status and never changes anything: if there is anything to do, the full reconcile follows at once.
+
+// assume ends the reconcile of a Kyma that is in its desired state, as far as this is known without a request to its runtime.
+func (n *run) assume(ctx context.Context) error {
+	if !n.mayAssume() {
+		return nil
+	}
+	if rt, err := n.Runtimes.GetIfOpen(ctx, n.kyma.Name); err != nil || rt != nil {
+		return nil // it is connected already, or connect reports why it cannot be
+	}
+	spec, _ := initialRequest(n.kyma)
+	remote := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: remoteRef.Namespace, Name: remoteRef.Name}, Spec: spec}
+	manifests, err := n.listManifests(ctx)
+	if err != nil {
+		return nil // resolve reports it
+	}
+	modules, err := n.decide(ctx, remote, manifests)
+	if err != nil || !n.isAsReported(ctx, remote, modules) {
+		return nil
+	}
+	n.remote, n.manifests, n.modules = remote, manifests, modules
+	n.found.baseSynced, n.found.resolved, n.found.catalogSynced = true, true, true // done before the Kyma was reported Ready
+	n.edit(func(*record) {})
+	n.subscribe(true)
+	n.agents.Assume(n.kyma.Name, n.now)
+	return loop.Done()
+}
+
+// mayAssume reports whether the Kyma was Ready when this process started and its agent reports what changes in its runtime.
+func (n *run) mayAssume() bool {
+	s := &n.kyma.Status
+	return !n.isKnown(n.kyma.Name) && !n.InCluster && s.State == v1beta2.StateReady && s.ObservedGeneration == n.kyma.Generation &&
+		n.agents.ReportsChanges(s.Agent, n.now) && channel.PauseBlocker(n.kyma, "") == nil && n.isEquipped()
+}
+
+// isEquipped reports whether, according to the status, the runtime has everything that it gets beside modules. The pull Secret is checked because
+// it may have been configured since.
+func (n *run) isEquipped() bool {
+	has := func(kind string) bool { return meta.IsStatusConditionTrue(n.kyma.Status.Conditions, kind) }
+	return has(v1beta2.ConditionCRDsSync) && has(v1beta2.ConditionModuleCatalog) && (n.PullSecret == "" || has(v1beta2.ConditionSKRImagePullSecretSync))
+}
+
+// isAsReported reports whether every module has its desired version, its desired Manifest, and the entry in the status that it would get.
+func (n *run) isAsReported(ctx context.Context, remote *v1beta2.Kyma, modules []plan.Module) bool {
+	for i := range modules {
+		m := &modules[i]
+		switch {
+		case !m.IsRequested || m.Decision.Blocker != nil:
+			return false
+		case !m.Spec.IsManaged():
+			if m.Manifest != nil && m.Manifest.Annotations[v1beta2.AnnotationIsUnmanaged] != v1beta2.ValueTrue {
+				return false
+			}
+		case m.Manifest == nil || !m.Manifest.DeletionTimestamp.IsZero() || plan.VisibleState(m.Manifest) != v1beta2.StateReady || !n.hasDesiredManifest(ctx, m):
+			return false
+		}
+	}
+	return n.kyma.Status.ActiveChannel == remote.Spec.Channel && loop.Equal(plan.Entries(modules, n.now), n.kyma.Status.Modules)
+}
+
+// hasDesiredManifest reports whether the Manifest of a module needs no change.
+func (n *run) hasDesiredManifest(ctx context.Context, m *plan.Module) bool {
+	if m.Manifest.Spec.Version != m.Decision.Version {
+		return false
+	}
+	artefact, err := n.artefactOf(ctx, m)
+	if err != nil {
+		return false
+	}
+	want := plan.DesiredManifest(n.kyma, m, artefact)
+	n.Shards.SetLabel(want, n.kyma.Name)
+	return plan.WithDesired(m.Manifest, want) == nil
+}

@@ -1,0 +1,191 @@
+package catalog
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// The base objects are sent to a runtime before anything else: its namespace, the CRDs of what its admin sees, and the pull Secret if there is one.
+
+// baseWithSecret are the base objects with the pull Secret. They are built once for each version of the Secret.
+type baseWithSecret struct {
+	version string // of the Secret
+	bundle  *render.Bundle
+}
+
+// Base returns the base objects: Options.Base, and the copy of the pull Secret if there is one.
+func (c *Copies) Base(ctx context.Context) (*render.Bundle, error) {
+	o := &c.options
+	if o.PullSecret == "" {
+		return o.Base, nil
+	}
+	var secret corev1.Secret
+	if err := o.PullSecrets.Get(ctx, types.NamespacedName{Namespace: o.Namespace, Name: o.PullSecret}, &secret); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, pullSecretMissing{o.Namespace + "/" + o.PullSecret}
+		}
+		return nil, fmt.Errorf("reading the pull Secret: %w", err)
+	}
+	version := string(secret.UID) + " " + secret.ResourceVersion
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.base.version == version {
+		return c.base.bundle, nil
+	}
+	object, err := copyOfSecret(&secret)
+	if err != nil {
+		return nil, fmt.Errorf("copying the pull Secret: %w", err)
+	}
+	copied, err := render.Build([]*unstructured.Unstructured{object}, render.Options{})
+	if err != nil {
+		return nil, fmt.Errorf("copying the pull Secret: %w", err)
+	}
+	sum := sha256.Sum256([]byte(o.Base.Digest + copied.Digest))
+	c.base = baseWithSecret{version, &render.Bundle{
+		Digest:  "sha256:" + hex.EncodeToString(sum[:]),
+		Objects: append(slices.Clone(o.Base.Objects), copied.Objects...),
+	}}
+	return c.base.bundle, nil
+}
+
+// BaseResources lists the base objects that are deleted with the Kyma: all but the Namespace, in which there are objects of others.
+func (c *Copies) BaseResources() []v1beta2.Resource {
+	var all []v1beta2.Resource
+	if name := c.options.PullSecret; name != "" {
+		all = append(all, v1beta2.Resource{Version: "v1", Kind: "Secret", Namespace: v1beta2.RuntimeNamespace, Name: name})
+	}
+	for _, o := range c.options.Base.Objects {
+		if o.GVK.Kind != "Namespace" {
+			all = append(all, v1beta2.Resource{Group: o.GVK.Group, Version: o.GVK.Version, Kind: o.GVK.Kind, Namespace: o.Namespace, Name: o.Name})
+		}
+	}
+	return all
+}
+
+// SyncBase sends the base objects if the runtime does not have them yet (isCurrent is false), or if they were changed there.
+func (c *Copies) SyncBase(ctx context.Context, t Target, base *render.Bundle, isCurrent bool) error {
+	if err := c.compareBase(ctx, t, base); err != nil {
+		return err
+	}
+	wrong := c.takeBaseWrong(t)
+	if isCurrent && !wrong {
+		return nil
+	}
+	err := c.sendBase(ctx, t, base)
+	if err != nil && wrong {
+		c.edit(t, func(r *record) { r.baseWrong = true })
+	}
+	return err
+}
+
+// ResendBase makes the next SyncBase send the base objects again, because a kind is not served, unless they were sent or compared so recently
+// that the kind will be served soon.
+func (c *Copies) ResendBase(t Target) {
+	const servedWithinPeriod = 10 * time.Second
+	c.edit(t, func(r *record) { r.baseWrong = r.baseWrong || t.Now.Sub(r.baseComparedAt) > servedWithinPeriod })
+}
+
+// compareBase compares the base objects with what is in the runtime, if changes of them may have been missed.
+func (c *Copies) compareBase(ctx context.Context, t Target, base *render.Bundle) error {
+	var uncertain bool
+	var sent *apply.Progress
+	c.edit(t, func(r *record) {
+		uncertain, sent = r.baseUncertain, r.baseSent
+		r.baseUncertain = false
+	})
+	if !uncertain {
+		return nil
+	}
+	drifted, err := t.Runtime.FindDrift(ctx, apply.Set{Bundle: base, Owner: v1beta2.FieldOwner}, sent)
+	if err != nil {
+		c.edit(t, func(r *record) { r.baseUncertain = true })
+		return fmt.Errorf("comparing the base objects of runtime %s: %w", t.Kyma.Name, err)
+	}
+	c.edit(t, func(r *record) { r.baseWrong, r.baseComparedAt = r.baseWrong || len(drifted) > 0, t.Now })
+	return nil
+}
+
+// takeBaseWrong returns whether a base object was changed or deleted, and resets that. If so, all objects are sent again.
+func (c *Copies) takeBaseWrong(t Target) (wrong bool) {
+	c.edit(t, func(r *record) {
+		if wrong = r.baseWrong; wrong {
+			r.baseWrong, r.baseSent = false, &apply.Progress{}
+			r.compareAll = true // the objects of a deleted CRD were deleted with it
+		}
+	})
+	return wrong
+}
+
+// sendBase applies the base objects that were not sent before.
+func (c *Copies) sendBase(ctx context.Context, t Target, base *render.Bundle) error {
+	var sent *apply.Progress
+	c.edit(t, func(r *record) { sent = r.baseSent })
+	result, err := t.Runtime.Apply(ctx, apply.Set{Bundle: base, Owner: v1beta2.FieldOwner}, sent)
+	if err == nil && len(result.Failed) > 0 {
+		err = result.Failed[0]
+	}
+	if err != nil {
+		return fmt.Errorf("preparing runtime %s: %w", t.Kyma.Name, err)
+	}
+	if len(result.Waiting) > 0 {
+		return &NotServedError{What: "the runtime to serve the kinds of " + v1beta2.GroupVersion.Group}
+	}
+	if len(result.Applied) > 0 {
+		c.edit(t, func(r *record) { r.baseSentAt, r.baseComparedAt = t.Now, t.Now })
+	}
+	return nil
+}
+
+// isBaseJustSent reports whether base objects were sent in this reconcile, so that their kinds may not be served yet.
+func (c *Copies) isBaseJustSent(t Target) (just bool) {
+	c.edit(t, func(r *record) { just = !t.Now.IsZero() && r.baseSentAt.Equal(t.Now) })
+	return just
+}
+
+// copyOfSecret returns the copy of a Secret for runtimes: labels, annotations but those of kubectl, type and data.
+func copyOfSecret(s *corev1.Secret) (*unstructured.Unstructured, error) {
+	labels := maps.Clone(s.Labels)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByKyma
+	annotations := map[string]string{}
+	for key, value := range s.Annotations {
+		if !strings.HasPrefix(key, "kubectl.kubernetes.io/") {
+			annotations[key] = value
+		}
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&corev1.Secret{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Namespace: v1beta2.RuntimeNamespace, Labels: labels, Annotations: annotations},
+		Type:       s.Type, Data: s.Data,
+	})
+	return &unstructured.Unstructured{Object: fields}, err
+}
+
+// pullSecretMissing is the error of a pull Secret that does not exist.
+type pullSecretMissing struct{ name string }
+
+func (e pullSecretMissing) Error() string {
+	return fmt.Sprintf("Secret %s, named by --skr-image-pull-secret, does not exist: create it", e.name)
+}
+
+// Reason returns ReasonPullSecretNotFound.
+func (pullSecretMissing) Reason() string { return v1beta2.ReasonPullSecretNotFound }

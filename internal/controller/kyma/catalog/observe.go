@@ -1,0 +1,192 @@
+package catalog
+
+import (
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// crds is the resource of CustomResourceDefinitions.
+var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+
+// recentPeriod is how long after objects were sent or compared they need not be compared again because changes may have been missed: an agent
+// starts its watches soon after its runtime got these objects, and reports then that it may have missed changes.
+const recentPeriod = time.Minute
+
+// subscriberKey identifies the subscriber of a runtime's catalog copy.
+func subscriberKey(kyma string) string { return "Catalog/" + kyma }
+
+// Unsubscribe ends the reports of changes in a runtime.
+func (c *Copies) Unsubscribe(kyma string) { c.options.Runtimes.Unsubscribe(kyma, subscriberKey(kyma)) }
+
+// subscribe subscribes to changes of the copy and the CRDs in a runtime; with replay, also to those that were missed before.
+func (c *Copies) subscribe(kyma string, replay bool) {
+	interests := []runtimes.Interest{{ // modules subscribe to the same, so it costs no additional watch
+		Resource: crds, Kind: "CustomResourceDefinition", Labels: v1beta2.LabelManagedBy + "=" + v1beta2.ManagedByKyma,
+	}}
+	for _, gvk := range kinds {
+		plural := "moduletemplates"
+		if gvk.Kind == v1beta2.KindModuleReleaseMeta {
+			plural = "modulereleasemetas"
+		}
+		interests = append(interests, runtimes.Interest{
+			Resource: gvk.GroupVersion().WithResource(plural), Kind: gvk.Kind, Namespace: v1beta2.RuntimeNamespace,
+		})
+	}
+	c.options.Runtimes.Subscribe(kyma, runtimes.Subscriber{
+		Key: subscriberKey(kyma), Interests: c.options.Runtimes.ShareInterests(interests), ReplayMissed: replay,
+		Notify: func(e runtimes.Event) {
+			if c.noteEvent(kyma, e) {
+				c.options.Enqueue(kyma)
+			}
+		},
+	})
+}
+
+// noteEvent records what an event in a runtime means for its copy and its CRDs, and returns whether something has to be corrected. Events
+// of the connection are for the subscriber of the Kyma.
+func (c *Copies) noteEvent(kyma string, e runtimes.Event) bool {
+	switch {
+	case e.ConnectionChanged:
+		return false
+	case e.Missed:
+		return c.noteMissed(kyma, e.Interest)
+	}
+	return c.noteChange(kyma, e)
+}
+
+// noteMissed records that changes may have been missed, so that the CRDs or the whole copy are compared, and returns whether they have to be.
+func (c *Copies) noteMissed(kyma string, of runtimes.Interest) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.records[kyma]
+	if r == nil || of.Resource.Empty() { // if anything may have been missed, the digests on the Kyma in the runtime show it
+		return false
+	}
+	if of.Resource == crds {
+		r.baseUncertain = r.baseUncertain || time.Since(r.baseComparedAt) > recentPeriod
+		return r.baseUncertain
+	}
+	if time.Since(r.comparedAt) <= recentPeriod {
+		return false
+	}
+	r.compareAll = true
+	if time.Since(r.auditedAt) > recentPeriod {
+		r.auditedAt = time.Time{}
+	}
+	return true
+}
+
+// noteChange records the objects that an event shows not to be as they should be, and returns whether there are any.
+func (c *Copies) noteChange(kyma string, e runtimes.Event) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.records[kyma]
+	switch {
+	case r == nil:
+		return false
+	case e.Interest.Resource == crds:
+		wrong := c.isCRDWrong(e)
+		r.baseWrong = r.baseWrong || wrong
+		return wrong
+	}
+	want := c.contents.known(r.access)
+	if want == nil { // the catalog has changed and its contents are not computed yet
+		r.compareAll = true
+		return true
+	}
+	if !e.Listed {
+		return e.Object != nil && r.check(want, e.Interest.Kind, e.Object, e.Deleted)
+	}
+	wrong := false
+	listed := map[string]bool{}
+	for i := range e.Objects {
+		listed[e.Objects[i].Name] = true
+		wrong = r.check(want, e.Interest.Kind, &e.Objects[i], false) || wrong
+	}
+	for key := range want.hashes {
+		if key.kind == e.Interest.Kind && !listed[key.name] {
+			r.suspect(key)
+			wrong = true
+		}
+	}
+	return wrong
+}
+
+// check adds an object that is not as it should be to the suspects, and returns whether it is one.
+func (r *record) check(want *contents, kind string, o *metav1.PartialObjectMetadata, deleted bool) (wrong bool) {
+	key := objectKey{kind, o.Name}
+	if wrong = !want.isSatisfiedBy(key, o, deleted); wrong {
+		r.suspect(key)
+	}
+	return wrong
+}
+
+// isSatisfiedBy reports whether an object in the runtime is as the contents of the copy require:
+//
+//	in the contents       deleted                                                   no
+//	                      ours, with our label, and not written by others since     yes
+//	                      else                                                      no
+//	not in the contents   deleted, or created by a user                             yes
+//	                      ours                                                      no
+func (v *contents) isSatisfiedBy(key objectKey, o *metav1.PartialObjectMetadata, deleted bool) bool {
+	ours := isManagedBy(o.ManagedFields, v1beta2.FieldOwnerCatalog)
+	hash := v.hashes[key]
+	if hash == "" {
+		return deleted || !ours
+	}
+	return !deleted && ours && o.Labels[v1beta2.LabelCatalogHash] == hash && !isWrittenByOthers(o.ManagedFields, v1beta2.FieldOwnerCatalog)
+}
+
+// isCRDWrong reports whether an event shows that one of our CRDs does not exist, or was changed by others.
+func (c *Copies) isCRDWrong(e runtimes.Event) bool {
+	ours := map[string]bool{}
+	for _, o := range c.options.Base.Objects {
+		if o.GVK.Kind == e.Interest.Kind {
+			ours[o.Name] = true
+		}
+	}
+	if !e.Listed {
+		return e.Object != nil && ours[e.Object.Name] && (e.Deleted || isWrittenByOthers(e.Object.ManagedFields, v1beta2.FieldOwner))
+	}
+	for i := range e.Objects {
+		o := &e.Objects[i]
+		if ours[o.Name] && isWrittenByOthers(o.ManagedFields, v1beta2.FieldOwner) {
+			return true
+		}
+		delete(ours, o.Name)
+	}
+	return len(ours) > 0
+}
+
+// isManagedBy reports whether a field manager has applied an object.
+func isManagedBy(fields []metav1.ManagedFieldsEntry, manager string) bool {
+	for _, f := range fields {
+		if f.Manager == manager && f.Subresource == "" {
+			return true
+		}
+	}
+	return false
+}
+
+// isWrittenByOthers reports whether other field managers may have written an object, apart from its status, since manager did. The times have a
+// precision of one second: within the same second, it cannot be known which write was the last.
+func isWrittenByOthers(fields []metav1.ManagedFieldsEntry, manager string) bool {
+	var ours, others metav1.Time
+	for _, f := range fields {
+		switch {
+		case f.Time == nil || f.Subresource != "":
+		case f.Manager == manager:
+			if ours.Before(f.Time) {
+				ours = *f.Time
+			}
+		case others.Before(f.Time):
+			others = *f.Time
+		}
+	}
+	return !others.IsZero() && !others.Before(&ours)
+}

@@ -1,0 +1,183 @@
+package kyma
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// When a Kyma is reconciled after an event of one of its Manifests. The first row that fits wins:
+//
+//	1  it is deleted, or was changed by others                       at once
+//	2  it has another state, which is neither Ready nor Processing   at once: people wait for it
+//	3  it has become Ready, and all others are Ready                 at once: this is the end of the change
+//	4  it has another state, or another visible version or message   after readyBatchDelay, with other events
+//	5  we changed it, or it was created, started or applied          when it counts as slow; usually row 3 or 4 comes earlier
+//	6  else                                                          never
+
+// readyBatchDelay is how long Ready states of modules are collected, so that modules which become Ready together cost one status write.
+const readyBatchDelay = time.Second
+
+// slowCheckDelay is when a module is checked that should be Ready by then, else it is slow.
+const slowCheckDelay = plan.SlowModuleDelay + time.Second
+
+// recordAnnotations are annotations that record something about an object. Changes of them trigger no reconcile.
+var recordAnnotations = []string{v1beta2.AnnotationLastRequest, v1beta2.AnnotationSyncOCIRef}
+
+// onManifest handles events of Manifests.
+func (r *Reconciler) onManifest() handler.EventHandler {
+	enqueue := func(ctx context.Context, q queueing.Queue, o client.Object, after time.Duration) {
+		for _, request := range loop.RequestForKyma(ctx, o) {
+			q.AddAfter(request, after)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queueing.Queue) {
+			switch {
+			case e.IsInInitialList: // all Kymas are enqueued anyway
+			case plan.IsOurs(e.Object.(*v1beta2.Manifest)):
+				enqueue(ctx, q, e.Object, slowCheckDelay)
+			default:
+				enqueue(ctx, q, e.Object, 0)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueing.Queue) {
+			r.releaseIfApplied(ctx, e)
+			isOwnWrite := isSpecChanged(e) && r.ownWrites.take(e.ObjectNew.(*v1beta2.Manifest))
+			if after, relevant := r.delayAfter(ctx, e, isOwnWrite); relevant {
+				enqueue(ctx, q, e.ObjectNew, after)
+			}
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queueing.Queue) {
+			r.ownWrites.forget(client.ObjectKeyFromObject(e.Object))
+			enqueue(ctx, q, e.Object, 0)
+		},
+	}
+}
+
+// isSpecChanged reports whether an update changes more than the status and annotations that record something.
+func isSpecChanged(e event.UpdateEvent) bool { return loop.SpecChanged(recordAnnotations...).Update(e) }
+
+// delayAfter returns whether a Kyma has to be reconciled after an update of a Manifest, and how long that may wait.
+func (r *Reconciler) delayAfter(ctx context.Context, e event.UpdateEvent, isOwnWrite bool) (after time.Duration, relevant bool) {
+	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
+	was, is := plan.VisibleState(before), plan.VisibleState(now)
+	specChanged := isSpecChanged(e)
+	switch {
+	case specChanged && !isOwnWrite:
+		return 0, true
+	case specChanged && before.Generation != now.Generation:
+		was = v1beta2.StateProcessing // as the reconcile that changed it has reported
+	}
+	applied := plan.InstalledVersion(before) != plan.InstalledVersion(now)
+	visible := is != v1beta2.StateProcessing || time.Since(plan.ProcessingSince(now)) >= plan.SlowModuleDelay // else its progress is not reported
+	changed := was != is || visible && (applied || before.Status.LastOperation.Operation != now.Status.LastOperation.Operation)
+	switch {
+	case changed && is != v1beta2.StateReady && is != v1beta2.StateProcessing:
+		return 0, true
+	case changed && is == v1beta2.StateReady && !r.hasOtherProcessing(ctx, now):
+		return 0, true
+	case changed:
+		return readyBatchDelay, true
+	case specChanged, applied, before.Status.State == "":
+		return slowCheckDelay, true
+	}
+	return 0, false
+}
+
+// ownWrites are the changes of Manifests that this controller has sent and whose events have not arrived. The zero value is empty. Safe for
+// concurrent use.
+type ownWrites struct {
+	mu   sync.Mutex
+	sent map[types.NamespacedName]*v1beta2.Manifest // guarded by mu: labels, annotations and spec
+}
+
+// expect notes how a Manifest is about to be written.
+func (w *ownWrites) expect(m *v1beta2.Manifest) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.sent == nil {
+		w.sent = map[types.NamespacedName]*v1beta2.Manifest{}
+	}
+	w.sent[client.ObjectKeyFromObject(m)] = &v1beta2.Manifest{ObjectMeta: metav1.ObjectMeta{Labels: m.Labels, Annotations: m.Annotations}, Spec: m.Spec}
+}
+
+// forget drops what is expected of a Manifest.
+func (w *ownWrites) forget(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.sent, key)
+}
+
+// take drops what is expected of a Manifest, and returns whether the Manifest is exactly that. So nothing is remembered for long; an own write whose
+// event arrives after another one triggers one reconcile too many.
+func (w *ownWrites) take(m *v1beta2.Manifest) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := client.ObjectKeyFromObject(m)
+	sent := w.sent[key]
+	delete(w.sent, key)
+	return sent != nil && m.DeletionTimestamp.IsZero() && maps.Equal(sent.Labels, m.Labels) &&
+		maps.Equal(specAnnotations(sent), specAnnotations(m)) && plan.SameSpec(&sent.Spec, &m.Spec)
+}
+
+// specAnnotations returns the annotations without those that only record something.
+func specAnnotations(o client.Object) map[string]string {
+	annotations := maps.Clone(o.GetAnnotations())
+	maps.DeleteFunc(annotations, func(key, _ string) bool { return slices.Contains(recordAnnotations, key) })
+	return annotations
+}
+
+// hasOtherProcessing reports whether another Manifest of the same Kyma is Processing.
+func (r *Reconciler) hasOtherProcessing(ctx context.Context, m *v1beta2.Manifest) bool {
+	all, err := r.manifestsOf(ctx, m.Namespace, m.Labels[v1beta2.LabelKymaName])
+	if err != nil {
+		return false
+	}
+	for i := range all {
+		if o := &all[i]; o.Name != m.Name && o.DeletionTimestamp.IsZero() && plan.VisibleState(o) == v1beta2.StateProcessing {
+			return true
+		}
+	}
+	return false
+}
+
+// releaseIfApplied admits the next new runtime when all objects of this one are applied. Whether and when it becomes Ready depends on the runtime only.
+func (r *Reconciler) releaseIfApplied(ctx context.Context, e event.UpdateEvent) {
+	before, now := e.ObjectOld.(*v1beta2.Manifest), e.ObjectNew.(*v1beta2.Manifest)
+	kyma := now.Labels[v1beta2.LabelKymaName]
+	if before.Status.AppliedDigest != "" || now.Status.AppliedDigest == "" || !r.starting.IsAdmitted(kyma) {
+		return
+	}
+	all, err := r.manifestsOf(ctx, now.Namespace, kyma)
+	if err != nil {
+		return // the state of the Kyma releases it later
+	}
+	for i := range all {
+		if m := &all[i]; m.Name != now.Name && m.Status.AppliedDigest == "" {
+			return
+		}
+	}
+	r.starting.Release(kyma)
+}
+
+// manifestsOf returns the Manifests of a Kyma from the cache. They must not be changed.
+func (r *Reconciler) manifestsOf(ctx context.Context, namespace, kyma string) ([]v1beta2.Manifest, error) {
+	var list v1beta2.ManifestList
+	err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.MatchingFields{runtimes.KymaNameIndex: kyma}, client.UnsafeDisableDeepCopy)
+	return list.Items, err
+}

@@ -1,0 +1,226 @@
+package kyma
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// ofRuntime returns a Manifest of runtime-a that has been in its state since then.
+func ofRuntime(name string, state v1beta2.State, since time.Time) *v1beta2.Manifest {
+	m := manifestIn(state, string(state))
+	m.Name, m.Labels, m.CreationTimestamp = name, map[string]string{v1beta2.LabelKymaName: "runtime-a"}, metav1.NewTime(since)
+	m.Status.Conditions[0].LastTransitionTime = metav1.NewTime(since)
+	return m
+}
+
+func TestDelayAfter(t *testing.T) {
+	const never = time.Duration(-1)
+	now := time.Now()
+	long := now.Add(-time.Hour)
+	processing, ready, broken := v1beta2.StateProcessing, v1beta2.StateReady, v1beta2.StateError
+	cases := map[string]struct {
+		reason string
+		was    v1beta2.State
+		is     v1beta2.State
+		since  time.Time
+		edit   func(before, after *v1beta2.Manifest)
+		other  v1beta2.State // of the other Manifest of the runtime
+		ours   bool          // it was this controller that changed it
+		want   time.Duration // never: it does not concern the Kyma
+	}{
+		"Edited":      {"row 1: somebody changed it", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, false, 0},
+		"Leaving":     {"row 1: it is being deleted", ready, ready, long, func(_, m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) }, ready, false, 0},
+		"Labelled":    {"row 1: labels say whose it is", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil }, ready, false, 0},
+		"Broken":      {"row 2: people wait for it", ready, broken, long, nil, processing, false, 0},
+		"Warning":     {"row 2: and for any other", processing, v1beta2.StateWarning, now, nil, processing, false, 0},
+		"LastReady":   {"row 3: that was the last one", processing, ready, now, nil, ready, false, 0},
+		"Ready":       {"row 4: another is on its way", processing, ready, now, nil, processing, false, readyBatchDelay},
+		"OtherUnseen": {"row 4: the other was not reconciled yet", processing, ready, now, nil, "", false, readyBatchDelay},
+		"Busy":        {"row 4: it is Processing again", ready, processing, now, nil, ready, false, readyBatchDelay},
+		"Version":     {"row 4: the version is shown", ready, ready, now, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, processing, false, readyBatchDelay},
+		"SlowVersion": {"row 4: a slow module shows its version", processing, processing, long, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, false, readyBatchDelay},
+		"Applied":     {"row 5: it is about to be Ready", processing, processing, now, func(_, m *v1beta2.Manifest) { m.Status.Version = "1.5.0" }, ready, false, slowCheckDelay},
+		"SlowMessage": {"row 4: a slow module shows its message", processing, processing, long, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, false, readyBatchDelay},
+		"Message":     {"row 6: the message of a module that is not slow is not reported", processing, processing, now, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "2 of 3" }, ready, false, never},
+		"Begun":       {"row 5: it may take long", "", processing, now, func(_, m *v1beta2.Manifest) { m.Status.LastOperation.Operation = "" }, ready, false, slowCheckDelay},
+		"Digest":      {"row 6: nothing that is shown", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Status.AppliedDigest = "x" }, ready, false, never},
+		"Unseen": {
+			"row 6: its change was an event, that it was not reconciled yet is none", processing, ready, now,
+			func(before, after *v1beta2.Manifest) { before.Generation, after.Generation = 4, 4 }, ready, false, never,
+		},
+		"OurEdit": {"row 5: the reconcile that changed it has reported that", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Generation++ }, ready, true, slowCheckDelay},
+		"OurMark": {"row 5: the same", ready, ready, long, func(_, m *v1beta2.Manifest) { m.Labels = nil }, ready, true, slowCheckDelay},
+		"OurEditReady": {
+			"row 3: it was changed and has become Ready meanwhile", ready, ready, long,
+			func(_, m *v1beta2.Manifest) { m.Generation, m.Status.ObservedGeneration = 7, 7 }, ready, true, 0,
+		},
+		"OurEditBroken": {
+			"row 2: it was changed and has failed meanwhile", ready, broken, now,
+			func(_, m *v1beta2.Manifest) { m.Generation, m.Status.ObservedGeneration = 7, 7 }, ready, true, 0,
+		},
+	}
+	kinds := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(kinds); err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			before, after, other := ofRuntime("a", c.was, c.since), ofRuntime("a", c.is, c.since), ofRuntime("b", c.other, c.since)
+			if c.edit != nil {
+				c.edit(before, after)
+			}
+			r := &Reconciler{}
+			r.Client = fake.NewClientBuilder().WithScheme(kinds).WithObjects(other).
+				WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
+			got, relevant := r.delayAfter(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, c.ours)
+			if !relevant {
+				got = never
+			}
+			if got != c.want {
+				t.Errorf("%s: delay %s, want %s", c.reason, got, c.want)
+			}
+		})
+	}
+}
+
+// delayQueue records the delay of each request.
+type delayQueue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request]
+	all map[string]time.Duration
+}
+
+func (q delayQueue) AddAfter(r reconcile.Request, after time.Duration) { q.all[r.String()] = after }
+
+func TestOnManifest(t *testing.T) {
+	ours := ofRuntime("a", v1beta2.StateReady, time.Now())
+	ours.Labels[v1beta2.LabelManagedBy] = v1beta2.ManagedByLifecycleManager
+	unlabelled := ofRuntime("a", v1beta2.StateReady, time.Now())
+	unlabelled.Labels = nil
+	type queued map[string]time.Duration
+	cases := map[string]struct {
+		reason   string
+		manifest *v1beta2.Manifest
+		initial  bool
+		deleted  bool
+		want     queued
+	}{
+		"First":   {"all Kymas are reconciled at the start anyway", ours, true, false, queued{}},
+		"Ours":    {"we have created it", ours, false, false, queued{"kcp-system/runtime-a": slowCheckDelay}},
+		"Others":  {"somebody else has created it", ofRuntime("a", v1beta2.StateReady, time.Now()), false, false, queued{"kcp-system/runtime-a": 0}},
+		"NoLabel": {"it belongs to no Kyma", unlabelled, false, false, queued{}},
+		"Deleted": {"it may have to be created again", ours, false, true, queued{"kcp-system/runtime-a": 0}},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			q := delayQueue{all: map[string]time.Duration{}}
+			h := testReconciler(t, Options{}).onManifest()
+			if c.deleted {
+				h.Delete(t.Context(), event.DeleteEvent{Object: c.manifest}, q)
+			} else {
+				h.Create(t.Context(), event.CreateEvent{Object: c.manifest, IsInInitialList: c.initial}, q)
+			}
+			if len(q.all) != len(c.want) || q.all["kcp-system/runtime-a"] != c.want["kcp-system/runtime-a"] {
+				t.Errorf("%s: queued %v, want %v", c.reason, q.all, c.want)
+			}
+		})
+	}
+}
+
+// TestReleaseIfApplied: the next new runtime is admitted when all Manifests of an admitted one are applied, before it is Ready.
+func TestReleaseIfApplied(t *testing.T) {
+	kinds := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(kinds); err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason   string
+		was      string // digests of what is applied
+		is       string
+		other    string
+		admitted string // runtime
+		next     bool
+	}{
+		"Last":      {"that was the last one", "", "x", "y", "runtime-a", true},
+		"NotYet":    {"another one is not applied", "", "x", "", "runtime-a", false},
+		"Nothing":   {"it was not applied", "", "", "y", "runtime-a", false},
+		"Installed": {"it was applied before, and was released then", "w", "x", "y", "runtime-a", false},
+		"Other":     {"it is not admitted", "", "x", "y", "runtime-b", false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			before, after, other := ofRuntime("a", v1beta2.StateProcessing, time.Now()), ofRuntime("a", v1beta2.StateProcessing, time.Now()), ofRuntime("b", v1beta2.StateProcessing, time.Now())
+			before.Status.AppliedDigest, after.Status.AppliedDigest, other.Status.AppliedDigest = c.was, c.is, c.other
+			next := ""
+			r := testReconciler(t, Options{})
+			r.starting = queueing.NewAdmission(1, func(kyma string) { next = kyma })
+			r.Client = fake.NewClientBuilder().WithScheme(kinds).WithObjects(before, other).
+				WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues).Build()
+			if !r.starting.Admit(c.admitted) || r.starting.Admit("runtime-c") {
+				t.Fatal("more than one is admitted")
+			}
+			r.onManifest().Update(t.Context(), event.UpdateEvent{ObjectOld: before, ObjectNew: after}, delayQueue{all: map[string]time.Duration{}})
+			if got := next == "runtime-c"; got != c.next {
+				t.Errorf("%s: the next one is admitted: %t", c.reason, got)
+			}
+		})
+	}
+}
+
+func TestOwnWrites(t *testing.T) {
+	sent := func() *v1beta2.Manifest {
+		m := ofRuntime("a", v1beta2.StateReady, time.Now())
+		m.Annotations = map[string]string{"a": "b"}
+		m.Spec.Resource = &unstructured.Unstructured{Object: map[string]any{"kind": "Thing", "spec": map[string]any{"size": int64(1)}}}
+		return m
+	}
+	cases := map[string]struct {
+		reason string
+		edit   func(*v1beta2.Manifest)
+		want   bool
+	}{
+		"Same":    {"it is what was sent", func(*v1beta2.Manifest) {}, true},
+		"Status":  {"its controller may have written the status before the event arrived", func(m *v1beta2.Manifest) { m.Status.State, m.Generation = v1beta2.StateError, 9 }, true},
+		"SyncRef": {"its controller writes this annotation", func(m *v1beta2.Manifest) { m.Annotations[v1beta2.AnnotationSyncOCIRef] = "1.0.0" }, true},
+		"Number":  {"the API server may encode JSON in another way", func(m *v1beta2.Manifest) { m.Spec.Resource.Object["spec"] = map[string]any{"size": 1.0} }, true},
+		"Spec":    {"somebody else changed it", func(m *v1beta2.Manifest) { m.Spec.Version = "9.9.9" }, false},
+		"Label":   {"somebody else changed it", func(m *v1beta2.Manifest) { m.Labels["x"] = "y" }, false},
+		"Mark":    {"somebody else changed it", func(m *v1beta2.Manifest) { delete(m.Annotations, "a") }, false},
+		"Leaving": {"it is being deleted", func(m *v1beta2.Manifest) { m.DeletionTimestamp = new(metav1.Now()) }, false},
+		"Other":   {"it is another Manifest", func(m *v1beta2.Manifest) { m.Name = "b" }, false},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := &ownWrites{}
+			received := sent()
+			c.edit(received)
+			if w.take(received) {
+				t.Error("nothing was sent, and an event counts as an own write")
+			}
+			w.expect(sent())
+			if got := w.take(received); got != c.want {
+				t.Errorf("%s: got %t", c.reason, got)
+			}
+			if got, other := w.take(sent()), received.Name != sent().Name; got != other {
+				t.Errorf("after %s, what was sent counts as an own write: %t, want it only if that was another Manifest", c.reason, got)
+			}
+			w.expect(sent())
+			w.forget(client.ObjectKeyFromObject(sent()))
+			if w.take(sent()) {
+				t.Error("a write that has failed counts as an own write")
+			}
+		})
+	}
+}

@@ -1,0 +1,64 @@
+package kyma
+
+import (
+	"context"
+	"encoding/json"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+)
+
+// The Kyma in the runtime belongs to the admin of the runtime. When it is deleted, often by accident, its modules would be uninstalled. Therefore the
+// last requested channel and modules are stored in an annotation of the Kyma in the control plane, unless they equal those of its spec.
+
+// lastRequest is the value of v1beta2.AnnotationLastRequest.
+type lastRequest struct {
+	Channel string           `json:"channel"`
+	Modules []v1beta2.Module `json:"modules,omitempty"`
+}
+
+// lastRequestLimit is the largest size of the annotation in bytes. All annotations of an object together may have 256 KiB; 250 modules have about 40.
+const lastRequestLimit = 128 << 10
+
+// rememberRequest stores what the Kyma in the runtime requests, before it is acted on.
+func (n *run) rememberRequest(ctx context.Context) error {
+	if n.InCluster {
+		return nil
+	}
+	return loop.PatchMetadata(ctx, n.Client, n.kyma, func(m *metav1.ObjectMeta) {
+		if value := encodeLastRequest(n.kyma, n.remote); value == "" {
+			delete(m.Annotations, v1beta2.AnnotationLastRequest)
+		} else {
+			metav1.SetMetaDataAnnotation(m, v1beta2.AnnotationLastRequest, value)
+		}
+	})
+}
+
+// encodeLastRequest returns the value of the annotation, "" if nothing has to be stored.
+func encodeLastRequest(kyma, remote *v1beta2.Kyma) string {
+	last := lastRequest{remote.Spec.Channel, remote.Spec.Modules}
+	if remote.Annotations[v1beta2.AnnotationStartOver] == v1beta2.ValueTrue ||
+		equality.Semantic.DeepEqual(last, lastRequest{kyma.Spec.Channel, kyma.Spec.Modules}) {
+		return ""
+	}
+	text, err := json.Marshal(last)
+	if err != nil || len(text) > lastRequestLimit {
+		return ""
+	}
+	return string(text)
+}
+
+// initialRequest returns the spec of a Kyma that is created in a runtime, and whether it was restored from the annotation.
+func initialRequest(kyma *v1beta2.Kyma) (spec v1beta2.KymaSpec, restored bool) {
+	spec = *kyma.Spec.DeepCopy()
+	var last lastRequest
+	text, found := kyma.Annotations[v1beta2.AnnotationLastRequest]
+	if !found || json.Unmarshal([]byte(text), &last) != nil || last.Channel == "" {
+		return spec, false
+	}
+	spec.Channel, spec.Modules = last.Channel, last.Modules
+	return spec, true
+}

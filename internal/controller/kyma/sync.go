@@ -1,0 +1,302 @@
+package kyma
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/apply"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/catalog"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/plan"
+	"github.com/kyma-fleet/lifecycle-manager/internal/loop"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+	"github.com/kyma-fleet/lifecycle-manager/render"
+)
+
+// remoteRef identifies the one Kyma of every runtime.
+var remoteRef = apply.Ref{
+	Group: v1beta2.GroupVersion.Group, Version: v1beta2.GroupVersion.Version, Kind: "Kyma",
+	Namespace: v1beta2.RuntimeNamespace, Name: v1beta2.RuntimeKymaName,
+}
+
+// metadataOwner is the field manager of the labels and annotations that we write to the Kyma in the runtime.
+const metadataOwner = "kyma-sync-context"
+
+// sync reads the Kyma in the runtime, whose spec has the requested modules, and creates what the runtime lacks: namespace, CRDs, pull Secret and
+// the Kyma with our labels. If nothing is missing this costs one read: the Kyma is annotated with the digest of the base objects.
+func (n *run) sync(ctx context.Context) error {
+	if n.InCluster {
+		n.remote, n.found.baseSynced = n.kyma, true
+		n.markUrgentIfEdited()
+		return nil
+	}
+	base, err := n.catalog.Base(ctx)
+	if err != nil {
+		return err
+	}
+	remote, err := n.readRemote(ctx)
+	if err != nil {
+		return err
+	}
+	if b := channel.PauseBlocker(n.kyma, ""); b != nil {
+		return n.keepPaused(remote, base, b)
+	}
+	isCurrent := remote != nil && remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] == base.Digest
+	if err := n.catalog.SyncBase(ctx, n.catalogTarget(), base, isCurrent); err != nil {
+		return n.awaitServed(err)
+	}
+	switch labels, annotations := n.remoteLabels(), n.remoteAnnotations(base); {
+	case remote == nil:
+		remote, err = n.createRemote(ctx, labels, annotations)
+	case !includes(remote.Labels, labels) || !includes(remote.Annotations, annotations):
+		remote, err = n.labelRemote(ctx, labels, annotations)
+	}
+	if err != nil {
+		return n.awaitServed(err)
+	}
+	n.remote, n.found.baseSynced = remote, true
+	n.noteRemote()
+	n.markUrgentIfEdited()
+	return nil
+}
+
+// markUrgentIfEdited gives the reconciles of this runtime a higher priority if the spec was changed since the status was last reported: the person
+// who changed it waits for it.
+func (n *run) markUrgentIfEdited() {
+	if n.remote.Generation != n.remote.Status.ObservedGeneration {
+		n.Urgent.Mark(n.kyma.Name)
+	}
+}
+
+// keepPaused uses the Kyma in the runtime as it is, and changes nothing there.
+func (n *run) keepPaused(remote *v1beta2.Kyma, base *render.Bundle, b *channel.Blocker) error {
+	if remote == nil {
+		return reconcile.TerminalError(b)
+	}
+	n.remote, n.found.paused = remote, true
+	n.found.baseSynced = remote.Annotations[v1beta2.AnnotationBaseObjectsDigest] == base.Digest
+	n.noteRemote()
+	return nil
+}
+
+// awaitServed turns a NotServedError into an answer that reconciles again: soon at first, then more slowly. Other errors are returned unchanged.
+// As runtimes usually serve a new kind within 200 ms, the status of a new Kyma is not saved for newKymaDelay.
+func (n *run) awaitServed(err error) error {
+	const newKymaDelay = 2 * time.Second
+	notServed, ok := errors.AsType[*catalog.NotServedError](err)
+	if !ok {
+		return err
+	}
+	n.edit(func(m *record) {
+		n.found.isTransient = n.kyma.Status.State == "" && n.now.Sub(m.firstSeenAt) < newKymaDelay
+	})
+	since := n.now
+	if c := meta.FindStatusCondition(n.kyma.Status.Conditions, v1beta2.ConditionReady); c != nil && c.Status != metav1.ConditionTrue {
+		since = c.LastTransitionTime.Time
+	}
+	return loop.Later(loop.PollDelay(n.now, since), notServed.What)
+}
+
+// readRemote returns the Kyma in the runtime, nil if it does not exist.
+func (n *run) readRemote(ctx context.Context) (*v1beta2.Kyma, error) {
+	u, err := n.runtime.Get(ctx, remoteRef)
+	if catalog.IsAbsent(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the Kyma in runtime %s: %w", n.kyma.Name, err)
+	}
+	return asKyma(u)
+}
+
+// createRemote creates the Kyma in the runtime with the channel and modules that it requested last, or with those of the Kyma in the control plane.
+func (n *run) createRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
+	spec, restored := initialRequest(n.kyma)
+	remote := &v1beta2.Kyma{
+		TypeMeta: metav1.TypeMeta{APIVersion: v1beta2.GroupVersion.String(), Kind: "Kyma"},
+		ObjectMeta: metav1.ObjectMeta{
+			Name: remoteRef.Name, Namespace: remoteRef.Namespace, Labels: labels, Annotations: annotations,
+		},
+		Spec: spec,
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(remote)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the Kyma for runtime %s: %w", n.kyma.Name, err)
+	}
+	delete(fields, "status")
+	_, err = n.runtime.Create(ctx, &unstructured.Unstructured{Object: fields}, metadataOwner)
+	if catalog.IsAbsent(err) {
+		n.catalog.ResendBase(n.catalogTarget()) // CRDs that were sent before may have been deleted
+		return nil, &catalog.NotServedError{What: "the runtime to serve the kind Kyma"}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("creating the Kyma in runtime %s: %w", n.kyma.Name, err)
+	}
+	remote.Generation = 1                      // like that of every new object
+	n.agents.CompareDelivered(n.agentTarget()) // the agent may have been deleted, too
+	if restored {
+		n.event(corev1.EventTypeNormal, v1beta2.EventKymaRestored,
+			"the Kyma in the runtime was deleted, and was created again with the modules that it requested last")
+	} else {
+		n.event(corev1.EventTypeNormal, v1beta2.EventRemoteInstallation, "Kyma was installed to SKR")
+	}
+	return remote, nil
+}
+
+// remoteLabels are our labels on the Kyma in the runtime.
+func (n *run) remoteLabels() map[string]string {
+	labels := map[string]string{v1beta2.LabelManagedBy: v1beta2.ManagedByKyma, v1beta2.LabelWatchedBy: v1beta2.WatchedByKyma}
+	for _, key := range []string{v1beta2.LabelRuntimeID, v1beta2.LabelGlobalAccountID, v1beta2.LabelSubaccountID} {
+		if value, ok := n.kyma.Labels[key]; ok {
+			labels[key] = value
+		}
+	}
+	return labels
+}
+
+// remoteAnnotations are our annotations on the Kyma in the runtime, but for the digest of the catalog copy.
+func (n *run) remoteAnnotations(base *render.Bundle) map[string]string {
+	return map[string]string{
+		v1beta2.AnnotationOwnedBy:           n.kyma.Namespace + "/" + n.kyma.Name,
+		v1beta2.AnnotationBaseObjectsDigest: base.Digest,
+	}
+}
+
+// labelRemote sets our labels and annotations on the Kyma in the runtime. Those of others stay.
+func (n *run) labelRemote(ctx context.Context, labels, annotations map[string]string) (*v1beta2.Kyma, error) {
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels, "annotations": annotations}})
+	if err != nil {
+		return nil, fmt.Errorf("encoding labels for runtime %s: %w", n.kyma.Name, err)
+	}
+	u, err := n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "", body, metadataOwner)
+	if err != nil {
+		return nil, fmt.Errorf("labelling the Kyma in runtime %s: %w", n.kyma.Name, err)
+	}
+	return asKyma(u)
+}
+
+// syncCatalog brings the catalog copy in the runtime up to date.
+func (n *run) syncCatalog(ctx context.Context) error {
+	if n.InCluster || n.found.paused {
+		return nil
+	}
+	if err := n.catalog.Sync(ctx, n.catalogTarget()); err != nil {
+		return n.awaitServed(err)
+	}
+	n.found.catalogSynced = true
+	return nil
+}
+
+func (n *run) catalogTarget() catalog.Target {
+	t := catalog.Target{Kyma: n.kyma, Runtime: n.runtime, Now: n.now, RecordDigest: n.recordCatalogDigest}
+	if n.remote != nil {
+		t.Digest = n.remote.Annotations[v1beta2.AnnotationCatalogDigest]
+	}
+	return t
+}
+
+// recordCatalogDigest annotates the Kyma in the runtime with the digest of the catalog copy that the runtime has.
+func (n *run) recordCatalogDigest(ctx context.Context, digest string) error {
+	metav1.SetMetaDataAnnotation(&n.remote.ObjectMeta, v1beta2.AnnotationCatalogDigest, digest)
+	n.noteRemote() // before it is sent, so that its event is recognised
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{v1beta2.AnnotationCatalogDigest: digest}}})
+	if err != nil {
+		return fmt.Errorf("encoding the digest of the catalog of runtime %s: %w", n.kyma.Name, err)
+	}
+	if _, err := n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "", body, metadataOwner); err != nil {
+		return fmt.Errorf("writing the digest of the catalog of runtime %s: %w", n.kyma.Name, err)
+	}
+	return nil
+}
+
+// publish copies the status to the Kyma in the runtime if it differs, without what is for the control plane only.
+func (n *run) publish(ctx context.Context) error {
+	if n.kyma.Status.State != v1beta2.StateProcessing {
+		n.Urgent.Clear(n.kyma.Name)
+	}
+	if n.remote == nil || n.InCluster || n.runtime == nil {
+		return nil
+	}
+	want := plan.RemoteStatus(n.kyma, n.remote.Generation)
+	if loop.Equal(&n.remote.Status, &want) {
+		if n.kyma.Status.State == v1beta2.StateReady && n.Runtimes.IsWatched(n.kyma.Name) {
+			n.runtime.CloseIdleConnections()
+		}
+		return nil
+	}
+	patch, err := loop.MergePatch("status", n.remote.Status, want)
+	if err != nil {
+		return fmt.Errorf("comparing the status in runtime %s: %w", n.kyma.Name, err)
+	}
+	if patch == nil {
+		return nil
+	}
+	_, err = n.runtime.Patch(ctx, remoteRef, types.MergePatchType, "status", patch, v1beta2.FieldOwner)
+	if err != nil && !catalog.IsAbsent(err) {
+		return fmt.Errorf("writing the status of the Kyma in runtime %s: %w", n.kyma.Name, err)
+	}
+	return nil
+}
+
+// subscriberKey identifies the subscriber for the Kyma of a runtime.
+func subscriberKey(kyma string) string { return "Kyma/" + kyma }
+
+// subscribe subscribes to changes of the connection and of the Kyma in the runtime; with replay, also to those that were missed before.
+func (n *run) subscribe(replay bool) {
+	var interests []runtimes.Interest
+	if !n.InCluster {
+		interests = n.Runtimes.ShareInterests([]runtimes.Interest{{
+			Resource: v1beta2.GroupVersion.WithResource("kymas"), Kind: "Kyma", Namespace: remoteRef.Namespace, Name: remoteRef.Name,
+		}})
+	}
+	n.Runtimes.Subscribe(n.kyma.Name, runtimes.Subscriber{
+		Key: subscriberKey(n.kyma.Name), Interests: interests, ReplayMissed: replay, Notify: n.onRuntimeEvent(client.ObjectKeyFromObject(n.kyma)),
+	})
+}
+
+// onRuntimeEvent returns a function that enqueues a Kyma after an event in its runtime. Changes of the status of the Kyma there are our own.
+func (r *Reconciler) onRuntimeEvent(key types.NamespacedName) func(runtimes.Event) {
+	return func(e runtimes.Event) {
+		class := queueing.Event
+		if o := e.Object; o != nil {
+			if !e.Deleted && !r.isRemoteChanged(key.Name, o) {
+				return
+			}
+			class = queueing.Person
+			r.Urgent.Mark(key.Name) // also for a reconcile that is running already, with the priority of the fleet
+		}
+		r.Trigger.Add(class, 0, reconcile.Request{NamespacedName: key})
+	}
+}
+
+func asKyma(u *unstructured.Unstructured) (*v1beta2.Kyma, error) {
+	k := &v1beta2.Kyma{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, k); err != nil {
+		return nil, fmt.Errorf("decoding Kyma %s/%s of a runtime: %w", u.GetNamespace(), u.GetName(), err)
+	}
+	return k, nil
+}
+
+// includes reports whether all has every pair of some.
+func includes(all, some map[string]string) bool {
+	for k, v := range some {
+		if got, ok := all[k]; !ok || got != v {
+			return false
+		}
+	}
+	return true
+}

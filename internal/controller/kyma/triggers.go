@@ -1,0 +1,292 @@
+package kyma
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/channel"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/catalog"
+	"github.com/kyma-fleet/lifecycle-manager/internal/controller/kyma/maintenance"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
+)
+
+// Which Kymas are enqueued after a change in the control plane that concerns several of them:
+//
+//	a release or template of a module   the Kymas that have or request the module
+//	one of a mandatory module           all Kymas, staggered
+//	the catalog copy of some runtimes   the Kymas of these runtimes, staggered
+//	the pull Secret                     all Kymas, staggered
+//	a Watcher                           all Kymas, staggered, if there are agents
+//	the maintenance policy              the Kymas that wait for a maintenance window
+//	the wall clock was set              the same
+//
+// Only some of them are reconciled at the same time: see [queueing.Admission]. Changes of Manifests are in manifestevents.go, those in a runtime
+// in sync.go and package catalog.
+
+// Indexes of the cache of the control plane, beside those of package catalog.
+const (
+	// moduleIndex finds Kymas by the modules that they have or request.
+	moduleIndex = "kyma.modules"
+	// waitingIndex finds Kymas that wait for a maintenance window, by v1beta2.ValueTrue.
+	waitingIndex = "kyma.waiting"
+)
+
+// indexes returns all indexes that the controller needs.
+func indexes() []catalog.Index {
+	return append(catalog.Indexes(),
+		catalog.Index{Object: &v1beta2.Kyma{}, Name: moduleIndex, Keys: func(o client.Object) []string { return modulesOf(o.(*v1beta2.Kyma)) }},
+		catalog.Index{Object: &v1beta2.Kyma{}, Name: waitingIndex, Keys: func(o client.Object) []string {
+			if slices.ContainsFunc(o.(*v1beta2.Kyma).Status.Modules, waitsForWindow) {
+				return []string{v1beta2.ValueTrue}
+			}
+			return nil
+		}})
+}
+
+// waitsForWindow reports whether a module waits for a maintenance window.
+func waitsForWindow(m v1beta2.ModuleStatus) bool {
+	return m.Reason == v1beta2.ReasonWaitingForWindow || m.Reason == v1beta2.ReasonWindowUnknown || m.Maintenance
+}
+
+// modulesOf returns the sorted names of the modules that a Kyma has or requests.
+func modulesOf(k *v1beta2.Kyma) []string {
+	var names []string
+	for _, m := range k.Spec.Modules {
+		names = append(names, m.Name)
+	}
+	for _, m := range k.Status.Modules {
+		names = append(names, m.Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Enqueue triggers a reconcile of a Kyma soon. Calls within a short time trigger one reconcile.
+func (r *Reconciler) Enqueue(kyma string) {
+	const batchDelay = 100 * time.Millisecond
+	r.Trigger.Add(queueing.Event, batchDelay, r.requestFor(kyma))
+}
+
+// enqueueNow triggers a reconcile of a Kyma without a delay.
+func (r *Reconciler) enqueueNow(kyma string) { r.Trigger.Add(queueing.Event, 0, r.requestFor(kyma)) }
+
+// enqueueRollout triggers the reconcile of a Kyma that was admitted after a change for many.
+func (r *Reconciler) enqueueRollout(kyma string) {
+	r.Trigger.Add(queueing.Fleet, 0, r.requestFor(kyma))
+}
+
+func (r *Reconciler) requestFor(kyma string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Namespace: r.Namespace, Name: kyma}}
+}
+
+// EnqueueAll triggers a reconcile of every Kyma, staggered.
+func (r *Reconciler) EnqueueAll(ctx context.Context) {
+	var list v1beta2.KymaList
+	if err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		log.FromContext(ctx).Error(err, "cannot list Kymas")
+		return
+	}
+	names := make([]string, len(list.Items))
+	for i := range list.Items {
+		names[i] = list.Items[i].Name
+	}
+	r.enqueueStaggered(names)
+}
+
+// enqueueStaggered triggers reconciles one after the other, within CatalogSpread. Kymas that wait for their admission anyway are left out.
+func (r *Reconciler) enqueueStaggered(kymas []string) {
+	queueing.Stagger(slices.DeleteFunc(kymas, r.rollout.IsWaiting), r.CatalogSpread, r.enqueueAdmitted)
+}
+
+// enqueueAdmitted triggers the reconcile of a Kyma as soon as it is admitted.
+func (r *Reconciler) enqueueAdmitted(kyma string) {
+	if r.rollout.Admit(kyma) {
+		r.enqueueRollout(kyma)
+	}
+}
+
+// enqueueIndexed triggers the reconciles of the Kymas that have a key in an index.
+func (r *Reconciler) enqueueIndexed(ctx context.Context, index, key string) {
+	var list v1beta2.KymaList
+	err := r.Client.List(ctx, &list, client.InNamespace(r.Namespace), client.MatchingFields{index: key}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		log.FromContext(ctx).Error(err, "cannot list Kymas", "index", index)
+		return
+	}
+	for i := range list.Items {
+		r.enqueueAdmitted(list.Items[i].Name)
+	}
+}
+
+// onChange returns a handler that calls changed with the old and new versions of a created, updated or deleted object. Objects that are listed at the
+// start are left out: then all Kymas are enqueued anyway.
+func onChange(changed func(ctx context.Context, objects ...client.Object)) handler.EventHandler {
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queueing.Queue) {
+			if !e.IsInInitialList {
+				changed(ctx, e.Object)
+			}
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queueing.Queue) {
+			changed(ctx, e.ObjectOld, e.ObjectNew)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ queueing.Queue) { changed(ctx, e.Object) },
+	}
+}
+
+// onCatalog handles changes of releases and templates.
+func (r *Reconciler) onCatalog() handler.EventHandler {
+	changed := onChange(r.enqueueUsers).(handler.Funcs)
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, q queueing.Queue) {
+			r.catalog.Invalidate()
+			changed.CreateFunc(ctx, e, q)
+		},
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, q queueing.Queue) {
+			r.catalog.Invalidate()
+			changed.UpdateFunc(ctx, e, q)
+		},
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, q queueing.Queue) {
+			r.catalog.Invalidate()
+			changed.DeleteFunc(ctx, e, q)
+		},
+	}
+}
+
+// enqueueUsers enqueues the users of the modules of some releases or templates; the users of a mandatory module are all Kymas.
+func (r *Reconciler) enqueueUsers(ctx context.Context, objects ...client.Object) {
+	modules := map[string]bool{}
+	for _, o := range objects {
+		if release, ok := o.(*v1beta2.ModuleReleaseMeta); ok && release.IsMandatory() {
+			r.EnqueueAll(ctx)
+			return
+		}
+		for _, name := range modulesIn(o) {
+			modules[name] = true
+		}
+	}
+	for name := range modules {
+		release := &v1beta2.ModuleReleaseMeta{}
+		if err := r.Client.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: name}, release); err == nil && release.IsMandatory() {
+			r.EnqueueAll(ctx)
+			return
+		}
+		r.enqueueIndexed(ctx, moduleIndex, name)
+	}
+}
+
+// modulesIn returns the modules of a release or template. A template belongs to a module by its name or, like early ones, by its module name.
+func modulesIn(o client.Object) []string {
+	t, ok := o.(*v1beta2.ModuleTemplate)
+	if !ok {
+		return []string{o.GetName()}
+	}
+	names := []string{channel.ModuleOf(t)}
+	if before, isNamed := strings.CutSuffix(t.Name, "-"+t.Spec.Version); isNamed && before != names[0] {
+		names = append(names, before)
+	}
+	return names
+}
+
+// onWatcher handles changes of Watchers: every agent gets another watch list.
+func (r *Reconciler) onWatcher() handler.EventHandler {
+	return onChange(func(ctx context.Context, _ ...client.Object) { r.EnqueueAll(ctx) })
+}
+
+// onPullSecret handles changes of the pull Secret.
+func (r *Reconciler) onPullSecret() handler.EventHandler {
+	return onChange(func(ctx context.Context, objects ...client.Object) {
+		if o := objects[0]; o.GetName() == r.PullSecret && o.GetNamespace() == r.Namespace {
+			r.EnqueueAll(ctx)
+		}
+	})
+}
+
+// onPolicy handles changes of the ConfigMap with the maintenance policy, also its first listing.
+func (r *Reconciler) onPolicy() handler.EventHandler {
+	changed := func(ctx context.Context, o client.Object) {
+		if o.GetName() == r.PolicyConfigMap && o.GetNamespace() == r.Namespace {
+			r.policies.Refresh(ctx)
+			r.enqueueWaiting(ctx)
+		}
+	}
+	return handler.Funcs{
+		CreateFunc: func(ctx context.Context, e event.CreateEvent, _ queueing.Queue) { changed(ctx, e.Object) },
+		UpdateFunc: func(ctx context.Context, e event.UpdateEvent, _ queueing.Queue) { changed(ctx, e.ObjectNew) },
+		DeleteFunc: func(ctx context.Context, e event.DeleteEvent, _ queueing.Queue) { changed(ctx, e.Object) },
+	}
+}
+
+// enqueueWaiting enqueues the Kymas that wait for a maintenance window.
+func (r *Reconciler) enqueueWaiting(ctx context.Context) {
+	r.enqueueIndexed(ctx, waitingIndex, v1beta2.ValueTrue)
+}
+
+// followMaintenance enqueues the Kymas that wait for a maintenance window whenever the file with the policy changes or the wall clock is set, until
+// ctx ends.
+func (r *Reconciler) followMaintenance(ctx context.Context) error {
+	enqueue := func() { r.enqueueWaiting(ctx) }
+	var tasks sync.WaitGroup
+	tasks.Go(func() { maintenance.FollowClock(ctx, enqueue) })
+	if r.policies.UsesFile() {
+		tasks.Go(func() { r.policies.FollowFile(ctx, enqueue) })
+	}
+	tasks.Wait()
+	return nil
+}
+
+// rollOutCatalog enqueues the Kymas whose runtimes have an outdated catalog copy, after each change of the catalog, until ctx ends. It also removes
+// the finalizers of mandatory modules that no runtime has any more.
+func (r *Reconciler) rollOutCatalog(ctx context.Context) error {
+	const batchDelay = 200 * time.Millisecond // a release is several objects that are written one after the other
+	const mandatoryInterval = 5 * time.Second // between two checks whether a deleted mandatory module is still installed somewhere
+	var recheck <-chan time.Time              // nil: no mandatory module is waited for
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.catalog.Changed():
+		case <-recheck:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(batchDelay):
+		}
+		if err := r.enqueueOutdated(ctx); err != nil {
+			log.FromContext(ctx).Error(err, "cannot roll out the catalog")
+		}
+		waits, err := r.releaseMandatory(ctx)
+		if err != nil {
+			log.FromContext(ctx).Error(err, "cannot remove the finalizer of a mandatory module")
+		}
+		recheck = nil
+		if waits || err != nil {
+			recheck = time.After(mandatoryInterval)
+		}
+	}
+}
+
+// enqueueOutdated enqueues the Kymas whose runtimes have an outdated catalog copy, staggered.
+func (r *Reconciler) enqueueOutdated(ctx context.Context) error {
+	if r.InCluster || r.Trigger.Queue() == nil {
+		return nil
+	}
+	outdated, err := r.catalog.Outdated(ctx)
+	if err != nil {
+		return err
+	}
+	r.enqueueStaggered(outdated)
+	return nil
+}

@@ -1,0 +1,178 @@
+package kyma
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
+	"github.com/kyma-fleet/lifecycle-manager/internal/queueing"
+	"github.com/kyma-fleet/lifecycle-manager/internal/runtimes"
+)
+
+// testReconciler returns a Reconciler without the checks of New, and ends its queue with the test.
+func testReconciler(t testing.TB, o Options) *Reconciler {
+	r := newReconciler(o)
+	t.Cleanup(func() { _ = r.agents.Run(t.Context()) }) // the context is cancelled by then
+	return r
+}
+
+// fleet returns a Reconciler whose control plane has some Kymas, of which every tenth has the module keda.
+func fleet(t testing.TB, kymas int, more ...client.Object) *Reconciler {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	if err := v1beta2.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	b := fake.NewClientBuilder().WithScheme(scheme).WithObjects(more...)
+	for i := range kymas {
+		k := &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: fmt.Sprintf("runtime-%d", i)}}
+		if i%10 == 0 {
+			k.Status.Modules = []v1beta2.ModuleStatus{{Name: "keda", Reason: v1beta2.ReasonWaitingForWindow}}
+		}
+		b = b.WithObjects(k)
+	}
+	for _, i := range indexes() {
+		b = b.WithIndex(i.Object, i.Name, i.Keys)
+	}
+	b = b.WithIndex(&v1beta2.Manifest{}, runtimes.KymaNameIndex, runtimes.KymaIndexValues)
+	return testReconciler(t, Options{Client: b.Build(), Namespace: "kcp-system", CatalogSpread: time.Hour, Concurrency: 1000})
+}
+
+// queueOf gives the Reconciler a queue that records the names of the Kymas which are enqueued.
+func queueOf(t testing.TB, r *Reconciler) *recordingQueue {
+	t.Helper()
+	q := &recordingQueue{}
+	if err := r.Trigger.Source().Start(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	return q
+}
+
+func TestEnqueueUsers(t *testing.T) {
+	mandatory := &v1beta2.ModuleReleaseMeta{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: "guard"},
+		Spec:       v1beta2.ModuleReleaseMetaSpec{Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}},
+	}
+	former := &v1beta2.ModuleReleaseMeta{ObjectMeta: mandatory.ObjectMeta}
+	template := func(name, module, version string) *v1beta2.ModuleTemplate {
+		return &v1beta2.ModuleTemplate{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "kcp-system", Name: name},
+			Spec:       v1beta2.ModuleTemplateSpec{ModuleName: module, Version: version},
+		}
+	}
+	cases := map[string]struct {
+		reason  string
+		objects []client.Object
+		want    int
+	}{
+		"Release":           {"only the users of the module", []client.Object{&v1beta2.ModuleReleaseMeta{ObjectMeta: metav1.ObjectMeta{Name: "keda"}}}, 3},
+		"Template":          {"by the module", []client.Object{template("keda-1.0.0", "keda", "1.0.0")}, 3},
+		"TemplateByName":    {"by the name of the template", []client.Object{template("keda-1.0.0", "other", "1.0.0")}, 3},
+		"Early":             {"by the module of an early template", []client.Object{template("any", "keda", "")}, 3},
+		"Unused":            {"no Kyma uses it", []client.Object{template("nats-1.0.0", "nats", "1.0.0")}, 0},
+		"Mandatory":         {"all Kymas have it", []client.Object{mandatory}, 30},
+		"MandatoryNoMore":   {"all Kymas had it", []client.Object{mandatory, former}, 30},
+		"MandatoryTemplate": {"all Kymas have it", []client.Object{template("guard-1.0.0", "guard", "1.0.0")}, 30},
+	}
+	for name, c := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := fleet(t, 30, mandatory.DeepCopy())
+				q := queueOf(t, r)
+				r.enqueueUsers(t.Context(), c.objects...)
+				time.Sleep(time.Second) // the interval of a small fleet, not the hour that is configured
+				synctest.Wait()
+				if got := len(q.all()); got != c.want {
+					t.Errorf("%s: %d Kymas are enqueued, want %d", c.reason, got, c.want)
+				}
+			})
+		})
+	}
+}
+
+// TestEnqueueAll: a change for all Kymas is staggered, only some Kymas are admitted at the same time, and those that wait are not enqueued twice.
+func TestEnqueueAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := fleet(t, 100)
+		r.CatalogSpread = 200 * time.Millisecond
+		q := queueOf(t, r)
+		r.EnqueueAll(t.Context())
+		time.Sleep(r.CatalogSpread / 2)
+		synctest.Wait()
+		if got := len(q.all()); got < 50 || got > 52 {
+			t.Errorf("%d of 100 are enqueued after half the time", got)
+		}
+		time.Sleep(r.CatalogSpread / 2)
+		synctest.Wait()
+		if got := len(q.all()); got != 100 {
+			t.Errorf("%d of 100 are enqueued after the whole time", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		r := fleet(t, 100)
+		q := queueOf(t, r)
+		r.rollout = queueing.NewAdmission(8, r.enqueueRollout)
+		r.EnqueueAll(t.Context())
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		if got := len(q.all()); got != 8 {
+			t.Fatalf("%d are admitted, want 8", got)
+		}
+		releaseAll := func(from int) {
+			for i := from; i < len(q.all()); i++ {
+				r.rollout.Release(q.all()[i]) // admits and enqueues the next one
+			}
+		}
+		r.EnqueueAll(t.Context())
+		releaseAll(0)
+		time.Sleep(2 * time.Second)
+		synctest.Wait()
+		releaseAll(100)
+		if got := len(q.all()); got != 108 {
+			t.Errorf("%d are enqueued in all; want each of 100, and again the 8 that may have begun before the second change", got)
+		}
+	})
+}
+
+// TestOneWorker: with one worker, one Kyma is admitted at a time, not all of them.
+func TestOneWorker(t *testing.T) {
+	r := testReconciler(t, Options{Concurrency: 1})
+	q := queueOf(t, r)
+	for _, name := range []string{"a", "b", "c"} {
+		r.enqueueAdmitted(name)
+	}
+	if got := q.all(); len(got) != 1 {
+		t.Errorf("%v are admitted at the same time, want one", got)
+	}
+}
+
+// recordingQueue records the names of the Kymas that are enqueued. Safe for concurrent use.
+type recordingQueue struct {
+	workqueue.TypedRateLimitingInterface[reconcile.Request] // of which nothing else is used
+
+	mu    sync.Mutex
+	names []string // guarded by mu
+}
+
+func (q *recordingQueue) all() []string {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Clone(q.names)
+}
+
+func (q *recordingQueue) AddAfter(r reconcile.Request, _ time.Duration) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.names = append(q.names, r.Name)
+}
