@@ -135,8 +135,8 @@ const (
 	// ReasonObjectConflict: an object already exists and belongs to another owner, or a field is immutable. Remove the
 	// object, or rename it in the module.
 	ReasonObjectConflict = "ObjectConflict"
-	// ReasonDriftDetected: objects of the module were changed in the runtime, and the Manifest says to keep such
-	// changes. Revert the change, or remove the annotation operator.kyma-project.io/drift.
+	// ReasonDriftDetected: objects of the module were changed in the runtime, and an annotation of the Manifest keeps
+	// such changes. Revert the change, or remove the annotation operator.kyma-project.io/drift.
 	ReasonDriftDetected = "DriftDetected"
 	// ReasonTakenOver, of an event: Lifecycle Manager took over fields of an object from other field managers.
 	ReasonTakenOver = "TakenOver"

@@ -167,7 +167,7 @@ func (m *Module) render(ctx context.Context) ([]*unstructured.Unstructured, []by
 	}
 	if asks := a.CapabilityQueries(settings); len(asks) > 0 {
 		m.Findings = append(m.Findings, content.NewFinding(content.Warning, c.Where("manifest"),
-			fmt.Sprintf("the chart asks about the cluster (%s), which is not known yet: it is rendered for Kubernetes %s", strings.Join(asks, ", "), render.DefaultKubeVersion)))
+			fmt.Sprintf("the chart reads facts about the cluster (%s), which are not known yet: it is rendered for Kubernetes %s", strings.Join(asks, ", "), render.DefaultKubeVersion)))
 	}
 	var text bytes.Buffer
 	for _, o := range objects {

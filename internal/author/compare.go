@@ -94,7 +94,7 @@ func (c *comparison) compareSchemas(path string, before, after *apiextensionsv1.
 		case there:
 			c.compareSchemas(path+"."+name, &old, &now)
 		case !open:
-			c.add(grave, path+"."+name, "the field is gone: what users wrote there is dropped without a word")
+			c.add(grave, path+"."+name, "the field is removed: the API server drops the values of users silently")
 		}
 	}
 	for _, name := range after.Required {

@@ -184,7 +184,7 @@ func (r *configParser) each(node *yaml.Node, visit func(key string, line int, va
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		key, value := node.Content[i], node.Content[i+1]
 		if first := seen[key.Value]; first > 0 {
-			r.addError(key.Line, "%s is there twice, first in line %d: keep one", key.Value, first)
+			r.addError(key.Line, "%s is duplicated, first in line %d: keep one", key.Value, first)
 			continue
 		}
 		seen[key.Value], r.lines[key.Value] = key.Line, key.Line
@@ -252,7 +252,7 @@ func (r *configParser) links(key string, node *yaml.Node) []Link {
 		case name == "":
 			r.addError(line, "%s: a name is missing", key)
 		case slices.ContainsFunc(links, func(l Link) bool { return l.Name == name }):
-			r.addError(line, "%s: %q is there twice: keep one", key, name)
+			r.addError(line, "%s: %q is duplicated: keep one", key, name)
 		default:
 			r.checkURL(line, fmt.Sprintf("%s: the link of %q", key, name), link)
 			links = append(links, Link{name, link})

@@ -256,11 +256,11 @@ func findingForPruned(o *unstructured.Unstructured) content.Finding {
 	where := content.NameOf(o)
 	switch {
 	case o.GetAnnotations()[apply.AnnotationPrune] == "keep":
-		return content.NewFinding(content.Info, where, "it is not in the new version, and stays: its annotation says so")
+		return content.NewFinding(content.Info, where, "it is not in the new version, and stays because of its annotation")
 	case o.GetKind() == "CustomResourceDefinition":
 		return content.NewFinding(content.Error, where, fmt.Sprintf("the upgrade deletes it, and with it every such custom resource of users: keep it, or let it stay in the cluster (annotation %s: keep)", apply.AnnotationPrune))
 	case o.GetKind() == "Namespace":
-		return content.NewFinding(content.Warning, where, "the upgrade deletes it, with all that anybody has put there")
+		return content.NewFinding(content.Warning, where, "the upgrade deletes it, with all objects in it")
 	case o.GetKind() == "PersistentVolumeClaim":
 		return content.NewFinding(content.Warning, where, "the upgrade deletes it, with its data")
 	}

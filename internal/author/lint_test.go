@@ -69,7 +69,7 @@ func TestLintUpgrade(t *testing.T) {
 		want     string // "" means no error and no warning
 	}{
 		"Same":            {"an upgrade that changes nothing", "", "", "", ""},
-		"FieldGone":       {"the API server would drop it", "size: {type: integer, maximum: 10}", "", content.Error, ".spec.size: the field is gone"},
+		"FieldGone":       {"the API server would drop it", "size: {type: integer, maximum: 10}", "", content.Error, ".spec.size: the field is removed"},
 		"FieldNew":        {"nobody has it", "size: {type: integer", "more: {type: string}\n                size: {type: integer", "", ""},
 		"TypeChanges":     {"stored values do not fit", "size: {type: integer, maximum: 10}", "size: {type: string}", content.Error, ".spec.size: its type changes from integer to string"},
 		"EnumNarrower":    {"stored values do not fit", "enum: [red, green]", "enum: [red]", content.Error, `.spec.colour: "green" is not allowed any more`},
@@ -78,7 +78,7 @@ func TestLintUpgrade(t *testing.T) {
 		"ItemsShorter":    {"inside of lists, too", "maxLength: 9", "maxLength: 8", content.Error, ".spec.tags[]: maxLength is 8 now"},
 		"Required":        {"stored objects lack it", "              properties:\n                size", "              required: [size]\n              properties:\n                size", content.Error, ".spec.size: it is required now"},
 		"RequiredDefault": {"the default is filled in", "              properties:\n                size: {type: integer,", "              required: [size]\n              properties:\n                size: {type: integer, default: 1,", "", ""},
-		"StatusGone":      {"the operator writes it", ", seen: {type: string}", "", content.Warning, ".status.seen: the field is gone"},
+		"StatusGone":      {"the operator writes it", ", seen: {type: string}", "", content.Warning, ".status.seen: the field is removed"},
 		"Pattern":         {"perhaps", "colour: {type: string,", "colour: {type: string, pattern: '^r',", content.Warning, ".spec.colour: the pattern changes"},
 		"VersionGone":     {"objects are stored in it", "name: v1\n      served", "name: v2\n      served", content.Error, "version v1 goes, and custom resources are stored in it"},
 		"VersionUnserved": {"clients use it", "served: true", "served: false", content.Error, "version v1 is not served any more"},
@@ -88,8 +88,8 @@ func TestLintUpgrade(t *testing.T) {
 		"SelectorRecreated": {"the author says so", "metadata: {name: widget, namespace: kyma-system}\nspec:\n  selector: {matchLabels: {app: widget}}",
 			"metadata: {name: widget, namespace: kyma-system, annotations: {operator.kyma-project.io/on-immutable: recreate}}\nspec:\n  selector: {matchLabels: {app: gadget}}", content.Warning, "deletes it and creates it again"},
 		"Sealed":     {"it says that it never changes", "data: {a: b}", "data: {a: c}", content.Error, "data changes, which an API server refuses"},
-		"MoreRights": {"who installs it should know", "verbs: [get]", "verbs: [get, delete]", content.Warning, "the new version asks for more: delete configmaps"},
-		"AllRights":  {"close to everything", "resources: [configmaps], verbs: [get]", "resources: ['*'], verbs: [get]", content.Warning, "asks for much: get * (all resources)"},
+		"MoreRights": {"who installs it should know", "verbs: [get]", "verbs: [get, delete]", content.Warning, "the new version requests more permissions: delete configmaps"},
+		"AllRights":  {"close to everything", "resources: [configmaps], verbs: [get]", "resources: ['*'], verbs: [get]", content.Warning, "requests wide permissions: get * (all resources)"},
 		"Twice":      {"only one can be", "kind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}\nimmutable: true\ndata: {a: b}", "kind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}\nimmutable: true\ndata: {a: b}\n---\napiVersion: v1\nkind: ConfigMap\nmetadata: {name: settings, namespace: kyma-system}", content.Error, "it is in the manifest twice"},
 	}
 	for name, c := range cases {

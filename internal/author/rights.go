@@ -70,9 +70,9 @@ func (m *Module) lintRights() []content.Finding {
 				hot = append(hot, fmt.Sprintf("%s %s (%s)", g.verb, g.resource, why))
 			}
 		}
-		findings = append(findings, content.NewFinding(content.Info, r.where, "asks for "+content.JoinFirst(all, "; ")))
+		findings = append(findings, content.NewFinding(content.Info, r.where, "requests "+content.JoinFirst(all, "; ")))
 		if len(hot) > 0 {
-			findings = append(findings, content.NewFinding(content.Warning, r.where, "asks for much: "+content.JoinFirst(hot, ", ")+": name the resources that the operator needs"))
+			findings = append(findings, content.NewFinding(content.Warning, r.where, "requests wide permissions: "+content.JoinFirst(hot, ", ")+": name the resources that the operator needs"))
 		}
 	}
 	for _, o := range m.Objects {
@@ -139,7 +139,7 @@ func addedRights(before, after []*unstructured.Unstructured) []content.Finding {
 			}
 		}
 		if len(more) > 0 && len(before) > 0 {
-			findings = append(findings, content.NewFinding(content.Warning, r.where, "the new version asks for more: "+content.JoinFirst(more, ", ")))
+			findings = append(findings, content.NewFinding(content.Warning, r.where, "the new version requests more permissions: "+content.JoinFirst(more, ", ")))
 		}
 	}
 	return findings

@@ -24,7 +24,7 @@ type Component struct {
 	Layers map[string]Layer
 	// Images are the references of the resources with access type ociArtifact, in the order of the descriptor.
 	Images []string
-	// Signature says what the trust policy found. It is the zero value if the policy does not require a signature.
+	// Signature is the result of the trust policy. It is the zero value if the policy does not require a signature.
 	Signature trust.Signature
 }
 

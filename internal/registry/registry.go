@@ -7,16 +7,16 @@
 //
 // # How it works
 //
-// A component version is an OCI image manifest <base>/component-descriptors/<name>:<version>, "+" in the version written as
-// ".build-". Its config names the layer with the component descriptor; the other layers are the local resources. Everything is read
-// with a limit on its size, and every manifest, config and layer is compared with the digest it was asked by; a manifest
-// asked by tag with the digest that the registry states.
+// A component version is an OCI image manifest <base>/component-descriptors/<name>:<version>, "+" in the version
+// written as ".build-". Its config names the layer with the component descriptor; the other layers are the local
+// resources. Every read has a size limit. Every manifest, config and layer is compared with the requested digest, and a
+// manifest that is requested by tag with the digest that the registry states.
 //
-// Results are cached in memory: components by name and version without expiry, since a released version never changes; layers
-// by digest, least recently used first out, verified again on each read; the digest behind a tag for a minute; an error for
-// three seconds, so that ten thousand clusters which miss one module do not become ten thousand requests. What is cached
-// costs no request. Callers that ask for the same thing at the same time share one pull; it runs for 30 seconds at the most and
-// goes on if its first caller gives up, so that no caller's cancelled context becomes an error for another.
+// Results are cached in memory: components by name and version without expiry, because a released version never
+// changes; layers by digest until they are evicted, and verified again on each read; the digest of a tag for one
+// minute; an error for three seconds, so that ten thousand clusters with the same missing module do not cause ten
+// thousand requests. Concurrent callers with the same request share one pull, which has a timeout of 30 seconds and
+// continues if its first caller is cancelled, so that a cancelled context never fails another caller.
 //
 // # Writing
 //

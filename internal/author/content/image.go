@@ -119,9 +119,9 @@ func imageProblem(image string) string {
 	case !ok:
 		return ""
 	case isMoving(tag.TagStr()) && strings.Contains(last, ":"):
-		return fmt.Sprintf("the tag %s moves, so that nobody knows what runs: give a version or a digest", tag.TagStr())
+		return fmt.Sprintf("the tag %s moves, so the running version is unknown: use a version or a digest", tag.TagStr())
 	case !strings.Contains(last, ":"):
-		return "without a tag it means latest, which moves, so that nobody knows what runs: give a version or a digest"
+		return "without a tag it means latest, which moves, so the running version is unknown: use a version or a digest"
 	}
 	return ""
 }

@@ -88,7 +88,7 @@ func (p *Place) copyVersion(ctx context.Context, to *Place, a *ocm.Artifact, o C
 	if err == nil && to.archive == nil && len(c.Images) > 0 {
 		var unknown error
 		if c.OldNames, unknown = to.oldNames(ctx, c); unknown != nil { // the copy is whole
-			o.Progress(fmt.Sprintf("%s:%s is copied, but it is not known by which names it asks for its images: %v", c.Name, c.Version, unknown))
+			o.Progress(fmt.Sprintf("%s:%s is copied, but its image references could not be read: %v", c.Name, c.Version, unknown))
 		}
 	}
 	return c, err

@@ -14,7 +14,7 @@ type ImageManifest struct {
 	*v1.Manifest
 	Raw    []byte
 	Digest string
-	Ref    string // for people
+	Ref    string // full reference, for messages
 }
 
 // LayerOf returns the digest of the layer of a resource: the layer that is annotated with it, or the only layer.
