@@ -13,7 +13,7 @@ func TestJoinFailures(t *testing.T) {
 		return &Error{Operation: "reading", Ref: Ref{Version: "v1", Kind: "ConfigMap", Namespace: "a", Name: fmt.Sprint("c", i)}, Message: "no", reason: reason}
 	}
 	one := failure(1, RuntimeForbidden)
-	if JoinFailures(nil) != nil || JoinFailures([]*Error{one}) != error(one) {
+	if err := JoinFailures([]*Error{one}); JoinFailures(nil) != nil || !errors.Is(err, one) || err.Error() != one.Error() {
 		t.Error("none is nil, and one is itself")
 	}
 	var many []*Error
