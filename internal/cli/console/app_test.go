@@ -115,7 +115,7 @@ func TestReadInput(t *testing.T) {
 
 // TestGroup: a group shows its help, and suggests a command instead of an unknown one.
 func TestGroup(t *testing.T) {
-	run := func(args ...string) (string, error) {
+	run := func(args ...string) error {
 		var out bytes.Buffer
 		a := &App{Config: &config.Klm{}, Name: "kubectl lifecycle"}
 		failing := a.Command("fail", "always fail", "", "klm fail", Arguments(), func(*cobra.Command, []string) error { return fmt.Errorf("listing: %w", context.Canceled) })
@@ -123,15 +123,15 @@ func TestGroup(t *testing.T) {
 		g.SilenceErrors, g.SilenceUsage = true, true
 		g.SetArgs(args)
 		g.SetOut(&out)
-		return out.String(), g.ExecuteContext(t.Context())
+		return g.ExecuteContext(t.Context())
 	}
-	if _, err := run(); err != nil {
+	if err := run(); err != nil {
 		t.Errorf("without arguments: %v", err)
 	}
-	if _, err := run("fial"); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), `there is no command "fial": did you mean fail?`) {
+	if err := run("fial"); ExitCode(err) != ExitUsage || !strings.Contains(err.Error(), `there is no command "fial": did you mean fail?`) {
 		t.Errorf("an unknown command: %v", err)
 	}
-	if _, err := run("fail"); err == nil || err.Error() != "interrupted" {
+	if err := run("fail"); err == nil || err.Error() != "interrupted" {
 		t.Errorf("a command that was interrupted: %v", err)
 	}
 	a := &App{Name: "kubectl lifecycle"}

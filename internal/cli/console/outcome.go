@@ -8,6 +8,8 @@ type Outcome struct {
 	Result string `json:"result"`
 }
 
+// Names implements [Report].
 func (s Outcome) Names() []string { return []string{s.Object} }
 
+// Show implements [Report].
 func (s Outcome) Show(p *Page) { p.Line("%s", s.Result) }

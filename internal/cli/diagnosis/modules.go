@@ -53,6 +53,7 @@ func ModuleRowOf(k *v1beta2.Kyma, name string) ModuleRow {
 	return row
 }
 
+// Names implements [console.Report].
 func (l ModuleList) Names() []string {
 	var all []string
 	for _, m := range l {
@@ -61,6 +62,7 @@ func (l ModuleList) Names() []string {
 	return all
 }
 
+// Show implements [console.Report].
 func (l ModuleList) Show(p *console.Page) {
 	if len(l) == 0 {
 		p.Line("no modules: klm catalog lists the available modules, klm module enable MODULE enables one")

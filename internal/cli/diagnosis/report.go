@@ -336,6 +336,7 @@ func (f *Facts) lastEvents(limit int) []eventLine {
 	return all[:min(len(all), limit)]
 }
 
+// Names implements [console.Report].
 func (r *Report) Names() []string {
 	var all []string
 	for _, b := range r.Blockers {
@@ -344,6 +345,7 @@ func (r *Report) Names() []string {
 	return all
 }
 
+// Show implements [console.Report].
 func (r *Report) Show(p *console.Page) {
 	p.Line("%s is %s, for %s", r.Runtime, p.ColourState(string(r.State)), p.Ago(r.Since))
 	about := []string{"channel " + console.OrDash(r.Channel)}

@@ -22,7 +22,7 @@ func TestAuthor(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	private, public := keys(t)
-	for file, data := range map[string][]byte{"key.pem": private, "key.pub": public, "policy.yaml": []byte("keys: {"), "bad.yaml": []byte("nmae: example.com/module/greeter\nversion: 0.1.0\n")} {
+	for file, data := range map[string][]byte{"key.pem": private, "key.pub": public, "policy.yaml": []byte("keys: {"), "bad.yaml": []byte("nam3: example.com/module/greeter\nversion: 0.1.0\n")} {
 		if err := os.WriteFile(file, data, 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -34,7 +34,7 @@ func TestAuthor(t *testing.T) {
 		{Reason: "a name that is not one of a component", Args: "init Greeter", Code: console.ExitFailed, Want: []string{"capital letters"}},
 		{Reason: "warnings do not fail; here there is no Git repository", Args: "lint greeter/module-config.yaml", Want: []string{"example.com/module/greeter:0.1.0: 0 errors, 1 warning"}},
 		{Reason: "a file that does not exist", Args: "lint none.yaml", Code: console.ExitFailed, Want: []string{"none.yaml"}},
-		{Reason: "all problems of a module-config", Args: "build bad.yaml", Code: console.ExitFailed, Want: []string{`unknown key "nmae"`}},
+		{Reason: "all problems of a module-config", Args: "build bad.yaml", Code: console.ExitFailed, Want: []string{`unknown key "nam3"`}},
 		{Reason: "an archive and a ModuleTemplate", Args: "build greeter/module-config.yaml --archive a.ctf" + commit, Want: []string{"example.com/module/greeter:0.1.0 is in a.ctf, its ModuleTemplate in template.yaml"}},
 		{Reason: "another archive", Args: "build greeter/module-config.yaml --archive b.ctf --template b.yaml -o name" + commit, Want: []string{"example.com/module/greeter:0.1.0\n"}},
 		{Reason: "the same version before", Args: "lint greeter/module-config.yaml --previous a.ctf", Code: console.ExitFailed, Want: []string{"after 0.1.0"}},

@@ -87,7 +87,7 @@ func TestArchive(t *testing.T) {
 // read returns the files in an archive.
 func read(t *testing.T, file string) map[string]string {
 	t.Helper()
-	f, err := os.Open(file) //nolint:gosec // of this test
+	f, err := os.Open(file)
 	if err != nil {
 		t.Fatal(err)
 	}
