@@ -146,7 +146,7 @@ func unwrap(err error) []error {
 
 // isTerminalMark reports whether err itself, not an error that it wraps, is what reconcile.TerminalError returns.
 func isTerminalMark(err error) bool {
-	e, ok := err.(interface{ Is(error) bool }) //nolint:errorlint // each part is looked at by itself
+	e, ok := err.(interface{ Is(error) bool }) // each part is checked by itself
 	_, masked := err.(*visibleError)           //nolint:errorlint // likewise
 	return ok && !masked && e.Is(reconcile.TerminalError(nil))
 }

@@ -124,7 +124,7 @@ func Summarize(texts []string) string {
 
 // joined returns the errors that errors.Join has made one, also of several levels; else the error itself.
 func joined(err error) []error {
-	many, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // a wrapped join has a text around it
+	many, ok := err.(interface{ Unwrap() []error }) // a wrapped join has a text around it
 	if !ok || err.Error() != errors.Join(many.Unwrap()...).Error() {
 		return []error{err}
 	}
