@@ -38,6 +38,15 @@ func (c *Client) clientFor(ctx context.Context, o runtime.Object) (client.Client
 	return own.client, nil
 }
 
+// with calls do with the client for an object.
+func (c *Client) with(ctx context.Context, o runtime.Object, do func(to client.Client) error) error {
+	to, err := c.clientFor(ctx, o)
+	if err != nil {
+		return err
+	}
+	return do(to)
+}
+
 // Get implements [client.Reader].
 func (c *Client) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 	to, err := c.clientFor(ctx, o)
@@ -64,47 +73,27 @@ func (c *Client) List(ctx context.Context, list client.ObjectList, opts ...clien
 
 // Create implements [client.Writer].
 func (c *Client) Create(ctx context.Context, o client.Object, opts ...client.CreateOption) error {
-	to, err := c.clientFor(ctx, o)
-	if err != nil {
-		return err
-	}
-	return to.Create(ctx, o, opts...)
+	return c.with(ctx, o, func(to client.Client) error { return to.Create(ctx, o, opts...) })
 }
 
 // Delete implements [client.Writer].
 func (c *Client) Delete(ctx context.Context, o client.Object, opts ...client.DeleteOption) error {
-	to, err := c.clientFor(ctx, o)
-	if err != nil {
-		return err
-	}
-	return to.Delete(ctx, o, opts...)
+	return c.with(ctx, o, func(to client.Client) error { return to.Delete(ctx, o, opts...) })
 }
 
 // Update implements [client.Writer].
 func (c *Client) Update(ctx context.Context, o client.Object, opts ...client.UpdateOption) error {
-	to, err := c.clientFor(ctx, o)
-	if err != nil {
-		return err
-	}
-	return to.Update(ctx, o, opts...)
+	return c.with(ctx, o, func(to client.Client) error { return to.Update(ctx, o, opts...) })
 }
 
 // Patch implements [client.Writer].
 func (c *Client) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.PatchOption) error {
-	to, err := c.clientFor(ctx, o)
-	if err != nil {
-		return err
-	}
-	return to.Patch(ctx, o, patch, opts...)
+	return c.with(ctx, o, func(to client.Client) error { return to.Patch(ctx, o, patch, opts...) })
 }
 
 // DeleteAllOf implements [client.Writer].
 func (c *Client) DeleteAllOf(ctx context.Context, o client.Object, opts ...client.DeleteAllOfOption) error {
-	to, err := c.clientFor(ctx, o)
-	if err != nil {
-		return err
-	}
-	return to.DeleteAllOf(ctx, o, opts...)
+	return c.with(ctx, o, func(to client.Client) error { return to.DeleteAllOf(ctx, o, opts...) })
 }
 
 // Status implements [client.StatusClient].
@@ -118,27 +107,15 @@ type subresource struct {
 
 // Create implements [client.SubResourceWriter].
 func (s subresource) Create(ctx context.Context, o, sub client.Object, opts ...client.SubResourceCreateOption) error {
-	to, err := s.client.clientFor(ctx, o)
-	if err != nil {
-		return err
-	}
-	return to.Status().Create(ctx, o, sub, opts...)
+	return s.client.with(ctx, o, func(to client.Client) error { return to.Status().Create(ctx, o, sub, opts...) })
 }
 
 // Update implements [client.SubResourceWriter].
 func (s subresource) Update(ctx context.Context, o client.Object, opts ...client.SubResourceUpdateOption) error {
-	to, err := s.client.clientFor(ctx, o)
-	if err != nil {
-		return err
-	}
-	return to.Status().Update(ctx, o, opts...)
+	return s.client.with(ctx, o, func(to client.Client) error { return to.Status().Update(ctx, o, opts...) })
 }
 
 // Patch implements [client.SubResourceWriter].
 func (s subresource) Patch(ctx context.Context, o client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
-	to, err := s.client.clientFor(ctx, o)
-	if err != nil {
-		return err
-	}
-	return to.Status().Patch(ctx, o, patch, opts...)
+	return s.client.with(ctx, o, func(to client.Client) error { return to.Status().Patch(ctx, o, patch, opts...) })
 }

@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,14 +110,10 @@ func New(o Options) (*Keeper, error) {
 	if o.Leases == nil {
 		return nil, errors.New("making a keeper of shards: options need Leases")
 	}
-	if o.Duration == 0 {
-		o.Duration = 12 * time.Second
-	}
+	o.Duration = cmp.Or(o.Duration, 12*time.Second)
+	o.Name = cmp.Or(o.Name, "replica")
 	if o.Duration < time.Second {
 		return nil, fmt.Errorf("making a keeper of shards: Duration %s is less than a second", o.Duration)
-	}
-	if o.Name == "" {
-		o.Name = "replica"
 	}
 	if o.Gate == nil {
 		o.Gate = func(context.Context) (bool, error) { return true, nil }
@@ -124,16 +121,14 @@ func New(o Options) (*Keeper, error) {
 	if o.Open == nil {
 		o.Open = func(context.Context, int) error { return nil }
 	}
-	if o.Opened == nil {
-		o.Opened = func(int) {}
-	}
-	if o.Close == nil {
-		o.Close = func(int) {}
-	}
 	if o.Log.GetSink() == nil {
 		o.Log = logr.Discard()
 	}
-	return &Keeper{opts: o, known: map[string]observedLease{}, assignNow: make(chan struct{}, 1)}, nil
+	k := &Keeper{opts: o, known: map[string]observedLease{}, assignNow: make(chan struct{}, 1)}
+	if o.Opened != nil {
+		k.OnOpened(o.Opened)
+	}
+	return k, nil
 }
 
 // NeedLeaderElection returns false: a Keeper runs on all replicas.
@@ -294,7 +289,6 @@ func (k *Keeper) acquire(t *holding, lease *coordinationv1.Lease, me string) {
 	metrics.Shards.Inc()
 	metrics.ShardChanges.WithLabelValues(metrics.ShardAcquired).Inc()
 	k.opts.Log.Info("acquired a shard", "shard", t.shard)
-	k.opts.Opened(t.shard)
 	for _, f := range callbacks {
 		f(t.shard)
 	}
@@ -345,7 +339,9 @@ func (k *Keeper) closeShard(t *holding, change string) {
 	k.mu.Unlock()
 	<-t.acquired
 	<-t.idle
-	k.opts.Close(t.shard)
+	if k.opts.Close != nil {
+		k.opts.Close(t.shard)
+	}
 	if wasOpen {
 		metrics.Shards.Dec()
 		metrics.ShardChanges.WithLabelValues(change).Inc()

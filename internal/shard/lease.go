@@ -1,6 +1,7 @@
 package shard
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"fmt"
@@ -150,13 +151,9 @@ func (k *Keeper) renewOnce(membership context.Context, begin time.Time) error {
 
 // newest returns the later one of two versions of a Lease.
 func newest(a, b *coordinationv1.Lease) *coordinationv1.Lease {
-	if len(a.ResourceVersion) != len(b.ResourceVersion) {
-		if len(a.ResourceVersion) > len(b.ResourceVersion) {
-			return a
-		}
-		return b
-	}
-	if a.ResourceVersion > b.ResourceVersion { // decimal numbers of the same length
+	// resourceVersions are decimal numbers: the longer one is larger.
+	order := cmp.Or(cmp.Compare(len(a.ResourceVersion), len(b.ResourceVersion)), cmp.Compare(a.ResourceVersion, b.ResourceVersion))
+	if order > 0 {
 		return a
 	}
 	return b
