@@ -86,9 +86,10 @@ var bannedCalls = []struct {
 // source is one Go file.
 type source struct {
 	*ast.File
-	folder string // relative to the root of the repository, "." for the root itself
-	name   string
-	lines  int
+	positions *token.FileSet
+	folder    string // relative to the root of the repository, "." for the root itself
+	name      string
+	lines     int
 }
 
 func (s source) path() string { return path.Join(s.folder, s.name) }
@@ -118,7 +119,7 @@ var sources = sync.OnceValues(func() ([]source, error) {
 			return err
 		}
 		folder, name := path.Split(file)
-		all = append(all, source{File: parsed, folder: path.Clean(folder), name: name, lines: positions.File(parsed.FileStart).LineCount()})
+		all = append(all, source{File: parsed, positions: positions, folder: path.Clean(folder), name: name, lines: positions.File(parsed.FileStart).LineCount()})
 		return nil
 	})
 	return all, err
@@ -415,10 +416,10 @@ func TestLifecycles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := map[string]bool{}
+	documented := map[string]bool{}
 	for line := range strings.Lines(string(data)) {
 		if strings.Contains(line, " → ") && strings.HasPrefix(line, "    ") {
-			told[strings.TrimSpace(line)] = true
+			documented[strings.TrimSpace(line)] = true
 		}
 	}
 	for _, s := range mustSources(t) {
@@ -436,15 +437,15 @@ func TestLifecycles(t *testing.T) {
 					steps = append(steps, name)
 				}
 			}
-			if list := strings.Join(steps, " → "); len(steps) > 1 && !told[list] {
+			if list := strings.Join(steps, " → "); len(steps) > 1 && !documented[list] {
 				t.Errorf("%s: %s does not have the list %q", s.path(), page, list)
 			} else {
-				delete(told, list)
+				delete(documented, list)
 			}
 			return true
 		})
 	}
-	for list := range told {
+	for list := range documented {
 		t.Errorf("%s has the list %q, which no controller has", page, list)
 	}
 }
@@ -516,7 +517,7 @@ func hasHeading(page, anchor string) bool {
 	return false
 }
 
-// calls tells whether the file uses the function name of the package with this import path.
+// calls reports whether the file uses the function name of the package with this import path.
 func calls(s source, pkg, name string) bool {
 	local := ""
 	for _, spec := range s.Imports {
@@ -541,10 +542,10 @@ func calls(s source, pkg, name string) bool {
 	return used
 }
 
-// isOf tells whether p is parent or below it.
+// isOf reports whether p is parent or below it.
 func isOf(p, parent string) bool { return p == parent || strings.HasPrefix(p, parent+"/") }
 
-// isStandard tells whether an import path is of Go's own library: the others begin with a host.
+// isStandard reports whether an import path is of Go's own library: the others begin with a host.
 func isStandard(p string) bool {
 	first, _, _ := strings.Cut(p, "/")
 	return !strings.Contains(first, ".")

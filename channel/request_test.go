@@ -15,7 +15,7 @@ func kymaWith(labels, annotations map[string]string) *v1beta2.Kyma {
 	return &v1beta2.Kyma{ObjectMeta: metav1.ObjectMeta{Name: "runtime-a", Labels: labels, Annotations: annotations}}
 }
 
-func TestWishOf(t *testing.T) {
+func TestRequestFor(t *testing.T) {
 	labels := map[string]string{v1beta2.LabelBeta: "true", v1beta2.LabelInternal: "True"}
 	rights := kymaWith(labels, nil)
 	rights.Spec.SkipMaintenanceWindows = true
@@ -87,7 +87,7 @@ func TestPaused(t *testing.T) {
 	}
 }
 
-func TestMandatoryWishes(t *testing.T) {
+func TestMandatoryRequests(t *testing.T) {
 	must := func(name, module, component string, age time.Duration) *v1beta2.ModuleReleaseMeta {
 		r := &v1beta2.ModuleReleaseMeta{Spec: v1beta2.ModuleReleaseMetaSpec{ModuleName: module, OCMComponentName: component, Mandatory: &v1beta2.MandatoryVersion{Version: "1.0.0"}}}
 		r.Name, r.CreationTimestamp = name, metav1.NewTime(at.Add(-age))

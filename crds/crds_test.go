@@ -74,7 +74,7 @@ func TestYAML(t *testing.T) {
 	}
 }
 
-// TestDescriptions checks that every field tells people what it is: the definitions are the reference documentation.
+// TestDescriptions checks that every field is documented: the definitions are the reference documentation.
 func TestDescriptions(t *testing.T) {
 	var walk func(path string, schema apiextensionsv1.JSONSchemaProps)
 	walk = func(path string, schema apiextensionsv1.JSONSchemaProps) {

@@ -115,7 +115,7 @@ func (s *server) update(t *testing.T, obj, old *unstructured.Unstructured) field
 	return append(errs, rules...)
 }
 
-// blocking tells whether the API server leaves out the rules, because the object may be too large for them.
+// blocking reports whether the API server leaves out the rules, because the object may be too large for them.
 func blocking(errs field.ErrorList) bool {
 	return slices.ContainsFunc(errs, func(err *field.Error) bool {
 		return err.Type == field.ErrorTypeNotSupported || err.Type == field.ErrorTypeRequired ||

@@ -182,7 +182,7 @@ func TestKyma(t *testing.T) {
 		Channel, None, Empty string
 		Managed, Settled     bool
 		Policy               CustomResourcePolicy
-		Wished, Known        bool
+		Requested, Known     bool
 	}
 	want := map[string]facts{
 		"own":  {"experimental", DefaultChannel, DefaultChannel, true, true, CreateAndDelete, true, true},
@@ -192,10 +192,10 @@ func TestKyma(t *testing.T) {
 	}
 	got := map[string]facts{}
 	for name := range want {
-		wish, status := kyma.Module(name), kyma.ModuleStatus(name)
+		request, status := kyma.Module(name), kyma.ModuleStatus(name)
 		got[name] = facts{
 			kyma.ModuleChannel(name), none.ModuleChannel(name), (&Kyma{}).ModuleChannel(name),
-			wish.IsManaged(), status.IsSettled(), wish.Policy(), wish != nil, status != nil,
+			request.IsManaged(), status.IsSettled(), request.Policy(), request != nil, status != nil,
 		}
 	}
 	if diff := cmp.Diff(want, got); diff != "" {

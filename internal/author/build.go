@@ -218,11 +218,11 @@ func (m *Module) readDefaultCR(ctx context.Context) error {
 
 // readFileOrURL returns the content of a file or a URL.
 func readFileOrURL(ctx context.Context, c *Config, name string) ([]byte, error) {
-	const patience = 20 * time.Second
+	const timeout = 20 * time.Second
 	if !strings.Contains(name, "://") {
 		return os.ReadFile(c.path(name)) // the path is from the user's config
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, name, nil)
 	if err != nil {

@@ -148,7 +148,7 @@ type Manager struct {
 	// policy is in MaintenancePolicyFile.
 	MaintenancePolicyConfigmap string
 	// MaintenancePolicyFile has the maintenance policy. It is read again when it changes. If it is missing there is no policy, and updates
-	// that need a downtime wait until they are told to start at once. Default /etc/maintenance-policy/policy.json.
+	// that need a downtime wait until they are requested to start at once. Default /etc/maintenance-policy/policy.json.
 	MaintenancePolicyFile string
 	// MinMaintenanceWindowSize is how much of a maintenance window must be left for an update to start. Default 20 m.
 	MinMaintenanceWindowSize time.Duration
@@ -206,7 +206,7 @@ type Manager struct {
 	// 30 s.
 	HeartbeatInterval time.Duration
 	// HeartbeatBudget is the number of heartbeats per second that one replica gets from agents of runtimes in which nothing happens. If there
-	// are too many runtimes for that, agents are told to send heartbeats less often, at least one an hour, and to close their connection
+	// are too many runtimes for that, agents are instructed to send heartbeats less often, at least one an hour, and to close their connection
 	// in between. Such an agent is disconnected after that time and three HeartbeatIntervals. Default 12, which is a heartbeat every 833 s
 	// with 10,000 runtimes; 0 is no limit.
 	HeartbeatBudget int

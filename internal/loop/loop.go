@@ -264,7 +264,7 @@ func (r *runner) result(ctx context.Context, err error) (reconcile.Result, error
 		// Somebody else wrote first, which is no failure: read again, with a random delay so that the writers do not meet again.
 		return reconcile.Result{RequeueAfter: 50*time.Millisecond + rand.N(50*time.Millisecond)}, nil
 	case isUnreachable(v.err):
-		// The control plane does not answer. A back-off that has grown meanwhile would outlast that by minutes.
+		// The control plane does not answer. A back-off that has grown meanwhile would last minutes longer.
 		log.FromContext(ctx).Info("the control plane cannot be reached", "problem", v.err.Error())
 		return reconcile.Result{RequeueAfter: time.Second + rand.N(time.Second)}, nil
 	default:

@@ -9,7 +9,7 @@ import (
 	"k8s.io/client-go/tools/events"
 )
 
-// actions records which actions were told.
+// actions records the actions of events.
 type actions struct {
 	events.EventRecorder
 	said map[string]string // by action

@@ -24,6 +24,7 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
 	"github.com/kyma-fleet/lifecycle-manager/internal/dedup"
+	"github.com/kyma-fleet/lifecycle-manager/internal/manager/watchdecode"
 )
 
 // leaderElectionID is the Lease of leader election. The reference uses the same one, so that both never reconcile at the same time.
@@ -46,7 +47,7 @@ func managerOptions(ctx context.Context, c *config.Manager, manyNames bool) (ctr
 	options := ctrl.Options{
 		Scheme: kinds, MapperProvider: newMapper,
 		Cache:     cached,
-		NewCache:  newCache,
+		NewCache:  watchdecode.NewCache,
 		Client:    client.Options{Cache: &client.CacheOptions{EnableReadYourWritesConsistency: new(true)}},
 		NewClient: newClient,
 		Metrics: server.Options{

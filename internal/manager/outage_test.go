@@ -14,7 +14,7 @@ import (
 	"github.com/go-logr/logr/funcr"
 )
 
-// failing answers as it is told, again and again with the last thing.
+// failing returns the given responses, and the last one for ever.
 type failing struct {
 	answers []any // an error, or a status
 	asked   int

@@ -25,6 +25,7 @@ import (
 
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 	"github.com/kyma-fleet/lifecycle-manager/internal/config"
+	"github.com/kyma-fleet/lifecycle-manager/internal/manager/watchdecode"
 	"github.com/kyma-fleet/lifecycle-manager/internal/shard"
 )
 
@@ -145,7 +146,7 @@ func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shard.Cache, error) {
 	}
 	base := o.Cache
 	base.HTTPClient, base.Mapper, base.Scheme = over, mapper, o.Scheme
-	all, err := newCache(cfg, base)
+	all, err := watchdecode.NewCache(cfg, base)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +155,7 @@ func newShardedCache(cfg *rest.Config, o *ctrl.Options) (*shard.Cache, error) {
 		NewShardCache: func(n int) (cache.Cache, error) {
 			of := base
 			of.ByObject, of.DefaultLabelSelector = nil, shard.Selector(n)
-			return newCache(cfg, of)
+			return watchdecode.NewCache(cfg, of)
 		},
 		NewShardClient: func(from cache.Cache) (client.Client, error) {
 			return newClient(cfg, client.Options{

@@ -219,7 +219,7 @@ func eventually(t testing.TB, check func() string) {
 	}
 }
 
-// awaitEvents waits until each of the lines was told since the mark; a line is like "lifecycle-manager ConfigMap a/b", with " deleted" or
+// awaitEvents waits until each of the lines was received since the mark; a line is like "lifecycle-manager ConfigMap a/b", with " deleted" or
 // " began" behind it.
 func (w *world) awaitEvents(t testing.TB, mark int, lines ...string) {
 	t.Helper()
@@ -277,8 +277,8 @@ func configMaps(namespace, selector string) protocol.Watch {
 	return protocol.Watch{Version: "v1", Resource: "configmaps", Kind: "ConfigMap", Namespace: namespace, Selector: selector}
 }
 
-// TestTell: the story of one agent: it begins, tells what happens, follows its list, and costs one watch per kind.
-func TestTell(t *testing.T) {
+// TestReports: one agent starts, reports changes, follows its list, and costs one watch per kind.
+func TestReports(t *testing.T) {
 	t.Parallel()
 	const name = "tell"
 	list := protocol.Watchlist{HeartbeatInterval: metav1.Duration{Duration: time.Second}, Watches: []protocol.Watch{
@@ -354,7 +354,7 @@ func TestTell(t *testing.T) {
 	}
 }
 
-// TestListenerDown: changes while the listener is away are told when it is back; and what it had just been told, if it comes back as another.
+// TestListenerDown: changes while the listener is away are reported when it is back; recent reports are repeated if another process answers.
 func TestListenerDown(t *testing.T) {
 	t.Parallel()
 	const name, objects = "down", 200
@@ -434,7 +434,7 @@ func TestCertificates(t *testing.T) {
 	w.awaitEvents(t, 0, "lifecycle-manager ConfigMap certificates/late")
 }
 
-// TestRights: list and watch of what is watched is all that the agent needs; without it, that is told, and it goes on when it is back.
+// TestRights: list and watch of what is watched is all that the agent needs; without it, the heartbeat reports a problem, until it is granted again.
 func TestRights(t *testing.T) {
 	t.Parallel()
 	const name = "rights"
@@ -550,7 +550,7 @@ func TestDefinitions(t *testing.T) {
 	w.awaitEvents(t, from, "lifecycle-manager Gadget definitions/h")
 }
 
-// TestRestart: the API server is stopped, changed behind the agent's back, and comes back having forgotten what it had told.
+// TestRestart: the API server is stopped, changed behind the agent's back, and starts again without its watch history.
 func TestRestart(t *testing.T) {
 	t.Parallel()
 	c, err := host.Start(t.Context(), "restart")

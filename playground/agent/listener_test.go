@@ -93,7 +93,7 @@ type received struct {
 	at      time.Time
 }
 
-// listener is a control plane that remembers what it is told.
+// listener is a control plane that records the events it receives.
 type listener struct {
 	address string
 	config  *tls.Config

@@ -70,7 +70,7 @@ func BenchmarkMemory(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// BenchmarkLatency prints how long it takes from the answer of the API server to a change until the listener has been told, for 500 changes.
+// BenchmarkLatency prints how long it takes from the answer of the API server to a change until the listener has received it, for 500 changes.
 //
 //	go test ./agent -run '^$' -bench Latency -benchtime 1x
 func BenchmarkLatency(b *testing.B) {

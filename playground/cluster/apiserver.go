@@ -44,7 +44,7 @@ const (
 )
 
 // kubernetesVersion returns the version of Kubernetes that is built in, as in "v1.37.1". Kubernetes itself learns it only from the flags of
-// its own release build. Go does not tell a test binary what it is made of; there it ends in ".0".
+// its own release build. A test binary has no such information; there it ends in ".0".
 var kubernetesVersion = sync.OnceValue(func() string {
 	if build, ok := debug.ReadBuildInfo(); ok {
 		for _, module := range build.Deps {
@@ -56,7 +56,7 @@ var kubernetesVersion = sync.OnceValue(func() string {
 	return "v" + version.DefaultKubeBinaryVersion + ".0"
 })
 
-// released is an effective version whose Info tells the version that is built in.
+// released is an effective version whose Info returns the version that is built in.
 type released struct {
 	basecompatibility.EffectiveVersion
 }

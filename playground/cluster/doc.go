@@ -35,11 +35,11 @@
 // Pods whose image is in Options.Images run as processes on this machine, with the rights of the user who runs the Host. A process gets the
 // arguments and the environment of its container; its volumes as files in a private folder, with the mount paths in arguments and variables
 // replaced to match; in KUBECONFIG a kubeconfig with its own ServiceAccount's token, which is renewed in time; and POD_NAMESPACE. Its
-// readiness probe is asked if it is an httpGet. It is restarted with back-off when it ends, and told to end with SIGTERM, then SIGKILL. It does
+// readiness probe is asked if it is an httpGet. It is restarted with back-off when it ends, and ended with SIGTERM, then SIGKILL. It does
 // not outlive the Host (on Linux not even one that is killed). Its output is in Dir/logs, and "kubectl logs" shows it.
 //
 // All processes share this machine's ports. So that they do not meet, a pod that has the address 10.x.y.z in its status has the address
-// 127.x.y.z on this machine: its process is told that one as status.podIP, and an argument or variable that says "all addresses", as in
+// 127.x.y.z on this machine: its process gets that one as status.podIP, and an argument or variable that says "all addresses", as in
 // --metrics-bind-address=:8443, is given it too. API servers know this, so webhooks behind a Service work. No two clusters on a machine have the
 // same addresses, also not those of different programs.
 //

@@ -193,7 +193,7 @@ func (n *node) see(object *corev1.Pod) {
 	p.see(object)
 }
 
-// lose is told that the API server has a pod no more.
+// lose removes a pod that the API server no longer has.
 func (n *node) lose(object *corev1.Pod) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

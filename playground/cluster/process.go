@@ -384,7 +384,7 @@ func (p *pod) envFrom(ctx context.Context, source corev1.EnvFromSource) (map[str
 	return values, err
 }
 
-// field returns a field of the pod as the downward API does. A process is told the address that it can listen on.
+// field returns a field of the pod as the downward API does. A process gets the address that it can listen on.
 func (p *pod) field(object *corev1.Pod, path, ip string) (string, error) {
 	switch path {
 	case "spec.nodeName":

@@ -287,7 +287,7 @@ func (p *proxy) pass() time.Duration {
 // bridge is the way from the API servers to pods and nodes. An API server takes a pod to be at its address 10.x.y.z, where nothing is; this
 // HTTP proxy on a Unix socket connects it with the pod's process at 127.x.y.z.
 type bridge struct {
-	config string // file that tells an API server to use the bridge
+	config string // file that makes an API server use the bridge
 	server *http.Server
 }
 

@@ -366,7 +366,7 @@ func ours(t *testing.T, l *landscape.Landscape) []unstructured.Unstructured {
 	return all
 }
 
-// uninstall removes the manager: all of it, and nothing that is anybody's wish.
+// uninstall removes the manager: all of it, and nothing that users have created.
 func uninstall(t *testing.T, l *landscape.Landscape, args ...string) {
 	t.Helper()
 	kcp, kubeconfig := l.Clients[landscape.ControlPlane], l.Kubeconfig(landscape.ControlPlane)

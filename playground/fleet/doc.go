@@ -30,7 +30,7 @@
 // what they own with them, namespaces and definitions end with what is in them. One timer serves all clusters; an idle cluster has no goroutine.
 //
 // All clusters share one listening socket on the loopback device: each has an address of its own in 127.0.0.0/8, and the address that a client has
-// connected to tells which cluster is meant (listen.go). Certificates are issued in the handshake.
+// connected to identifies the cluster (listen.go). Certificates are issued in the handshake.
 //
 // Faults are decided by the seed, the cluster and the number of the request (fault.go), so that a run can be repeated.
 //

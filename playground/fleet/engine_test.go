@@ -186,8 +186,8 @@ func pause(ctx context.Context) error {
 func compareEngine(t *testing.T, simulated, actual *server) {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
-	type told struct{ Story, Requests []string }
-	var got, want told
+	type reported struct{ Story, Requests []string }
+	var got, want reported
 	var gotErr, wantErr error
 	var wg sync.WaitGroup
 	wg.Go(func() { got.Story, got.Requests, gotErr = drive(ctx, simulated) })

@@ -110,7 +110,7 @@ func (t *trouble) rest(now time.Time) time.Duration {
 	return t.Up + t.Down - at + time.Millisecond
 }
 
-// turn returns a channel that is told when the cluster dies or lives again; nil if it never does.
+// turn returns a channel that receives a value when the cluster dies or lives again; nil if it never does.
 func (t *trouble) turn(now time.Time) <-chan time.Time {
 	if t.Down <= 0 {
 		return nil

@@ -39,7 +39,7 @@ type Options struct {
 	// OwnPorts gives each cluster a listener and a port of 127.0.0.1, in place of an address of its own behind one listener. It costs a
 	// file descriptor and a goroutine per cluster. Where there is no network 127.0.0.0/8 (that is, not on Linux) it is always so.
 	OwnPorts bool
-	// Changed is told of every change of an object, in the order of a cluster's changes, unless it is nil. The cluster is locked meanwhile: it must
+	// Changed is called with every change of an object, in the order of a cluster's changes, unless it is nil. The cluster is locked meanwhile: it must
 	// neither block nor ask the cluster.
 	Changed func(Change)
 }

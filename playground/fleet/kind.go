@@ -124,7 +124,7 @@ func readDefinition(text []byte) *definition {
 	return d
 }
 
-// settled reports whether the accepted names are those that are wished.
+// settled reports whether the accepted names are the wanted ones.
 func (d *definition) settled() bool {
 	names := &d.crd.Status.AcceptedNames
 	return d.established && names.Plural == d.crd.Spec.Names.Plural && names.Kind == d.crd.Spec.Names.Kind &&

@@ -179,7 +179,7 @@ func (f *Fleet) certificate(hello *tls.ClientHelloInfo) (*tls.Certificate, error
 type door struct {
 	net.Listener
 	fleet   *Fleet
-	cluster *Cluster // nil if the address tells
+	cluster *Cluster // nil if the address identifies it
 }
 
 // Accept implements net.Listener. It never fails for the sake of one connection.

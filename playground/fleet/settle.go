@@ -252,7 +252,7 @@ func (c *Cluster) controlLocked(o *object, method, subresource, agent string, bo
 	}
 	r := &request{kind: k, namespace: o.body.namespace, name: o.body.name, subresource: subresource, method: method, contentType: contentType, agent: agent, body: body,
 		uri: k.path(o.body.namespace, o.body.name, subresource)}
-	_, _ = c.writeLocked(c.fleet.life, r) // there is nobody to tell
+	_, _ = c.writeLocked(c.fleet.life, r) // there is no client for the answer
 }
 
 var inBackground = []byte(`{"apiVersion":"v1","kind":"DeleteOptions","propagationPolicy":"Background"}`)
@@ -350,7 +350,7 @@ func (c *Cluster) endDefinitionLocked(o *object) {
 	}
 }
 
-// endNamespaceLocked deletes what is in a namespace, and then the namespace. What holds it is told in its status.
+// endNamespaceLocked deletes what is in a namespace, and then the namespace. Its status lists the remaining objects.
 func (c *Cluster) endNamespaceLocked(o *object) {
 	inside := func() (all []*object) {
 		for _, one := range c.objects {
@@ -429,7 +429,7 @@ func (c *Cluster) operateLocked(o *object) {
 type agenda struct {
 	mu      sync.Mutex
 	entries entries       // guarded by mu
-	earlier chan struct{} // told when an entry is before all others
+	earlier chan struct{} // receives a value when an entry becomes the first
 }
 
 type entry struct {

@@ -43,7 +43,7 @@ func settledStatus(group string, v *body, text []byte) []byte {
 	return data
 }
 
-// says reports whether a status has all that is wished, but for times. Zeros need not be there.
+// says reports whether a status has all wanted fields except times. Zeros need not be there.
 func says(now, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

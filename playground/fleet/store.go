@@ -110,7 +110,7 @@ func (c *Cluster) removeLocked(o *object) {
 	c.changedLocked(o, nil)
 }
 
-// changedLocked notes a change, and tells who waits for one.
+// changedLocked records a change, and notifies watches.
 func (c *Cluster) changedLocked(before, after *object) {
 	if len(c.log) >= c.fleet.options.History {
 		keep := c.fleet.options.History * 3 / 4
@@ -123,12 +123,12 @@ func (c *Cluster) changedLocked(before, after *object) {
 		c.changed = nil
 	}
 	c.followLocked(before, after)
-	if tell := c.fleet.options.Changed; tell != nil {
+	if changed := c.fleet.options.Changed; changed != nil {
 		o, last := after, []byte(nil)
 		if o == nil {
 			o, last = before, c.appendMetadata(nil, before)
 		}
-		tell(Change{
+		changed(Change{
 			Cluster: c.index, Resource: c.fleet.resources.name(o.resource), Namespace: o.body.namespace, Name: o.body.name,
 			Deleted: after == nil, Last: last, Version: int(c.version),
 		})

@@ -101,7 +101,7 @@ func (v *watcher) run(ctx context.Context) {
 		}
 		from := sort.Search(len(v.log), func(i int) bool { return v.log[i].version > v.at })
 		for i := from; i < len(v.log); i++ {
-			v.tell(ctx, &v.log[i])
+			v.report(ctx, &v.log[i])
 			v.at = v.log[i].version
 		}
 		if v.changed == nil {
@@ -129,8 +129,8 @@ func (v *watcher) run(ctx context.Context) {
 	}
 }
 
-// tell appends an event as the selection sees it: what begins to match was added, what ends to was deleted.
-func (v *watcher) tell(ctx context.Context, e *event) {
+// report appends an event as the selection sees it: what begins to match was added, what ends to was deleted.
+func (v *watcher) report(ctx context.Context, e *event) {
 	before, after := v.matches(v.Cluster, e.before), v.matches(v.Cluster, e.after)
 	switch {
 	case before && after:

@@ -85,7 +85,7 @@ type subject struct {
 	namespace, name string
 }
 
-// pendingEvent is to be told, not before its time.
+// pendingEvent is a report that is due at its time.
 type pendingEvent struct {
 	due     time.Time
 	number  uint64
@@ -95,7 +95,7 @@ type pendingEvent struct {
 	last    []byte // metadata of what was deleted
 }
 
-// deliveredEvent was told lately.
+// deliveredEvent was reported recently.
 type deliveredEvent struct {
 	at time.Time
 	subject
@@ -153,7 +153,7 @@ func (a *agent) turn(ctx context.Context) {
 	a.timer.Reset(wait)
 }
 
-// look finds out what changes mean: another certificate, another watch list, or something to tell.
+// look finds out what changes mean: another certificate, another watch list, or something to report.
 func (a *agent) look(heard []fleet.Change) {
 	setUp := false
 	for _, c := range heard {
@@ -286,7 +286,7 @@ func (a *agent) next() time.Time {
 	return next
 }
 
-// forget forgets what was delivered too long ago to be told again.
+// forget drops reports that are too old to be repeated.
 func (a *agent) forget() {
 	for len(a.delivered) > 0 && time.Since(a.delivered[0].at) > a.memory {
 		a.delivered = a.delivered[1:]
@@ -352,7 +352,7 @@ func (a *agent) send(ctx context.Context, path string, body []byte) bool {
 	return true
 }
 
-// repeat tells again what was delivered lately, because who took it may have died with it.
+// repeat repeats recent reports, because the process that received them may have died.
 func (a *agent) repeat() {
 	for _, d := range a.delivered {
 		if time.Since(d.at) <= a.memory {

@@ -20,7 +20,7 @@ const posting = 64
 // only.
 type agents struct {
 	fleet  *fleet.Fleet
-	memory time.Duration // what was delivered so lately is told again when another process answers
+	memory time.Duration // recent reports are repeated when another process answers
 	all    []*agent
 	stop   func()
 	end    context.CancelFunc

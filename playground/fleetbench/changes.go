@@ -9,9 +9,9 @@ import (
 
 // changes passes on what changes in the simulated clusters, past their API, to who listens.
 type changes struct {
-	mu    sync.Mutex     // never held while a cluster is asked: the fleet tells while it has a cluster locked
+	mu    sync.Mutex     // never held while a cluster is asked: the fleet calls back while a cluster is locked
 	queue []fleet.Change // guarded by mu
-	news  chan struct{}  // told when there is something in queue
+	news  chan struct{}  // receives a value when the queue has entries
 
 	passing sync.Mutex                 // guards what follows
 	follow  map[int]func(fleet.Change) // by a number of their own
@@ -22,8 +22,8 @@ func newChanges() *changes {
 	return &changes{follow: map[int]func(fleet.Change){}, news: make(chan struct{}, 1)}
 }
 
-// tell is what the fleet calls.
-func (c *changes) tell(change fleet.Change) {
+// add receives the changes of the fleet.
+func (c *changes) add(change fleet.Change) {
 	c.mu.Lock()
 	c.queue = append(c.queue, change)
 	c.mu.Unlock()

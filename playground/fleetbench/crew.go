@@ -11,7 +11,7 @@ import (
 // crew are the processes of the manager that work, or may: one, or several replicas.
 type crew []*manager
 
-// recruit starts as many replicas as are asked for, lets the agents report to them, and waits until they work. names tell them apart.
+// recruit starts as many replicas as are asked for, lets the agents report to them, and waits until they work. names distinguish them.
 func (r *rig) recruit(ctx context.Context, names ...string) error {
 	for _, name := range names {
 		m, err := r.startManager(ctx, name)

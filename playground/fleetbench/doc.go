@@ -4,7 +4,7 @@
 //	go run ./fleetbench report --page=page.md result.json …
 //
 // It needs the manager's binary (--manager) and Linux, whose /proc says what a process uses. `make fleet-bench` and `make fleet-report` build what is
-// needed; docs/benchmarks.md tells what the figures mean.
+// needed; docs/benchmarks.md explains the figures.
 //
 // # How it works
 //

@@ -30,7 +30,7 @@ type options struct {
 	Replicas    int
 	Brief       bool
 
-	remember time.Duration // for how long agents remember what they have told
+	remember time.Duration // how long agents remember their reports
 	watched  time.Duration // for how long dead clusters are watched after the others are done
 
 	stage stage
@@ -110,7 +110,7 @@ func (o *options) shorten() {
 	o.Idle, o.Edits, o.remember, o.watched = 5*time.Second, min(o.Edits, 10), 3*time.Second, 15*time.Second
 }
 
-// say tells what is done next.
+// say prints the next stage.
 func (o *options) say(format string, args ...any) { fmt.Fprintf(os.Stderr, format+"\n", args...) }
 
 func run(ctx context.Context, o *options) error {

@@ -20,7 +20,7 @@ type manager struct {
 	name, log                           string
 }
 
-// startManager starts a process of the manager with the rights of its service account. name tells replicas apart.
+// startManager starts a process of the manager with the rights of its service account. name distinguishes replicas.
 func (r *rig) startManager(ctx context.Context, name string) (*manager, error) {
 	kubeconfig, err := r.plane.managerKubeconfig(ctx)
 	if err != nil {

@@ -16,7 +16,7 @@ type child struct {
 	cmd      *exec.Cmd
 	done     chan struct{} // closed when it has ended
 	err      error         // how it ended; read after done
-	stopping atomic.Bool   // it was told to end
+	stopping atomic.Bool   // its end was requested
 }
 
 // startChild starts a program. What it writes goes to out and log.

@@ -12,7 +12,7 @@ type race struct {
 	began []time.Time // zero: takes no part; guarded by mu, as all that follows
 	ended []time.Time // zero: not yet
 	left  int
-	over  chan struct{} // told when one has finished
+	over  chan struct{} // receives a value when one has finished
 }
 
 func newRace(n int) *race {

@@ -39,7 +39,7 @@ func restart(ctx context.Context, r *rig, s *Scenario) error {
 	return r.calmDown(ctx, s, begin, before.Requests)
 }
 
-// forget waits until agents have nothing to tell again to another process: what happened a moment ago is not what a restart costs.
+// forget waits until agents have nothing to repeat to another process: what happened a moment ago is not what a restart costs.
 func (r *rig) forget(ctx context.Context) error {
 	if r.agents == nil {
 		return nil

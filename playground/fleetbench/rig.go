@@ -56,7 +56,7 @@ type rig struct {
 	upgradeP99 float64 // until Ready, in ms, of scenario upgrade; 0 before
 }
 
-// openRig starts everything but the manager. fail is called when the manager ends though nobody has told it to.
+// openRig starts everything but the manager. fail is called when the manager ends unexpectedly.
 func openRig(ctx context.Context, o *options, clusters int, fail context.CancelCauseFunc) (_ *rig, err error) {
 	r := &rig{options: o, clusters: clusters, fail: fail}
 	defer func() {
@@ -81,7 +81,7 @@ func openRig(ctx context.Context, o *options, clusters int, fail context.CancelC
 		operators = append(operators, m.operator())
 	}
 	r.changes = newChanges()
-	if r.fleet, err = fleet.Open(ctx, fleet.Options{Clusters: clusters, Seed: 1, Operators: operators, Changed: r.changes.tell}); err != nil {
+	if r.fleet, err = fleet.Open(ctx, fleet.Options{Clusters: clusters, Seed: 1, Operators: operators, Changed: r.changes.add}); err != nil {
 		return r, err
 	}
 	if r.plane, err = startPlane(ctx, r.dir); err != nil {

@@ -8,7 +8,7 @@ import (
 
 const memoryGrowth = "live heap afterwards, % of before"
 
-// idleTimeout is how long connections of the manager to runtimes that tell by themselves may be idle. What was closed before is kept by a timer, with
+// idleTimeout is how long connections of the manager to runtimes with agents may be idle. What was closed before is kept by a timer, with
 // its buffers, until then.
 const idleTimeout = 10 * time.Second
 

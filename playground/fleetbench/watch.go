@@ -35,7 +35,7 @@ type record struct {
 	labels     uint64 // hash of labels, annotations, finalizers and deletion
 }
 
-// follow puts a watch list in force. Where something is watched that was not before, it tells that anything of it may have changed.
+// follow puts a watch list in force. Where something is watched that was not before, it reports that any of its objects may have changed.
 func (a *agent) follow(list protocol.Watchlist) {
 	before := a.watches
 	a.watches = map[schema.GroupResource][]watchFor{}
@@ -109,7 +109,7 @@ func (a *agent) note(c fleet.Change, watches []watchFor) {
 	if err != nil || m == nil {
 		return // it is gone: that is another change
 	}
-	matched, all := false, false // all: of every change it is to be told
+	matched, all := false, false // all: every change is reported
 	for i := range watches {
 		if watches[i].matches(c.Namespace, c.Name, m.Labels) {
 			matched, all = true, all || watches[i].Field != protocol.FieldSpec
@@ -129,7 +129,7 @@ func (a *agent) note(c fleet.Change, watches []watchFor) {
 	}
 }
 
-// queue notes that something is to be told: at once, unless the same object was told of a moment ago.
+// queue queues a report: for now, or for later if the same object was reported recently.
 func (a *agent) queue(about subject, whole, deleted bool) {
 	if e := a.pending[about]; e != nil {
 		e.deleted = deleted

@@ -63,7 +63,7 @@ func Example() {
 	// namespaces "example" not found
 }
 
-// Diff tells what would be done before it is done, and a transform has a say in it.
+// Diff shows what an installation would change; a transform changes objects first.
 func Example_diff() {
 	ctx := context.Background()
 	info := shop("preview")

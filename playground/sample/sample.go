@@ -5,7 +5,7 @@
 //
 // How it works: the custom resource, [Sample], asks for a message and a number of replicas. The operator writes the message into a
 // ConfigMap, runs a Deployment that carries it, and reports state Ready when all replicas are available. It shows each of the five states
-// of the module contract at a person's wish: spec.fail makes it Error with that text, spec.replicas 0 makes it Warning, an image that
+// of the module contract on request: spec.fail makes it Error with that text, spec.replicas 0 makes it Warning, an image that
 // cannot start (2.0.0) keeps it Processing, and deletion shows Deleting until what it installed is gone.
 //
 // 1.0.0 and 2.0.0 differ in what an upgrade has to get right: the ConfigMap sample-v1-only is in the first and sample-v2-only in the

@@ -23,11 +23,11 @@ const edits = 500
 // listened is how long BenchmarkHeartbeat counts.
 const listened = time.Minute
 
-// BenchmarkEvent changes an annotation of the Kyma in a runtime 500 times, one after the other, while its agent tells the manager. It measures the
+// BenchmarkEvent changes an annotation of the Kyma in a runtime 500 times, one after the other, while its agent reports to the manager. It measures the
 // time until the API server gets the manager's request for the Kyma, which begins a pass: from the moment that we see the API server's answer to
 // the change, and from the moment that the API server got the change, which is a little too early (its audit says when a request came in). What
 // lies between is the agent's watch, the event, the listener, and the queue. Between two changes is more than the half second by which
-// an agent spaces what it tells of one object, and nothing happens.
+// an agent limits its reports about one object, and nothing happens.
 //
 //	go test ./scenario -run '^$' -bench Event -benchtime 1x -timeout 30m
 func BenchmarkEvent(b *testing.B) {
@@ -74,7 +74,7 @@ func (s *scenario) hearRuntime(b *testing.B) {
 	}); err != nil {
 		b.Fatal(err)
 	}
-	<-time.After(5 * time.Second) // for what is told about the first delivery
+	<-time.After(5 * time.Second) // for reports about the first delivery
 	if err := s.mark(&call{}); err != nil {
 		b.Fatal(err)
 	}

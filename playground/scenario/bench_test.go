@@ -145,7 +145,7 @@ func (s *scenario) count(name string) (c counted) {
 	return c
 }
 
-// how tells a watch that begins with all that there is from one that goes on.
+// how distinguishes a watch that begins with a list from one that continues.
 func how(r cluster.Request) string {
 	if r.Verb != "watch" {
 		return ""

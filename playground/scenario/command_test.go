@@ -87,10 +87,10 @@ var commands = map[string]func(*testscript.TestScript, bool, []string){
 	"replicas": command((*scenario).replicas),
 	// agent RUNTIME kill ends the process of the agent in a runtime at once; its Deployment starts another.
 	"agent": command((*scenario).agent),
-	// receive SERVICE PORT puts a component of the control plane behind a Service in kcp-system that the ingress gateway leads to. told SERVICE [TEXT] prints
-	// what that component was told since, each thing once, sorted; with TEXT it waits until some of it has that text.
+	// receive SERVICE PORT puts a component of the control plane behind a Service in kcp-system that the ingress gateway leads to. `told SERVICE [TEXT]` prints
+	// what that component has received since, each thing once, sorted; with TEXT it waits until some of it has that text.
 	"receive": command((*scenario).receive),
-	"told":    command((*scenario).told),
+	"told":    command((*scenario).received),
 	// certificate NAME of=RUNTIME keeps the client certificate of a runtime's agent; stranger=COMMON-NAME makes one of another authority, expired=COMMON-NAME
 	// and nameless make one of the manager's own that has ended, or is nobody's.
 	"certificate": command((*scenario).certificate),

@@ -57,7 +57,7 @@ func (s *scenario) describe() string {
 	return b.String()
 }
 
-// condense makes lines for a reader of a log in JSON: time, message, and what of the rest tells one object from another. What was said of the
+// condense makes lines for a reader of a log in JSON: time, message, and the values that identify an object. What was said of the
 // same object before is left out, but for the last time, with the number of times.
 func condense(log string) []string {
 	var said []string

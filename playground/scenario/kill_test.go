@@ -83,7 +83,7 @@ type killing struct {
 	specs map[string]*v1beta2.Manifest // as the Kyma controller writes them, by version
 }
 
-// TestKilledAtEveryStep tells the life of a module and of a Kyma again and again, and kills the manager after each of its steps once.
+// TestKilledAtEveryStep runs the life cycle of a module and of a Kyma again and again, and kills the manager after each of its steps once.
 // Started again, it comes to the same end as the one that was never killed.
 func TestKilledAtEveryStep(t *testing.T) {
 	t.Parallel()
@@ -93,7 +93,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 	create, upgrade, disable, enable, remove := k.chapters()
 	for _, c := range []chapter{create, upgrade, disable, enable, remove} {
-		if err := k.tell(c); err != nil {
+		if err := k.play(c); err != nil {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 				if i < len(c.steps) {
 					step = c.controller + "/" + c.steps[i]
 				}
-				if err := k.tellKilled(c, step); err != nil {
+				if err := k.playKilled(c, step); err != nil {
 					t.Fatalf("%s, killed after %q: %v", c.name, step, err)
 				}
 			}
@@ -115,7 +115,7 @@ func TestKilledAtEveryStep(t *testing.T) {
 	}
 	rounds(create, remove)
 	create.steps = nil
-	if err := errors.Join(k.tell(create), k.tell(disable)); err != nil {
+	if err := errors.Join(k.play(create), k.play(disable)); err != nil {
 		t.Fatal(err)
 	}
 	rounds(enable, upgrade, disable)
@@ -249,19 +249,19 @@ func (k *killing) copies() map[string]client.ObjectKey {
 	return map[string]client.ObjectKey{landscape.ControlPlane: {Namespace: k.land.Namespace(), Name: "runtime-a"}, "runtime-a": remote}
 }
 
-// tell tells a chapter without a fault. The first time, its end is what others with that end have to come to.
-func (k *killing) tell(c chapter) error {
+// play runs a chapter without a fault. The first time, its end is what others with that end have to come to.
+func (k *killing) play(c chapter) error {
 	if err := c.do(k.ctx); err != nil {
 		return err
 	}
 	return k.await(c)
 }
 
-// tellKilled tells a chapter with a manager that is killed after a step, which is CONTROLLER/STEP, and then with another one. What the first
+// playKilled runs a chapter with a manager that is killed after a step, which is CONTROLLER/STEP, and then with another one. What the first
 // one has installed is in the inventory when it dies. Without a step nobody is killed.
-func (k *killing) tellKilled(c chapter, step string) error {
+func (k *killing) playKilled(c chapter, step string) error {
 	if step == "" {
-		return k.tell(c)
+		return k.play(c)
 	}
 	if err := k.land.Manager.Kill(); err != nil {
 		return err
@@ -293,7 +293,7 @@ func (k *killing) tellKilled(c chapter, step string) error {
 
 // checkRecorded fails if the manager that was killed has left something of a module in the runtime that is in no inventory.
 func (k *killing) checkRecorded() error {
-	if err := k.land.Manager.Kill(); err != nil { // it is dead, and this tells poll that it was to be
+	if err := k.land.Manager.Kill(); err != nil { // it has ended; this marks its end as expected
 		return err
 	}
 	var left picture

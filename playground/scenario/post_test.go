@@ -234,7 +234,7 @@ func (s *scenario) receive(c *call) error {
 	return nil
 }
 
-func (s *scenario) told(c *call) error {
+func (s *scenario) received(c *call) error {
 	const usage = "told SERVICE [TEXT]"
 	if err := c.want(1, 2, usage); err != nil {
 		return err
@@ -255,7 +255,7 @@ func (s *scenario) told(c *call) error {
 	return nil
 }
 
-// receivedLine returns what a component was told as text: who, how, and those parts of the body that say what happened to which object.
+// receivedLine returns a request to a component as text: who, how, and those parts of the body that say what happened to which object.
 func receivedLine(t landscape.Received) string {
 	var parts map[string]json.RawMessage
 	if err := json.Unmarshal(t.Body, &parts); err != nil {

@@ -89,7 +89,7 @@ func TestScenarios(t *testing.T) {
 				if err := s.close(); err != nil {
 					t.Errorf("stopping the landscape: %v", err)
 				}
-				if err := s.recordRights(); err != nil { // an API server tells of a request after what it does is to be seen
+				if err := s.recordRights(); err != nil { // the audit log has a request only after its effect is visible
 					t.Error(err)
 				}
 				cancel()

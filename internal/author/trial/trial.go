@@ -350,8 +350,8 @@ func (t *Trial) listAll(ctx context.Context) (map[string]string, error) {
 
 // checkLeftovers waits until the cluster has no objects that are missing in before. Garbage collection has some delay.
 func (t *Trial) checkLeftovers(ctx context.Context, before map[string]string) error {
-	const patience = 30 * time.Second
-	ctx, cancel := context.WithTimeout(ctx, min(patience, t.Timeout))
+	const timeout = 30 * time.Second
+	ctx, cancel := context.WithTimeout(ctx, min(timeout, t.Timeout))
 	defer cancel()
 	var left []string
 	err := t.waitUntil(ctx, func() (string, error) {

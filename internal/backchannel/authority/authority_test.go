@@ -608,7 +608,7 @@ func TestCertManagerDue(t *testing.T) {
 	}
 }
 
-// TestNotReadYet: who asks right after the start waits a little, and is told why there is nothing.
+// TestNotReadYet: a caller directly after the start waits a little, and then gets the reason.
 func TestNotReadYet(t *testing.T) {
 	a, err := New(Options{Client: fake.NewClientBuilder().Build(), Namespace: namespace})
 	if err != nil {

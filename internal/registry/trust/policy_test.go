@@ -176,8 +176,8 @@ func TestReload(t *testing.T) {
 	strict, lax := policyOf(Enforce, "p256"), `rules: [{prefix: "", mode: "off"}]`
 	write(strict)
 	c := &testClock{t: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)}
-	var told []string
-	tr, err := LoadWithClock(file, func(version string, err error) { told = append(told, version+" "+ocm.ReasonOf(err)) }, c.now)
+	var reported []string
+	tr, err := LoadWithClock(file, func(version string, err error) { reported = append(reported, version+" "+ocm.ReasonOf(err)) }, c.now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,8 +193,8 @@ func TestReload(t *testing.T) {
 		if err := tr.Err(); (err != nil) != wantErr {
 			t.Errorf("%s: got error %v", name, err)
 		}
-		if len(told) != tellings {
-			t.Errorf("%s: told %q, want %d", name, told, tellings)
+		if len(reported) != tellings {
+			t.Errorf("%s: reported %q, want %d", name, reported, tellings)
 		}
 	}
 	write(lax)

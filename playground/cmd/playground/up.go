@@ -169,7 +169,7 @@ func allReady(rows []landscape.Row) bool {
 	return len(rows) > 0
 }
 
-// whatNext tells what to try, with commands that work as they stand.
+// whatNext prints what to try, with commands that work as they stand.
 func (v *up) whatNext(l *landscape.Landscape) string {
 	kubectl := filepath.Join(v.Bin, "kubectl")
 	if !strings.Contains(kubectl, "/") {
@@ -200,7 +200,7 @@ The table is printed again when something changes. Ctrl-C stops and removes ever
 `, kubectl, admin, runtime, l.Namespace(), sample.Module, "sample sample", v1beta2.RuntimeKymaName, v.outage())
 }
 
-// outage tells how to take a runtime away and bring it back; in-cluster there is none to take.
+// outage prints how to take a runtime away and bring it back; in-cluster there is none to take.
 func (v *up) outage() string {
 	if v.InCluster {
 		return ""

@@ -1,6 +1,6 @@
 // Command operator is the manager of the sample module: it gives every Sample its workload, says how that is, and removes it again.
 //
-// It runs in a pod, or as a process with KUBECONFIG or --kubeconfig. It listens on no port unless told to, so any number of it runs on one
+// It runs in a pod, or as a process with KUBECONFIG or --kubeconfig. It listens on no port unless configured, so any number of it runs on one
 // machine. What it does for one Sample is in controller.go; package sample says what it is good for.
 package main
 

@@ -1,4 +1,20 @@
-package manager
+// Package watchdecode makes caches that decode the events of watches on Kymas and Manifests once.
+//
+// # Use
+//
+//	options.NewCache = watchdecode.NewCache // of a controller-runtime manager
+//
+// # How it works
+//
+// A manager that starts reads all Kymas and Manifests first. The decoders of client-go parse each of them nine times: for
+// the frame, the event, the kind of the object, and the object, each time once to validate and once to decode. With ten
+// thousand runtimes, that was most of the time until the first reconcile after a restart. Here an event is one line that
+// is decoded once, into the type that the watch is for.
+//
+// # What it does not do
+//
+// It changes nothing about lists, nor about watches of other kinds.
+package watchdecode
 
 import (
 	"bufio"
@@ -28,12 +44,9 @@ import (
 	"github.com/kyma-fleet/lifecycle-manager/api/v1beta2"
 )
 
-// A manager that starts reads all Kymas and Manifests first. The decoders of client-go parse each of them nine times: for the frame, the event, the kind
-// of the object, and the object, each time once to validate and once to decode. With ten thousand runtimes, that was most of the time until the first
-// reconcile after a restart. Here an event is one line that is decoded once, into the type that the watch is for.
-
-// newCache makes a cache that decodes the watches of Kymas and Manifests like that. These watches have the default namespace and label selector of o.
-func newCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
+// NewCache returns a cache that decodes the watches of Kymas and Manifests once. These watches have the default
+// namespace and label selector of o.
+func NewCache(cfg *rest.Config, o cache.Options) (cache.Cache, error) {
 	watches, err := apiutil.RESTClientForGVK(v1beta2.GroupVersion.WithKind(v1beta2.KindManifest), true, false, cfg, serializer.NewCodecFactory(o.Scheme), o.HTTPClient)
 	if err != nil {
 		return nil, fmt.Errorf("building the client for watches: %w", err)

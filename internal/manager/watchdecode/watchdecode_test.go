@@ -1,4 +1,4 @@
-package manager
+package watchdecode
 
 import (
 	"errors"
@@ -168,7 +168,7 @@ func fillCache(t *testing.T, old bool) {
 	}
 	mapper := meta.NewDefaultRESTMapper(nil)
 	mapper.Add(v1beta2.GroupVersion.WithKind("Manifest"), meta.RESTScopeNamespace)
-	c, err := newCache(&rest.Config{Host: server.URL}, cache.Options{
+	c, err := NewCache(&rest.Config{Host: server.URL}, cache.Options{
 		HTTPClient: server.Client(), Scheme: s, Mapper: mapper,
 		DefaultNamespaces: map[string]cache.Config{"kcp-system": {}}, DefaultLabelSelector: labels.SelectorFromSet(labels.Set{"shard": "1"}),
 	})
